@@ -4,10 +4,10 @@
 
 #include "../kernels/append/append.h"
 #include "../kernels/attention/attention.h"
-#include "../kernels/attention/attention_any.h"
 #include "../kernels/attention/attention_append.h"
 #include "../kernels/attention/attention_decode.h"
 #include "../kernels/attention/attention_e4m3.h"
+#include "../kernels/attention/attention_general.h"
 #include "../kernels/attention/attention_wgmma.h"
 #include "../kernels/common/done.h"
 #include "../kernels/copy/copy.h"
@@ -103,7 +103,7 @@ int main(void) {
   SAMPLE_KERNELS(PRINT);
   SAMPLE_CLUSTER_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
-  ATTENTION_ANY_KERNELS(PRINT);
+  ATTENTION_GENERAL_KERNELS(PRINT);
   ATTENTION_APPEND_KERNELS(PRINT);
   ATTENTION_COMBINE_KERNELS(PRINT);
   ATTENTION_DECODE_KERNELS(PRINT);

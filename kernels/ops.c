@@ -158,6 +158,18 @@ const struct op op_sample = {
 };
 
 /* Halves of a layer may touch operands more than once: a sum and a product each read x. */
+const struct op op_attention = {
+    .name = "attention",
+    .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE,
+    .touched_elements = attention_touched_elements,
+    .launches_most = 3,
+    .check = attention_task_check,
+    .scratch_bytes = attention_scratch_bytes,
+    .host_items = attention_host_items,
+    .host_run = attention_host_run,
+    .select = attention_select,
+};
+
 const struct op op_attention_block = {
     .name = "attention_block",
     .touched_elements = attention_block_touched_elements,

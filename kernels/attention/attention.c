@@ -1,13 +1,9 @@
-/* attention.c - describing attention: rondo_add_attention, its check, and how rows and KV sequence are cut. */
+/* attention.c - rondo_add_attention, and the check of an attention task. */
 #include "attention.h"
 
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
-
-#include "../../runtime/integer.h"
-#include "attention_append.h"
-#include "attention_decode.h"
 
 rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention: the description is NULL");
@@ -42,23 +38,7 @@ rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc 
 
 /* ---- Check ----------------------------------------------------------------------------------------------------- */
 
-static int head_axis(const struct op_task *task) {
-  const struct attention_attributes *attributes = op_attributes(task);
-  return attributes->layout == RONDO_BHSD ? 1 : 2;
-}
-static int position_axis(const struct op_task *task) { return 3 - head_axis(task); }
-
 static bool paged(const struct op_task *task) { return task->operands[ATTENTION_KV_PAGES].present; }
-
-static float or_one(float scale) { return scale != 0.0f ? scale : 1.0f; }
-
-/* What a product of numbers of q and k as they are stored is multiplied by. */
-static float score_scale(const struct op_task *task) {
-  const struct attention_attributes *attributes = op_attributes(task);
-  const int64_t dimension = task->operands[ATTENTION_Q].shape[3];
-  const float scale = attributes->scale != 0.0f ? attributes->scale : (float)(1.0 / sqrt((double)dimension));
-  return scale * or_one(attributes->q_scale) * or_one(attributes->k_scale);
-}
 
 static rondo_status attributes_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
@@ -140,7 +120,7 @@ static rondo_status scales_check(const struct op_task *task) {
   if (status == RONDO_OK) status = scale_check(task, ATTENTION_V, "v", attributes->v_scale);
   if (status != RONDO_OK) return status;
   /* Of a factor of 0, hidden scores of -infinity would become NaN. Kernels multiply it by log2(e). */
-  const float scale = score_scale(task);
+  const float scale = attention_score_scale(task);
   if (!(fabsf(scale) <= FLT_MAX / 2) || scale == 0.0f)
     return status_set(RONDO_INVALID_ARGUMENT,
                       "scale, q_scale and k_scale give %g, expected a finite product but 0, at most %g in magnitude",
@@ -164,7 +144,7 @@ static rondo_status pages_check(const struct op_task *task) {
   if (pages->shape[0] != q->shape[0])
     return status_set(RONDO_INVALID_ARGUMENT, "kv_pages has batch %" PRId64 ", q has %" PRId64, pages->shape[0],
                       q->shape[0]);
-  const int64_t page_rows = task->operands[ATTENTION_K].shape[position_axis(task)];
+  const int64_t page_rows = task->operands[ATTENTION_K].shape[attention_position_axis(task)];
   if (page_rows < ATTENTION_LEAST_PAGE_ROWS || (page_rows & (page_rows - 1)))
     return status_set(RONDO_INVALID_ARGUMENT,
                       "k has pages of %" PRId64 " row%s, expected a power of two of at least %d", page_rows,
@@ -197,7 +177,7 @@ static rondo_status optional_check(const struct op_task *task) {
                         lengths->rank, op_elements(lengths), q->shape[0]);
   }
   if (lse->present) {
-    int64_t heads = q->shape[head_axis(task)], length = q->shape[position_axis(task)];
+    int64_t heads = q->shape[attention_head_axis(task)], length = q->shape[attention_position_axis(task)];
     if (lse->dtype != RONDO_F32)
       return status_set(RONDO_INVALID_ARGUMENT, "lse is %s, expected f32", rondo_dtype_name(lse->dtype));
     if (lse->rank != 3 || lse->shape[0] != q->shape[0] || lse->shape[1] != heads || lse->shape[2] != length)
@@ -209,7 +189,7 @@ static rondo_status optional_check(const struct op_task *task) {
   return RONDO_OK;
 }
 
-static rondo_status attention_check(const struct op_task *task) {
+rondo_status attention_task_check(const struct op_task *task) {
   static const struct {
     uint32_t index;
     const char *name;
@@ -217,8 +197,8 @@ static rondo_status attention_check(const struct op_task *task) {
   rondo_status status = attributes_check(task);
   for (uint32_t i = 0; i < 4 && status == RONDO_OK; i++) status = heads_check(task, heads[i].index, heads[i].name);
   if (status != RONDO_OK) return status;
-  int64_t query_heads = task->operands[ATTENTION_Q].shape[head_axis(task)];
-  int64_t kv_heads = task->operands[ATTENTION_K].shape[head_axis(task)];
+  int64_t query_heads = task->operands[ATTENTION_Q].shape[attention_head_axis(task)];
+  int64_t kv_heads = task->operands[ATTENTION_K].shape[attention_head_axis(task)];
   if (kv_heads ? query_heads % kv_heads : query_heads)
     return status_set(RONDO_INVALID_ARGUMENT,
                       "k has %" PRId64 " head%s, q has %" PRId64 ": query heads must be a multiple", kv_heads,
@@ -226,149 +206,14 @@ static rondo_status attention_check(const struct op_task *task) {
   status = scales_check(task);
   if (status == RONDO_OK) status = pages_check(task);
   if (status == RONDO_OK && paged(task)) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", 0, "page");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", head_axis(task), "head");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", position_axis(task), "position");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", head_axis(task), "head");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", position_axis(task), "position");
+  if (status == RONDO_OK)
+    status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", attention_head_axis(task), "head");
+  if (status == RONDO_OK)
+    status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", attention_position_axis(task), "position");
+  if (status == RONDO_OK)
+    status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", attention_head_axis(task), "head");
+  if (status == RONDO_OK)
+    status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", attention_position_axis(task), "position");
   if (status == RONDO_OK) status = optional_check(task);
   return status == RONDO_OK ? attention_append_check(task) : status;
 }
-
-/* ---- Shape ------------------------------------------------------------------------------------------------------- */
-
-struct attention_stride attention_stride_of(const struct op_task *task, uint32_t index) {
-  const int64_t *stride = task->operands[index].stride;
-  return (struct attention_stride){stride[0], stride[head_axis(task)], stride[position_axis(task)]};
-}
-
-/* The number of splits asked for, or as many as make about 256 blocks (two on each multiprocessor of an H200, but the
- * same on every chip) of no fewer than 256 KV rows. Then whole units to a split, and no split without any. */
-static void cut(struct attention_shape *shape, int64_t splits) {
-  int64_t tiles = shape->row_tiles * shape->batch * shape->kv_heads;
-  if (!splits) {
-    splits = tiles ? 256 / tiles : 1;
-    if (splits > 32) splits = 32;
-    if (splits > shape->capacity / 256) splits = shape->capacity / 256;
-  }
-  /* Items that share pages may be so many that splits of each are too many for a grid. */
-  if (tiles && splits > INT32_MAX / tiles) splits = INT32_MAX / tiles;
-  if (splits < 1) splits = 1;
-  int64_t units = divide_up(shape->capacity, ATTENTION_SPLIT_UNIT);
-  int64_t units_per_split = units ? divide_up(units, splits) : 1;
-  shape->split_rows = units_per_split * ATTENTION_SPLIT_UNIT;
-  shape->splits = units ? divide_up(units, units_per_split) : 1;
-}
-
-static void rows_to_blocks(struct attention_shape *shape, int64_t block_rows) {
-  shape->block_rows = block_rows;
-  shape->row_tiles = divide_up(shape->rows, block_rows);
-}
-
-/* Blocks of 128 rows do more with what they read, those of 64 are twice as many. On an H200 they meet at about 192 of
- * the former. A head dimension of 256 leaves registers for 16 rows of a warp only. Tiles of KV rows may be of 128 then,
- * and a split is whole tiles. */
-static void widen(struct attention_shape *shape) {
-  int64_t blocks = divide_up(shape->rows, 128) * shape->batch * shape->kv_heads * shape->splits;
-  bool whole = shape->splits == 1 || shape->split_rows % 128 == 0;
-  if (shape->head_dimension < 256 && shape->rows > 64 && blocks >= 192 && whole) rows_to_blocks(shape, 128);
-}
-
-bool attention_rows_aligned(const struct op_task *task) {
-  static const uint32_t indices[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
-  for (int i = 0; i < 4; i++)
-    if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
-  if (!task->operands[ATTENTION_NEW_K].present) return true;
-  return op_rows_aligned(&task->operands[ATTENTION_NEW_K], 16) && op_rows_aligned(&task->operands[ATTENTION_NEW_V], 16);
-}
-
-static void extras(struct attention_shape *shape, const struct op_task *task) {
-  const struct attention_attributes *attributes = op_attributes(task);
-  const struct op_operand *pages = &task->operands[ATTENTION_KV_PAGES], *k = &task->operands[ATTENTION_K];
-  if (pages->present) {
-    shape->paged = true;
-    shape->pool_pages = k->shape[0];
-    shape->page_rows = shape->capacity;
-    shape->item_pages = pages->shape[1];
-    shape->pages_stride = pages->stride[0];
-    shape->capacity = shape->item_pages * shape->page_rows;
-  }
-  shape->window = attributes->window < shape->capacity ? attributes->window : 0;
-  shape->soft_cap = attributes->soft_cap;
-  shape->v_scale = or_one(attributes->v_scale);
-  shape->plain = !shape->paged && !shape->window && shape->soft_cap == 0.0f && k->dtype != RONDO_E4M3;
-}
-
-struct attention_shape attention_shape_of(const struct op_task *task) {
-  const struct attention_attributes *attributes = op_attributes(task);
-  const int64_t *q = task->operands[ATTENTION_Q].shape, *k = task->operands[ATTENTION_K].shape;
-  int head = head_axis(task), position = position_axis(task);
-  struct attention_shape shape = {
-      .batch = q[0],
-      .query_heads = q[head],
-      .kv_heads = k[head],
-      .group = k[head] ? q[head] / k[head] : 0,
-      .query_length = q[position],
-      .capacity = k[position],
-      .head_dimension = q[3],
-      .scale = score_scale(task),
-      .causal = attributes->causal != 0,
-      .q_stride = attention_stride_of(task, ATTENTION_Q),
-      .k_stride = attention_stride_of(task, ATTENTION_K),
-      .v_stride = attention_stride_of(task, ATTENTION_V),
-      .o_stride = attention_stride_of(task, ATTENTION_O),
-      .appends = task->operands[ATTENTION_NEW_K].present,
-      .turns = attributes->rope_base > 0 || task->operands[ATTENTION_ROPE_FREQUENCIES].present,
-      .by_halves = attributes->rope_pairing == RONDO_ROPE_HALVES,
-  };
-  extras(&shape, task);
-  const bool has_ends = shape.causal && (attributes->has_ends || shape.appends);
-  shape.most_length = shape.capacity + (has_ends && shape.query_length ? shape.query_length - 1 : 0);
-  shape.rows = shape.query_length * shape.group;
-  shape.total_rows = shape.batch * shape.kv_heads * shape.rows;
-  rows_to_blocks(&shape, 64);
-  cut(&shape, attributes->splits);
-  if (shape.plain) widen(&shape);
-  return shape;
-}
-
-uint64_t attention_partial_o_bytes(const struct attention_shape *shape) {
-  return (uint64_t)(shape->splits * shape->total_rows * shape->head_dimension) * sizeof(float);
-}
-
-/* Of splits, for whichever kernels the chip will have. */
-uint64_t attention_partial_bytes(const struct op_task *task) {
-  const struct attention_attributes *attributes = op_attributes(task);
-  struct attention_shape shape = attention_shape_of(task);
-  if (shape.rows <= DECODE_MOST_ROWS)
-    shape.splits = larger(shape.splits, attention_decode_splits(shape.kv_heads, shape.capacity, attributes->splits));
-  if (shape.splits == 1) return 0;
-  return attention_partial_o_bytes(&shape) + (uint64_t)(shape.splits * shape.total_rows) * sizeof(float);
-}
-
-uint64_t attention_scratch_bytes(const struct op_task *task) {
-  return attention_partial_bytes(task) + attention_append_scratch_bytes(task);
-}
-
-/* Of K and V the rows that some query may see, of a pool no more than the tables name; new rows are written. What
- * lengths and positions leave of that is known on the device alone. */
-static int64_t attention_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
-  const struct op_operand *touched = &task->operands[operand];
-  if (operand != ATTENTION_K && operand != ATTENTION_V) return op_elements(touched);
-  if (access == RONDO_WRITE) return op_elements(&task->operands[ATTENTION_NEW_K]);
-  const struct attention_shape shape = attention_shape_of(task);
-  int64_t seen = shape.window ? smaller(shape.capacity, shape.window + shape.query_length - 1) : shape.capacity;
-  if (shape.rows == 0) seen = 0;
-  return smaller(op_elements(touched), shape.batch * seen * shape.kv_heads * shape.head_dimension);
-}
-
-const struct op op_attention = {
-    .name = "attention",
-    .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE,
-    .touched_elements = attention_touched_elements,
-    .launches_most = 3,
-    .check = attention_check,
-    .scratch_bytes = attention_scratch_bytes,
-    .host_items = attention_host_items,
-    .host_run = attention_host_run,
-    .select = attention_select,
-};

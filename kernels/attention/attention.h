@@ -1,16 +1,14 @@
-/* attention.h - attention: the row of the operation table, and what host code and kernels tell each other.
+/* attention.h - attention: what host code and kernels tell each other, and the functions of the operation's row.
  *
- * The query heads that share a KV head are folded together with the query positions: of one batch item and KV head, row
- * r is position r / group, head r % group. So a KV head is read once for its whole group, and one query position with
- * eight heads to a KV head fills half of a 16-row fragment. Prefill and decode are the same kernel,
- * but newer chips have kernels of their own for few rows (attention_decode.h) and for many (attention_wgmma.h), and
- * what is not plain has others (attention_any.h).
+ * Query heads that share a KV head are folded together with the query positions. Of one batch item and KV head, row r
+ * is position r / group, head r % group. So a KV head is read once for its whole group, and one query position with
+ * eight heads to a KV head fills half of a fragment of 16 rows.
  *
- * New rows of K and V, and a rotary embedding, are the affair of one kernel in front of any of these
- * (attention_append.h), but of attention_decode.h's own.
+ * attention_choose.c says which kernel attends. Where that kernel cannot write new rows or apply a rotary embedding, a
+ * launch before it does (attention_append.h).
  *
- * The KV sequence may be cut in splits. Each is then attended on its own, into scratch; rondo_attention_combine merges
- * them in their order. */
+ * The KV sequence may be divided into splits. Each split is attended on its own, into scratch memory;
+ * rondo_attention_combine then merges the splits in their order. */
 #ifndef RONDO_ATTENTION_H
 #define RONDO_ATTENTION_H
 
@@ -24,7 +22,7 @@ enum {
   ATTENTION_SPLIT_UNIT = 64, /* a split is a multiple of so many KV rows */
   ATTENTION_LEAST_PAGE_ROWS = 16,
   ATTENTION_MOST_CAPACITY = 1 << 26, /* of an item: without pages, the size of a tensor sees to it */
-  ATTENTION_MOST_PAIRS = 128         /* that a rotary embedding turns, of a row */
+  ATTENTION_MOST_PAIRS = 128         /* of a row, that a rotary embedding rotates */
 };
 
 /* In elements. */
@@ -140,9 +138,9 @@ struct attention_shape {
   float soft_cap; /* 0: none */
   float v_scale;  /* a result's last factor */
   bool plain;     /* no pages, no window, no soft cap, no e4m3 */
-  bool appends;   /* rows of new_k and new_v to k and v, first */
-  bool turns;     /* q and these rows, before all */
-  bool by_halves; /* pairs that are turned are i and i + d/2 */
+  bool appends;   /* rows of new_k and new_v are written to k and v first */
+  bool rotates;   /* a rotary embedding of q and of the rows of new_k, before all else */
+  bool by_halves; /* it rotates pairs i and i + d/2, not 2 i and 2 i + 1 */
   /* What kv_lengths are at most, the capacity; or, under a causal mask where they say at which position new rows end,
    * so many more as there are new rows behind the first: row r then sees position + r + 1 KV rows, as far as the
    * capacity goes. */
@@ -151,18 +149,32 @@ struct attention_shape {
 struct attention_shape attention_shape_of(const struct op_task *task);
 /* Do all rows of q, k, v and o begin at multiples of 16 bytes? */
 bool attention_rows_aligned(const struct op_task *task);
+struct attention_stride attention_stride_of(const struct op_task *task, uint32_t index);
+/* Which dimension of a 4-dimensional operand is its heads, and which its positions. */
+int attention_head_axis(const struct op_task *task);
+int attention_position_axis(const struct op_task *task);
+/* The factor of products of numbers of q and k as they are stored. */
+float attention_score_scale(const struct op_task *task);
 
-uint64_t attention_scratch_bytes(const struct op_task *task);
-uint64_t attention_partial_bytes(const struct op_task *task); /* of it, for splits: the first */
+/* attention_sizes.c. Partial results of splits lie first. Offsets and size in bytes. */
+struct attention_scratch {
+  uint64_t rotated; /* of queries, [batch, query length, query heads, head dimension] */
+  uint64_t lengths; /* of kv_lengths, [batch] */
+  uint64_t bytes;
+};
+struct attention_scratch attention_scratch_of(const struct op_task *task);
 /* Where the partial log-sum-exps begin in scratch. */
 uint64_t attention_partial_o_bytes(const struct attention_shape *shape);
-struct attention_stride attention_stride_of(const struct op_task *task, uint32_t index);
 
 /* attention_append.c: new rows and the rotary embedding. */
 rondo_status attention_append_check(const struct op_task *task);
 /* Radians a position of each pair: those that are given or, else, in `room`, the base's. */
 const float *attention_frequencies(const struct op_call *call, float room[ATTENTION_MOST_PAIRS]);
 
+/* The functions of the operation's row. */
+rondo_status attention_task_check(const struct op_task *task);
+uint64_t attention_scratch_bytes(const struct op_task *task);
+int64_t attention_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 int64_t attention_host_items(const struct op_task *task);
 void attention_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

@@ -37,27 +37,27 @@ __device__ __forceinline__ void append_pairs(const attention_append_parameters &
     p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.most_length);
   }
   if (index >= p.pairs) return;
-  const uint32_t heads = p.turned_heads + 2 * p.new_heads, pair = (uint32_t)(index % p.row_pairs);
+  const uint32_t heads = p.rotated_heads + 2 * p.new_heads, pair = (uint32_t)(index % p.row_pairs);
   int64_t rest = index / p.row_pairs;
   const uint32_t any_head = (uint32_t)(rest % heads);
   rest /= heads;
   const uint32_t query = (uint32_t)(rest % p.query_length), batch = (uint32_t)(rest / p.query_length);
   const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
 
-  const bool is_query = any_head < p.turned_heads, is_value = any_head >= p.turned_heads + p.new_heads;
+  const bool is_query = any_head < p.rotated_heads, is_value = any_head >= p.rotated_heads + p.new_heads;
   const uint32_t head = is_query   ? any_head
-                        : is_value ? any_head - p.turned_heads - p.new_heads
-                                   : any_head - p.turned_heads;
+                        : is_value ? any_head - p.rotated_heads - p.new_heads
+                                   : any_head - p.rotated_heads;
   const uint16_t *from = (const uint16_t *)(is_query ? p.q : is_value ? p.new_v : p.new_k);
-  uint16_t *to = (uint16_t *)(is_query ? p.turned : is_value ? p.v : p.k);
+  uint16_t *to = (uint16_t *)(is_query ? p.rotated : is_value ? p.v : p.k);
   from += offset_of(is_query ? p.q_stride : is_value ? p.new_v_stride : p.new_k_stride, batch, head, query);
-  const int64_t into = is_query ? ((batch * (int64_t)p.query_length + query) * p.turned_heads + head) * 2 * p.row_pairs
+  const int64_t into = is_query ? ((batch * (int64_t)p.query_length + query) * p.rotated_heads + head) * 2 * p.row_pairs
                                 : kv_offset(p, is_value ? p.v_stride : p.k_stride, batch, head, row);
   if (into < 0) return;
   to += into;
 
   const uint32_t low_at = p.by_halves ? pair : 2 * pair, high_at = p.by_halves ? pair + p.row_pairs : 2 * pair + 1;
-  if (is_value || !p.turns) {
+  if (is_value || !p.rotates) {
     to[low_at] = from[low_at];
     to[high_at] = from[high_at];
     return;

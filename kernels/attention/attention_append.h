@@ -1,7 +1,8 @@
-/* attention_append.h - attention that writes rows of K and V itself, and turns these and the queries first (rotary
- * embedding): what a kernel in front of any other of the family's is told, and the task that is left behind it.
+/* attention_append.h - the launch before an attention that writes new rows of K and V, or has a rotary embedding: the
+ * kernel's parameters, and the attention that is left.
  *
- * Turned queries and the lengths lie in scratch then, behind what splits need. */
+ * It runs where the kernel that attends cannot do both itself. It writes rotated queries and lengths to scratch memory,
+ * after the partial results of splits. */
 #ifndef RONDO_ATTENTION_APPEND_H
 #define RONDO_ATTENTION_APPEND_H
 
@@ -12,19 +13,19 @@ enum { ATTENTION_APPEND_THREADS = 256 };
 /* rondo_attention_append: a thread has a pair of numbers of a row of q, new_k or new_v. */
 struct attention_append_parameters {
   const void *q, *new_k, *new_v;
-  void *turned, *k, *v; /* turned: [batch, query length, query heads, head dimension] */
-  int32_t *lengths;     /* [batch]: where new rows end, at least 0 and at most most_length */
+  void *rotated, *k, *v; /* rotated: of q, [batch, query length, query heads, head dimension] */
+  int32_t *lengths;      /* [batch]: where new rows end, at least 0 and at most most_length */
   const int32_t *positions;
   const float *frequencies; /* radians a position, on the device; NULL: base_frequencies */
   const int32_t *kv_pages;  /* or NULL: then each item is a page */
   struct attention_stride q_stride, new_k_stride, new_v_stride, k_stride, v_stride;
   int64_t pages_stride, pairs; /* of all rows together */
   uint32_t batch, query_length;
-  uint32_t turned_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
+  uint32_t rotated_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
   uint32_t row_pairs;
   uint32_t pool_pages, page_shift;
   int32_t capacity, most_length;
-  int32_t turns, by_halves, bf16;
+  int32_t rotates, by_halves, bf16;
   int32_t per_item; /* 1: a position for each item; 0: one for all */
   float base_frequencies[ATTENTION_MOST_PAIRS];
   struct completion done;
@@ -44,7 +45,6 @@ struct attention_rest {
   struct op_call call;
 };
 
-uint64_t attention_append_scratch_bytes(const struct op_task *task);
 void attention_append_launch(const struct op_call *call, struct attention_rest *rest, struct op_launches *launches);
 #endif
 #endif

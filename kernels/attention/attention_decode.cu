@@ -286,7 +286,7 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
   extern __shared__ __align__(128) unsigned char decode_memory[];
   lane_frequencies<Size> frequencies(p);
   /* Lines of the parameters, too, are fetched by then. */
-  if constexpr (Size::appends) keep_early(p.never, p.capacity ^ p.rows ^ p.batch ^ p.turns ^ p.position_step);
+  if constexpr (Size::appends) keep_early(p.never, p.capacity ^ p.rows ^ p.batch ^ p.rotates ^ p.position_step);
   only_wait_for_predecessors();
   const work<Size> w(p, shared_address(decode_memory));
   source<Size> kv(p, w);
@@ -296,11 +296,11 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
   const uint32_t length = begin(p, w, kv, position, end);
   const limits<Size> limits(p, w, end, length);
   const lane_addresses at = addresses_of(w);
-  if (Size::appends && p.turns) make_table(p, w, frequencies, position);
+  if (Size::appends && p.rotates) make_table(p, w, frequencies, position);
   query_fragments<Size> q;
   cp_async_wait<Size::ahead - 1>();
   __syncwarp();
-  if (Size::appends && p.turns) turn_rows(p, w);
+  if (Size::appends && p.rotates) rotate_rows(p, w);
   of_rows<Size> scale;
   if constexpr (Size::e4m3)
     load_queries_e4m3(p, w, q, scale);

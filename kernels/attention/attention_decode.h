@@ -66,7 +66,7 @@ struct attention_decode_parameters {
   int32_t bf16; /* q's and o's type, with e4m3: bf16 or f16 */
 
   /* Of use where there are new rows: attention_decode_append.cuh. */
-  int32_t turns, by_halves;
+  int32_t rotates, by_halves;
   const void *new_k, *new_v; /* or NULL */
   const int32_t *positions;  /* kv_lengths is NULL then */
   struct attention_decode_stride new_k_stride, new_v_stride;
@@ -169,11 +169,5 @@ struct attention_decode_plan {
  * and capacity alone: not by the batch, nor by the chip. */
 struct attention_decode_plan attention_decode_plan_of(const struct attention_decode_problem *problem);
 int64_t attention_decode_splits(int64_t kv_heads, int64_t capacity, int64_t asked);
-
-struct attention_decode_plan attention_decode_plan_for(const struct op_task *task, const struct attention_shape *shape,
-                                                       const struct chip *chip);
-/* `shape` has the plan's splits. */
-void attention_decode_launch(const struct op_call *call, const struct attention_shape *shape,
-                             const struct attention_decode_plan *plan, struct op_launches *launches);
 #endif
 #endif

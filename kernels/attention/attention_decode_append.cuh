@@ -66,7 +66,7 @@ template <typename Size> struct lane_frequencies {
 
   __device__ __forceinline__ explicit lane_frequencies(const attention_decode_parameters &p) {
     if constexpr (Size::appends)
-      if (p.turns)
+      if (p.rotates)
 #pragma unroll
         for (int i = 0; i < Size::dimension / 64; i++)
           of[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * p.frequency_step);
@@ -102,7 +102,7 @@ __device__ __forceinline__ void make_table(const attention_decode_parameters &p,
 
 /* Queries and new keys, which have come. */
 template <typename Size>
-__device__ __forceinline__ void turn_rows(const attention_decode_parameters &p, const work<Size> &w) {
+__device__ __forceinline__ void rotate_rows(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t pairs = Size::dimension / 2, units = Size::dimension / 16;
   const uint32_t table = table_of(p, w);
   /* A lane has two chunks, and so eight pairs, of a row. */
@@ -114,21 +114,21 @@ __device__ __forceinline__ void turn_rows(const attention_decode_parameters &p, 
                    high_at = row_chunk(w, row, p.by_halves ? unit + units : 2 * unit + 1);
     const uint4 low = load_shared_chunk(low_at), high = load_shared_chunk(high_at);
     const uint32_t by_lines[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    uint32_t turned[8];
+    uint32_t rotated[8];
 #pragma unroll
     for (int j = 0; j < 8; j++) {
       const uint32_t by_columns = __byte_perm(by_lines[j / 2], by_lines[j / 2 + 4], j % 2 ? 0x7632 : 0x5410);
       float2 two = two_of<typename Size::type>(p.by_halves ? by_columns : by_lines[j]);
       const float2 by = load_shared_two(table + (position * pairs + 8 * unit + j) * sizeof(float2));
       turn_pair({by.y, by.x}, two.x, two.y);
-      turned[j] = pack_two<typename Size::type>(two.x, two.y);
+      rotated[j] = pack_two<typename Size::type>(two.x, two.y);
     }
     uint4 both[2];
     uint32_t *words = &both[0].x;
 #pragma unroll
     for (int j = 0; j < 8; j++)
       words[j] =
-          p.by_halves ? __byte_perm(turned[j % 4 * 2], turned[j % 4 * 2 + 1], j < 4 ? 0x5410 : 0x7632) : turned[j];
+          p.by_halves ? __byte_perm(rotated[j % 4 * 2], rotated[j % 4 * 2 + 1], j < 4 ? 0x5410 : 0x7632) : rotated[j];
     store_shared_chunk(low_at, both[0]);
     store_shared_chunk(high_at, both[1]);
   }

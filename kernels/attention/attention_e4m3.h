@@ -21,10 +21,4 @@ enum { ATTENTION_E4M3_BARRIER_BYTES = 256 };
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, rondo_attention_e4m3_128, 384, 128, 0, 2, 128, 4, 2, 4)              \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, rondo_attention_e4m3_128_causal, 384, 128, 1, 2, 128, 4, 2, 4)
 
-#ifndef __CUDACC__
-/* Whether it has added the launch. */
-bool attention_e4m3_select(const struct op_call *call, const struct attention_shape *shape, const struct chip *chip,
-                           struct op_launches *launches);
-#endif
-
 #endif

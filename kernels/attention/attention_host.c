@@ -35,8 +35,8 @@ struct item {
   bool present[BLOCK];
   float keys[MOST_DIMENSION][BLOCK]; /* transposed: a row's scores then are whole vectors */
   float values[BLOCK][MOST_DIMENSION];
-  const float *frequencies; /* radians a position of each pair, or NULL: nothing is turned */
-  int64_t turned;           /* the position whose turns these are; INT64_MIN: of none */
+  const float *frequencies; /* radians a position of each pair, or NULL: nothing is rotated */
+  int64_t rotated;          /* the position of these sines and cosines; INT64_MIN: none */
   float cosine[ATTENTION_MOST_PAIRS], sine[ATTENTION_MOST_PAIRS];
 };
 
@@ -66,10 +66,10 @@ static void row_write(rondo_dtype dtype, const float *from, int64_t count, uint1
     for (int64_t i = 0; i < count; i++) to[i] = bf16_of_f32(from[i]);
 }
 
-/* One position's turns serve its rows of all heads. */
+/* The sines and cosines of a position serve its rows of all heads. */
 static void turns_make(struct item *item, int64_t position) {
-  if (item->turned == position) return;
-  item->turned = position;
+  if (item->rotated == position) return;
+  item->rotated = position;
   for (int64_t i = 0; i < item->shape->head_dimension / 2; i++) {
     const float angle = (float)position * item->frequencies[i];
     item->cosine[i] = (float)cos((double)angle);
@@ -78,7 +78,7 @@ static void turns_make(struct item *item, int64_t position) {
 }
 
 /* The rotary embedding (Su et al., RoFormer, 2021) of a row at a position, rounded to its type. */
-static void row_turn(struct item *item, rondo_dtype dtype, int64_t position, float *row) {
+static void rotate_row(struct item *item, rondo_dtype dtype, int64_t position, float *row) {
   const int64_t dimension = item->shape->head_dimension, pairs = dimension / 2;
   uint16_t rounded[MOST_DIMENSION];
   if (!item->frequencies) return;
@@ -86,9 +86,9 @@ static void row_turn(struct item *item, rondo_dtype dtype, int64_t position, flo
   for (int64_t i = 0; i < pairs; i++) {
     const float cosine = item->cosine[i], sine = item->sine[i];
     float *low = &row[item->shape->by_halves ? i : 2 * i], *high = low + (item->shape->by_halves ? pairs : 1);
-    const float turned = *low * cosine - *high * sine;
+    const float rotated = *low * cosine - *high * sine;
     *high = *high * cosine + *low * sine;
-    *low = turned;
+    *low = rotated;
   }
   row_write(dtype, row, dimension, rounded);
   row_read(dtype, (const unsigned char *)rounded, dimension, row);
@@ -207,7 +207,7 @@ static void item_begin(struct item *item, rondo_dtype dtype, const unsigned char
     int64_t position = (item->row_begin + r) / shape->group, head = (item->row_begin + r) % shape->group;
     row_read(dtype, q + bytes_of(dtype, position * shape->q_stride.position + head * shape->q_stride.head),
              shape->head_dimension, item->q[r]);
-    row_turn(item, dtype, at + position, item->q[r]);
+    rotate_row(item, dtype, at + position, item->q[r]);
     const int64_t limit = smaller(shape->causal ? position + end - shape->query_length + 1 : end, shape->capacity);
     item->limit[r] = larger(limit, 0);
     item->begin[r] = shape->window ? larger(limit - shape->window, 0) : 0;
@@ -265,7 +265,7 @@ static void rows_append(struct item *item, const struct op_call *call, uint32_t 
     if (!place) continue;
     const uint16_t *one = rows + batch * stride.batch + kv_head * stride.head + i * stride.position;
     row_read(to->dtype, (const unsigned char *)one, shape->head_dimension, row);
-    if (from == ATTENTION_NEW_K) row_turn(item, to->dtype, at + i, row);
+    if (from == ATTENTION_NEW_K) rotate_row(item, to->dtype, at + i, row);
     row_write(to->dtype, row, shape->head_dimension, (uint16_t *)(void *)place);
   }
 }
@@ -319,8 +319,8 @@ void attention_host_run(const struct op_call *call, int64_t first, int64_t last)
   float frequencies[ATTENTION_MOST_PAIRS];
   struct item item; /* 160 KB, of which little is used: what is read was written */
   item.shape = &shape;
-  item.frequencies = shape.turns ? attention_frequencies(call, frequencies) : NULL;
-  item.turned = INT64_MIN;
+  item.frequencies = shape.rotates ? attention_frequencies(call, frequencies) : NULL;
+  item.rotated = INT64_MIN;
   for (int64_t index = first; index < last; index++) {
     const int64_t batch = index / (shape.kv_heads * items), kv_head = index / items % shape.kv_heads;
     const int64_t begin = shape.appends ? 0 : index % items, end = shape.appends ? per_head : begin + 1;

@@ -1,5 +1,5 @@
 /* attention_warp.cuh - what a warp does with its rows and a tile of K and V in shared memory, in attention_loop.cuh
- * and attention_any.cu: score, mask, reference, weights, sums; what is not finite in V; and the rows' results. How
+ * and attention_general.cu: score, mask, reference, weights, sums; what is not finite in V; and the rows' results. How
  * tiles come there is each kernel's own. */
 #ifndef RONDO_ATTENTION_WARP_CUH
 #define RONDO_ATTENTION_WARP_CUH

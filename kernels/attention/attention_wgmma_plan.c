@@ -9,21 +9,44 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-#define VARIANT(chips, parameters, name, threads, dtype, dimension, mask, capped, warpgroups, tile, kv_slots,          \
-                query_slots, cluster, early)                                                                           \
-  {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
-   dtype,                                                                                                              \
-   dimension,                                                                                                          \
-   ATTENTION_WGMMA_##mask,                                                                                             \
-   capped,                                                                                                             \
-   INT64_C(64) * (warpgroups),                                                                                         \
-   tile,                                                                                                               \
-   cluster,                                                                                                            \
-   ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots, ATTENTION_WGMMA_##mask)},
-static const struct attention_wgmma_variant variants[] = {ATTENTION_WGMMA_KERNELS(VARIANT)};
+/* Blocks of a cluster copy a share each: rows of narrow heads, else columns. */
+#define BOX_ROWS(dimension, tile, cluster)                                                                             \
+  ((dimension) == ATTENTION_WGMMA_LEAST_DIMENSION ? (tile) / (cluster) : (tile))
+#define BOX_COLUMNS(dimension, cluster)                                                                                \
+  ((dimension) == ATTENTION_WGMMA_LEAST_DIMENSION ? (dimension) : (dimension) / (cluster))
+#define VARIANT(chips, parameters, name, threads, element, dimension, mask_of_kernel, has_cap, warpgroups, tile_rows,  \
+                kv_slots, query_slots, blocks, early)                                                                  \
+  {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                                                           \
+   .dtype = (element),                                                                                                 \
+   .head_dimension = (dimension),                                                                                      \
+   .mask = ATTENTION_WGMMA_##mask_of_kernel,                                                                           \
+   .capped = (has_cap),                                                                                                \
+   .rows = INT64_C(64) * (warpgroups),                                                                                 \
+   .tile = (tile_rows),                                                                                                \
+   .cluster = (blocks),                                                                                                \
+   .shared_bytes = ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile_rows, kv_slots, query_slots,               \
+                                                ATTENTION_WGMMA_##mask_of_kernel),                                     \
+   .key_box_rows = BOX_ROWS(dimension, tile_rows, blocks),                                                             \
+   .value_box_rows = BOX_ROWS(dimension, tile_rows, blocks),                                                           \
+   .box_columns = BOX_COLUMNS(dimension, blocks)},
+/* Each of the two warps that transpose V copies half of a KV tile. */
+#define VARIANT_E4M3(chips, parameters, name, threads, dimension, is_causal, warpgroups, tile_rows, kv_slots,          \
+                     query_slots, early)                                                                               \
+  {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                                                           \
+   .dtype = RONDO_E4M3,                                                                                                \
+   .head_dimension = (dimension),                                                                                      \
+   .mask = (is_causal) ? ATTENTION_WGMMA_CAUSAL : ATTENTION_WGMMA_ALL,                                                 \
+   .rows = INT64_C(64) * (warpgroups),                                                                                 \
+   .tile = (tile_rows),                                                                                                \
+   .cluster = 1,                                                                                                       \
+   .shared_bytes = ATTENTION_E4M3_SHARED_BYTES(dimension, warpgroups, tile_rows, kv_slots, query_slots),               \
+   .key_box_rows = (tile_rows),                                                                                        \
+   .value_box_rows = (tile_rows) / 2,                                                                                  \
+   .box_columns = (dimension)},
+static const struct attention_wgmma_variant variants[] = {ATTENTION_WGMMA_KERNELS(VARIANT)
+                                                              ATTENTION_E4M3_KERNELS(VARIANT_E4M3)};
 
 enum {
-  LEAST_QUERY_LENGTH = 64,  /* below it rows of a tile would be wasted that the portable kernel shares among heads */
   SHORT_CAPACITY = 1024,    /* so few KV tiles need no splits */
   TOGETHER_BYTES = 36 << 20 /* of K and V: they stay in L2 */
 };
@@ -51,11 +74,12 @@ static int64_t most_seen(const struct attention_wgmma_problem *problem) {
   return problem->window ? smaller(problem->window, problem->capacity) : problem->capacity;
 }
 
-/* Are there tiles for a third of the chip, or KV tiles so few that cutting them would not help? */
-bool attention_wgmma_is_possible(const struct attention_wgmma_problem *problem) {
+/* Are there tiles for a third of the chip, or so few KV tiles that splits would not help? Products of e4m3 cannot have
+ * a scale without all its bits. */
+static bool is_possible(const struct attention_wgmma_problem *problem) {
   const int64_t rows = problem->batch * problem->query_heads * problem->query_length;
-  return problem->one_split && problem->has_maps && problem->scale_log2 > 0.0f && isfinite(problem->scale_log2) &&
-         problem->capacity > 0 && problem->query_length >= LEAST_QUERY_LENGTH &&
+  const bool has_scale = problem->dtype == RONDO_E4M3 ? isnormal(problem->scale_log2) : isfinite(problem->scale_log2);
+  return problem->has_maps && problem->scale_log2 > 0.0f && has_scale &&
          (most_seen(problem) <= SHORT_CAPACITY || rows * 3 >= problem->multiprocessors * 128);
 }
 
@@ -87,6 +111,7 @@ static int64_t estimate_ns(const struct attention_wgmma_problem *problem,
 static enum attention_wgmma_mask mask_of(const struct attention_wgmma_problem *problem) {
   const bool together = (problem->capacity - problem->query_length) % 128 == 0;
   if (!problem->causal) return ATTENTION_WGMMA_ALL;
+  if (problem->dtype == RONDO_E4M3) return ATTENTION_WGMMA_CAUSAL;
   if (problem->window || problem->soft_cap > 0.0f || !together) return ATTENTION_WGMMA_WINDOW;
   return ATTENTION_WGMMA_CAUSAL;
 }
@@ -159,11 +184,10 @@ static void deal_evenly(const struct attention_wgmma_problem *problem, struct at
   deal(problem, best, plan);
 }
 
-static const struct attention_wgmma_plan elsewhere;
-
-struct attention_wgmma_plan attention_wgmma_plan_with(const struct attention_wgmma_problem *problem,
-                                                      const struct attention_wgmma_variant *variant) {
-  struct attention_wgmma_plan plan = {.variant = variant};
+struct attention_wgmma_plan attention_wgmma_plan_of(const struct attention_wgmma_problem *problem) {
+  static const struct attention_wgmma_plan elsewhere;
+  struct attention_wgmma_plan plan = {.variant = is_possible(problem) ? variant_of(problem) : NULL};
+  if (!plan.variant) return elsewhere;
   const int64_t heads = problem->batch * problem->query_heads;
   plan.row_tiles = divide_up(problem->query_length, plan.variant->rows * plan.variant->cluster);
   if (problem->causal)
@@ -171,9 +195,4 @@ struct attention_wgmma_plan attention_wgmma_plan_with(const struct attention_wgm
   else
     deal(problem, heads, &plan);
   return plan.rounds * divide_up(heads, plan.heads_together) <= ATTENTION_WGMMA_MOST_TILES ? plan : elsewhere;
-}
-
-struct attention_wgmma_plan attention_wgmma_plan_of(const struct attention_wgmma_problem *problem) {
-  const struct attention_wgmma_variant *variant = attention_wgmma_is_possible(problem) ? variant_of(problem) : NULL;
-  return variant ? attention_wgmma_plan_with(problem, variant) : elsewhere;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "../../kernels/attention/attention.h"
-#include "../../kernels/attention/attention_any.h"
+#include "../../kernels/attention/attention_general.h"
 #include "../support.h"
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
@@ -121,11 +121,11 @@ Test(attention, cuts_are_of_whole_tiles_and_cover_the_capacity) {
 }
 
 /* On a chip without kernels of its own. */
-static struct attention_any_parameters any_parameters_of(const struct op_task *task, const char *kernel,
-                                                         uint32_t blocks) {
+static struct attention_general_parameters general_parameters_of(const struct op_task *task, const char *kernel,
+                                                                 uint32_t blocks) {
   const struct op_call call = {.task = task, .data = op_nowhere};
   struct op_launches launches;
-  struct attention_any_parameters parameters;
+  struct attention_general_parameters parameters;
   REQUIRE_OK(attention_select(&call, &chips[0], &launches));
   cr_expect_str_eq(launches.items[0].kernel, kernel);
   cr_expect_eq(launches.items[0].grid[0], blocks);
@@ -138,7 +138,7 @@ Test(attention, pages_windows_caps_and_e4m3_have_a_kernel_that_takes_them_all) {
   for (size_t t = 0; t < COUNT(dtypes); t++)
     for (size_t n = 0; n < COUNT(dimensions); n++) {
       char kernel[64];
-      snprintf(kernel, sizeof kernel, "rondo_attention_any_%s_%d", t ? "bf16" : "f16", (int)dimensions[n]);
+      snprintf(kernel, sizeof kernel, "rondo_attention_general_%s_%d", t ? "bf16" : "f16", (int)dimensions[n]);
       /* Never in blocks of 128 rows, however many there are. */
       struct op_task task = task_of(dtypes[t], 12, 8, 8, 640, 32, dimensions[n], 1);
       task.operands[ATTENTION_Q].dtype = task.operands[ATTENTION_K].dtype = task.operands[ATTENTION_V].dtype =
@@ -155,7 +155,7 @@ Test(attention, pages_windows_caps_and_e4m3_have_a_kernel_that_takes_them_all) {
                                                 .k_scale = 3.0f,
                                                 .v_scale = 7.0f};
       memcpy(task.attributes, &attributes, sizeof attributes);
-      struct attention_any_parameters parameters = any_parameters_of(&task, kernel, 12 * 8 * 10);
+      struct attention_general_parameters parameters = general_parameters_of(&task, kernel, 12 * 8 * 10);
       cr_expect_eq(parameters.plain.capacity, 640);
       cr_expect_eq(parameters.pages_stride, 23);
       cr_expect_eq(parameters.pool_pages, 50);
@@ -176,7 +176,7 @@ Test(attention, a_window_of_all_columns_is_none) {
   cr_expect(attention_shape_of(&task).plain);
   attributes.window = 639;
   memcpy(task.attributes, &attributes, sizeof attributes);
-  cr_expect_eq(any_parameters_of(&task, "rondo_attention_any_f16_64", 2).window, 639);
+  cr_expect_eq(general_parameters_of(&task, "rondo_attention_general_f16_64", 2).window, 639);
 }
 
 Test(attention, items_that_share_pages_are_cut_into_a_grid_at_most) {

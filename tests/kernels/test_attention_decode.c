@@ -237,7 +237,7 @@ Test(attention_decode, plain_tasks_have_kernels_of_their_own) {
       {{1, 32, 8, 1, 8192, 128, 0, 90, 132, 0, E4M3("128_8"), {64, 1, 1}}, {.e4m3 = true}},
       {{16, 32, 8, 1, 8192, 128, 0, 90, 132, 0, E4M3("128_8_alone"), {8, 16, 1}}, {.e4m3 = true}},
       {{1, 8, 8, 8, 128, 256, 1, 90, 132, 0, E4M3("256_8"), {64, 1, 1}}, {.e4m3 = true, .paged = true}},
-      {{1, 8, 8, 9, 128, 256, 1, 90, 132, 0, "rondo_attention_any_bf16_256", {8, 1, 1}},
+      {{1, 8, 8, 9, 128, 256, 1, 90, 132, 0, "rondo_attention_general_bf16_256", {8, 1, 1}},
        {.e4m3 = true}}, /* registers */
   };
   for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i].choice, &choices[i].extras);

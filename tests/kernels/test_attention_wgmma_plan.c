@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/attention/attention_wgmma_plan.h"
+#include "../../kernels/attention/attention_choose.h"
 #include "../support.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -27,7 +27,6 @@ static struct attention_wgmma_problem random_problem(struct random *random) {
       .shared_bytes = 232448,
       .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
       .causal = causal,
-      .one_split = true,
       .has_maps = true,
       .scale_log2 = 0.125f,
       .soft_cap = random_between(random, 0, 2) ? 0.0f : 30.0f,
@@ -111,7 +110,6 @@ static void check_equal_work(int64_t window) {
                                                       .shared_bytes = 232448,
                                                       .dtype = RONDO_BF16,
                                                       .causal = true,
-                                                      .one_split = true,
                                                       .has_maps = true,
                                                       .scale_log2 = 0.1f,
                                                       .window = window,
@@ -282,18 +280,25 @@ Test(attention_wgmma_plan, what_its_kernels_cannot_do_or_do_worse_goes_elsewhere
   ELSEWHERE(h200);
 }
 
+static const char *choice_of(const struct description *d) {
+  const struct attention_problem problem = attention_problem_of(&d->task, &h200);
+  struct attention_plan plan;
+  const struct attention_choice *choice = attention_choose(&problem, &plan);
+  cr_assert_not_null(choice);
+  return choice->name;
+}
+
 Test(attention_wgmma_plan, pages_and_e4m3_go_elsewhere) {
   struct description d;
-  struct op_launches launches = {0};
-  struct op_call call = {.task = &d.task, .data = op_nowhere};
   describe(&d, (struct attention_attributes){.layout = RONDO_BHSD}, RONDO_BF16, 2, 8, 8, 512, 512, 128);
-  struct attention_shape shape = attention_shape_of(&d.task);
-  cr_expect(attention_wgmma_select(&call, &shape, &h200, &launches));
-  shape.paged = true;
-  cr_expect(!attention_wgmma_select(&call, &shape, &h200, &launches));
-  shape.paged = false;
+  cr_expect_str_eq(choice_of(&d), "wgmma");
   d.operands[ATTENTION_K].dtype = d.operands[ATTENTION_V].dtype = RONDO_E4M3;
-  cr_expect(!attention_wgmma_select(&call, &shape, &h200, &launches));
+  cr_expect_str_eq(choice_of(&d), "general");
+  describe(&d, (struct attention_attributes){.layout = RONDO_BHSD}, RONDO_BF16, 2, 8, 8, 512, 64, 128);
+  d.operands[ATTENTION_K].shape[0] = d.operands[ATTENTION_V].shape[0] = 16; /* pages of 64 rows */
+  d.operands[ATTENTION_KV_PAGES] =
+      (struct op_operand){.present = true, .dtype = RONDO_I32, .rank = 2, .shape = {2, 8}, .stride = {8, 1}};
+  cr_expect_str_eq(choice_of(&d), "general");
 }
 
 /* Of both layouts the map is that of [batch][head][position][column]. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../../kernels/attention/attention_choose.h"
 #include "../../kernels/decoder/decoder_choose.h"
 #include "../../kernels/gemm_softmax/gemm_softmax_choose.h"
 #include "../../kernels/gemv/gemv_plan.h"
@@ -31,11 +32,13 @@ struct family {
     return count;                                                                                                      \
   }
 
+ROWS_OF(attention, attention_choice, attention_choices)
 ROWS_OF(decoder, decoder_choice, decoder_choices)
 ROWS_OF(gemm_softmax, gemm_softmax_choice, gemm_softmax_choices)
 ROWS_OF(gemv, gemv_choice, gemv_choices)
 
 static const struct family families[] = {
+    {"attention", attention_rows},
     {"decoder", decoder_rows},
     {"gemm_softmax", gemm_softmax_rows},
     {"gemv", gemv_rows},

@@ -1,19 +1,18 @@
-/* attention_wgmma_select.c - the launch of attention_wgmma.cu's kernels, where attention_wgmma_plan.c wants one. */
+/* attention_wgmma_launch.c - the problem of attention_wgmma_plan.c from a task, and the parameters and tensor maps of a
+ * kernel of attention_wgmma.cu or attention_e4m3.cu. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "attention_wgmma_plan.h"
+#include "attention_choose.h"
 
-struct attention_wgmma_problem
-attention_wgmma_problem_of(const struct op_task *task, const struct attention_shape *shape, const struct chip *chip) {
-  const struct attention_attributes *attributes = op_attributes(task);
+static struct attention_wgmma_problem problem_of(const struct op_task *task, const struct attention_shape *shape,
+                                                 const struct chip *chip) {
   const struct op_operand *operands = task->operands;
   return (struct attention_wgmma_problem){
-      .chip = chip->version == 90 ? CHIP_SM_90A : 0,
+      .chip = launch_chip(chip),
       .multiprocessors = chip->multiprocessors,
       .shared_bytes = chip->shared_bytes,
       .dtype = operands[ATTENTION_Q].dtype,
       .causal = shape->causal,
-      .one_split = attributes->splits <= 1,
       .has_maps = has_tensor_map(&operands[ATTENTION_Q]) && has_tensor_map(&operands[ATTENTION_K]) &&
                   has_tensor_map(&operands[ATTENTION_V]) && op_rows_aligned(&operands[ATTENTION_O], 16),
       .scale_log2 = shape->scale * 1.44269504f,
@@ -28,10 +27,14 @@ attention_wgmma_problem_of(const struct op_task *task, const struct attention_sh
   };
 }
 
-struct attention_wgmma_parameters attention_wgmma_parameters_of(const struct op_call *call,
-                                                                const struct attention_shape *shape,
-                                                                const struct attention_wgmma_problem *problem,
-                                                                const struct attention_wgmma_plan *plan) {
+bool attention_wgmma_choice_plan(const struct attention_problem *problem, struct attention_plan *plan) {
+  const struct attention_wgmma_problem wgmma = problem_of(problem->task, &problem->shape, problem->chip);
+  plan->wgmma = attention_wgmma_plan_of(&wgmma);
+  return plan->wgmma.variant;
+}
+
+static struct attention_wgmma_parameters parameters_of(const struct op_call *call, const struct attention_shape *shape,
+                                                       const struct attention_wgmma_plan *plan) {
   const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
   const bool capped = plan->variant->capped;
   return (struct attention_wgmma_parameters){
@@ -51,15 +54,17 @@ struct attention_wgmma_parameters attention_wgmma_parameters_of(const struct op_
       .capacity = (int32_t)shape->capacity,
       .most_length = (int32_t)shape->most_length,
       .head_dimension = (int32_t)shape->head_dimension,
-      .scale_log2 = capped ? shape->soft_cap * 1.44269504f : problem->scale_log2,
+      .scale_log2 = (capped ? shape->soft_cap : shape->scale) * 1.44269504f,
       .cap_scale = capped ? shape->scale / shape->soft_cap : 0.0f,
       .window = shape->window ? (int32_t)shape->window : ATTENTION_WGMMA_NO_WINDOW,
+      .v_scale = shape->v_scale,
+      .bf16 = call->task->operands[ATTENTION_O].dtype == RONDO_BF16,
   };
 }
 
 /* Whichever of both layouts the operand has. */
-void attention_wgmma_map(struct op_launch *launch, size_t offset, const struct op_call *call, uint32_t index,
-                         int64_t rows, int64_t columns) {
+static void map(struct op_launch *launch, size_t offset, const struct op_call *call, uint32_t index, int64_t rows,
+                int64_t columns) {
   const struct attention_attributes *attributes = op_attributes(call->task);
   struct op_operand operand = call->task->operands[index];
   if (attributes->layout == RONDO_BSHD) {
@@ -72,23 +77,16 @@ void attention_wgmma_map(struct op_launch *launch, size_t offset, const struct o
   launch_map(launch, offset, &operand, call->data[index], (const uint32_t[]){1, 1, (uint32_t)rows, (uint32_t)columns});
 }
 
-bool attention_wgmma_select(const struct op_call *call, const struct attention_shape *shape, const struct chip *chip,
-                            struct op_launches *launches) {
-  if (shape->paged || call->task->operands[ATTENTION_K].dtype == RONDO_E4M3) return false;
-  const struct attention_wgmma_problem problem = attention_wgmma_problem_of(call->task, shape, chip);
-  const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
-  const struct attention_wgmma_variant *variant = plan.variant;
-  if (!variant) return false;
-  const struct attention_wgmma_parameters parameters = attention_wgmma_parameters_of(call, shape, &problem, &plan);
-  struct op_launch *launch = launch_add(launches, &variant->kernel, plan.blocks, variant->kernel.threads,
+void attention_wgmma_launch(const struct op_call *call, const struct attention_problem *problem,
+                            const struct attention_plan *plan, struct op_launches *launches) {
+  const struct attention_wgmma_variant *variant = plan->wgmma.variant;
+  const struct attention_wgmma_parameters parameters = parameters_of(call, &problem->shape, &plan->wgmma);
+  struct op_launch *launch = launch_add(launches, &variant->kernel, plan->wgmma.blocks, variant->kernel.threads,
                                         (uint64_t)variant->shared_bytes, &parameters, sizeof parameters);
-  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, q), call, ATTENTION_Q,
-                      ATTENTION_WGMMA_QUERY_BOX, variant->head_dimension);
-  /* Blocks of a cluster copy a share each. */
-  const bool narrow = variant->head_dimension == ATTENTION_WGMMA_LEAST_DIMENSION;
-  const int64_t rows = narrow ? variant->tile / variant->cluster : variant->tile;
-  const int64_t columns = narrow ? variant->head_dimension : variant->head_dimension / variant->cluster;
-  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, k), call, ATTENTION_K, rows, columns);
-  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, v), call, ATTENTION_V, rows, columns);
-  return true;
+  map(launch, offsetof(struct attention_wgmma_parameters, q), call, ATTENTION_Q, ATTENTION_WGMMA_QUERY_BOX,
+      variant->head_dimension);
+  map(launch, offsetof(struct attention_wgmma_parameters, k), call, ATTENTION_K, variant->key_box_rows,
+      variant->box_columns);
+  map(launch, offsetof(struct attention_wgmma_parameters, v), call, ATTENTION_V, variant->value_box_rows,
+      variant->box_columns);
 }

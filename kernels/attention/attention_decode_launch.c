@@ -1,11 +1,11 @@
-/* attention_decode_select.c - what a kernel of attention_decode.cu is told. */
-#include "attention_decode.h"
-
+/* attention_decode_launch.c - the problem of attention_decode_plan.c from a task, and the parameters of a kernel of
+ * attention_decode.cu. */
 #include <float.h>
 #include <math.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
+#include "attention_choose.h"
 
 static enum decode_kind kind_of(const struct op_task *task, const struct attention_shape *shape) {
   if (task->operands[ATTENTION_K].dtype == RONDO_E4M3) return DECODE_E4M3;
@@ -13,25 +13,26 @@ static enum decode_kind kind_of(const struct op_task *task, const struct attenti
   return shape->appends ? DECODE_APPEND : DECODE_PLAIN;
 }
 
-struct attention_decode_plan attention_decode_plan_for(const struct op_task *task, const struct attention_shape *shape,
-                                                       const struct chip *chip) {
+bool attention_decode_choice_plan(const struct attention_problem *problem, struct attention_plan *plan) {
+  const struct op_task *task = problem->task;
+  const struct attention_shape *shape = &problem->shape;
   const struct attention_attributes *attributes = op_attributes(task);
-  if (task->operands[ATTENTION_Q].dtype == RONDO_E4M3 || (shape->turns && !shape->appends))
-    return (struct attention_decode_plan){0};
-  const struct attention_decode_problem problem = {.kind = kind_of(task, shape),
-                                                   .dtype = task->operands[ATTENTION_Q].dtype,
-                                                   .dimension = shape->head_dimension,
-                                                   .batch = shape->batch,
-                                                   .kv_heads = shape->kv_heads,
-                                                   .rows = shape->rows,
-                                                   .capacity = shape->capacity,
-                                                   .splits = attributes->splits,
-                                                   .new_rows = shape->appends ? shape->query_length : 0,
-                                                   .aligned = attention_rows_aligned(task),
-                                                   .chip = launch_chip(chip),
-                                                   .multiprocessors = chip->multiprocessors,
-                                                   .shared_bytes = chip->shared_bytes};
-  return attention_decode_plan_of(&problem);
+  const struct attention_decode_problem decode = {.kind = kind_of(task, shape),
+                                                  .dtype = task->operands[ATTENTION_Q].dtype,
+                                                  .dimension = shape->head_dimension,
+                                                  .batch = shape->batch,
+                                                  .kv_heads = shape->kv_heads,
+                                                  .rows = shape->rows,
+                                                  .capacity = shape->capacity,
+                                                  .splits = attributes->splits,
+                                                  .new_rows = shape->appends ? shape->query_length : 0,
+                                                  .aligned = attention_rows_aligned(task),
+                                                  .chip = launch_chip(problem->chip),
+                                                  .multiprocessors = problem->chip->multiprocessors,
+                                                  .shared_bytes = problem->chip->shared_bytes};
+  plan->decode = attention_decode_plan_of(&decode);
+  plan->splits = plan->decode.splits;
+  return plan->decode.variant;
 }
 
 /* A tensor has at most 2^31 elements, so do strides between the elements that there are. */
@@ -60,7 +61,7 @@ static void append(struct attention_decode_parameters *parameters, const struct 
   const struct attention_attributes *attributes = op_attributes(call->task);
   const struct attention_stride new_k = attention_stride_of(call->task, ATTENTION_NEW_K),
                                 new_v = attention_stride_of(call->task, ATTENTION_NEW_V);
-  parameters->turns = shape->turns;
+  parameters->rotates = shape->rotates;
   parameters->by_halves = shape->by_halves;
   parameters->new_k = call->data[ATTENTION_NEW_K];
   parameters->new_v = call->data[ATTENTION_NEW_V];
@@ -73,8 +74,9 @@ static void append(struct attention_decode_parameters *parameters, const struct 
     parameters->frequency_step = -log2((double)attributes->rope_base) * 2.0 / (double)shape->head_dimension;
 }
 
-void attention_decode_launch(const struct op_call *call, const struct attention_shape *shape,
-                             const struct attention_decode_plan *plan, struct op_launches *launches) {
+void attention_decode_launch(const struct op_call *call, const struct attention_problem *problem,
+                             const struct attention_plan *plan, struct op_launches *launches) {
+  const struct attention_shape *shape = &problem->shape;
   const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
   struct attention_decode_parameters parameters = {
       .q = call->data[ATTENTION_Q],
@@ -105,10 +107,10 @@ void attention_decode_launch(const struct op_call *call, const struct attention_
     parameters.partial_o = call->scratch;
     parameters.partial_lse = (float *)((unsigned char *)call->scratch + attention_partial_o_bytes(shape));
   }
-  const struct attention_decode_variant *variant = plan->variant;
+  const struct attention_decode_variant *variant = plan->decode.variant;
   struct op_launch *launch =
       launch_add(launches, &variant->kernel, shape->kv_heads * variant->cluster, variant->kernel.threads,
-                 (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
+                 (uint64_t)plan->decode.shared_bytes, &parameters, sizeof parameters);
   launch->grid[1] = (uint32_t)shape->batch;
   launch->grid[2] = (uint32_t)plan->splits;
 }

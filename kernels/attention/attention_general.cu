@@ -1,4 +1,4 @@
-/* attention_any.cu - attention with pages, a window, a soft cap and e4m3, in any combination, for every chip.
+/* attention_general.cu - attention with pages, a window, a soft cap and e4m3, in any combination, for every chip.
  *
  * The plain kernels' block (attention_warp.cuh), with a simple loop of its own: a tile of K and V is read row by row
  * through the table of pages, made two-byte numbers on its way, and lies in shared memory while it is worked on. There
@@ -8,7 +8,7 @@
 #include <cuda_fp8.h>
 
 #include "../common/launch.cuh"
-#include "attention_any.h"
+#include "attention_general.h"
 #include "attention_warp.cuh"
 
 /* ---- Rows of any type into shared memory ------------------------------------------------------------------------- */
@@ -43,7 +43,7 @@ __device__ __forceinline__ uint4 chunk_read(const unsigned char *row, uint32_t c
 }
 
 template <typename Size>
-__device__ __forceinline__ void any_query_load(const attention_any_parameters &any, const work &w,
+__device__ __forceinline__ void any_query_load(const attention_general_parameters &any, const work &w,
                                                unsigned char *shared) {
   const attention_parameters &p = any.plain;
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void any_query_load(const attention_any_parameters &a
 /* ---- KV rows ----------------------------------------------------------------------------------------------------- */
 
 /* Where a KV row is in the pool, counted in rows of pages, or without pages in the item; -1 if nowhere. */
-__device__ __forceinline__ int pool_row(const attention_any_parameters &any, const work &w, int row) {
+__device__ __forceinline__ int pool_row(const attention_general_parameters &any, const work &w, int row) {
   if (row >= w.kv_end) return -1;
   if (!any.kv_pages) return row;
   const int page = any.kv_pages[w.batch * any.pages_stride + (row >> any.page_shift)];
@@ -78,7 +78,7 @@ struct any_rows {
   int64_t page_bytes, position_bytes;
   int page_shift;
 
-  __device__ __forceinline__ any_rows(const attention_any_parameters &any, const work &w, const void *data,
+  __device__ __forceinline__ any_rows(const attention_general_parameters &any, const work &w, const void *data,
                                       const attention_stride &stride) {
     const int bytes = any.kv_e4m3 ? 1 : 2;
     const int64_t item = any.kv_pages ? 0 : w.batch * stride.batch;
@@ -107,7 +107,7 @@ template <typename T> __device__ __forceinline__ bool clean(uint32_t (&pair)[4])
 
 /* A tile, of which pool_rows tells the rows; those that are nowhere are zeros. Whether `Clean` found any. */
 template <typename Size, bool Clean>
-__device__ __forceinline__ bool any_tile_load(const attention_any_parameters &any, const any_rows &rows,
+__device__ __forceinline__ bool any_tile_load(const attention_general_parameters &any, const any_rows &rows,
                                               const int *pool_rows, unsigned char *tile) {
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
   bool found = false;
@@ -148,14 +148,14 @@ struct span {
 };
 
 template <typename Size>
-__device__ __forceinline__ span span_of(const attention_any_parameters &any, const work &w, int part, int half) {
+__device__ __forceinline__ span span_of(const attention_general_parameters &any, const work &w, int part, int half) {
   const int limit = limit_of<Size>(any.plain, w, part, half);
   return {any.window ? max(limit - any.window, 0) : 0, limit};
 }
 
 /* Scores that a row does not see to what the scale makes -infinity. */
 template <typename Size>
-__device__ __forceinline__ void hide(const attention_any_parameters &any, const work &w, int begin,
+__device__ __forceinline__ void hide(const attention_general_parameters &any, const work &w, int begin,
                                      const int *pool_rows, score_fragments<Size> &s) {
   const float hidden = any.plain.scale_log2 < 0.0f ? INFINITY : -INFINITY;
 #pragma unroll
@@ -176,7 +176,7 @@ __device__ __forceinline__ void hide(const attention_any_parameters &any, const 
 
 /* What is not finite in the tile's V rows is added to the rows that see it: their weights are not 0. */
 template <typename Size>
-__device__ __forceinline__ void any_spread(const attention_any_parameters &any, const work &w, int begin,
+__device__ __forceinline__ void any_spread(const attention_general_parameters &any, const work &w, int begin,
                                            const any_rows &v, const int *pool_rows, output_fragments<Size> &o) {
   using type = typename Size::type;
 #pragma unroll 1
@@ -206,13 +206,13 @@ __device__ __forceinline__ void any_spread(const attention_any_parameters &any, 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* KV rows in front of the window of the block's first row are no work, in whole tiles. */
-template <typename Size> __device__ __forceinline__ work any_work_of(const attention_any_parameters &any) {
+template <typename Size> __device__ __forceinline__ work any_work_of(const attention_general_parameters &any) {
   work w = work_of<Size>(any.plain);
   if (any.window) w.kv_begin = max(w.kv_begin, (w.kv_all - any.window) / Size::tile * Size::tile);
   return w;
 }
 
-template <typename Size> __device__ __forceinline__ void attend_any(const attention_any_parameters &any) {
+template <typename Size> __device__ __forceinline__ void attend_any(const attention_general_parameters &any) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ work w;
   __shared__ int pool_rows[Size::tile];
@@ -257,4 +257,4 @@ template <typename Size> __device__ __forceinline__ void attend_any(const attent
 #define DEFINE(chips, parameters, name, threads, blocks, type, dimension, parts, tile, stages, stages_80, held)        \
   DEFINE_KERNEL(chips, parameters, name, threads, blocks,                                                              \
                 attend_any<tiling<type, dimension, threads, parts, tile, stages, held>>)
-ATTENTION_ANY_KERNELS(DEFINE)
+ATTENTION_GENERAL_KERNELS(DEFINE)

@@ -1,5 +1,5 @@
-/* attention_append_select.c - the launch in front of an attention that writes new rows or turns its queries, and the
- * attention that is left then: one of turned queries, which lie in scratch, with lengths that lie there too. */
+/* attention_append_launch.c - the launch before an attention that writes new rows or rotates its queries, and the
+ * attention that is left: its queries are rotated and lie in scratch, and so do its lengths. */
 #include <string.h>
 
 #include "../../runtime/integer.h"
@@ -8,21 +8,7 @@
 
 ATTENTION_APPEND_KERNELS(KERNEL_CONSTANT)
 
-enum { ALIGNMENT = 256 };
-
-static uint64_t turned_bytes(const struct attention_shape *shape) {
-  return shape->turns ? (uint64_t)(shape->total_rows * shape->head_dimension) * 2 : 0;
-}
-static uint64_t up(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
-
-uint64_t attention_append_scratch_bytes(const struct op_task *task) {
-  const struct attention_shape shape = attention_shape_of(task);
-  if (!shape.turns && !shape.appends) return 0;
-  /* What is in front of it may end anywhere. */
-  return ALIGNMENT + up(turned_bytes(&shape)) + (uint64_t)shape.batch * sizeof(int32_t);
-}
-
-static void *behind(void *scratch, uint64_t bytes) { return scratch ? (unsigned char *)scratch + bytes : NULL; }
+static void *after(void *scratch, uint64_t bytes) { return scratch ? (unsigned char *)scratch + bytes : NULL; }
 
 static void rest_make(const struct op_call *call, const struct attention_shape *shape, struct attention_rest *rest) {
   struct attention_attributes attributes;
@@ -30,9 +16,9 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
   memcpy(rest->operands, call->task->operands, sizeof rest->operands);
   memcpy(rest->data, call->data, sizeof rest->data);
   struct op_operand *q = &rest->operands[ATTENTION_Q];
-  const uint64_t turned = up(attention_partial_bytes(call->task)), lengths = turned + up(turned_bytes(shape));
-  if (shape->turns) {
-    rest->data[ATTENTION_Q] = behind(call->scratch, turned);
+  const struct attention_scratch scratch = attention_scratch_of(call->task);
+  if (shape->rotates) {
+    rest->data[ATTENTION_Q] = after(call->scratch, scratch.rotated);
     q->offset_bytes = 0;
     const int head = attributes.layout == RONDO_BHSD ? 1 : 2;
     q->stride[3] = 1;
@@ -41,7 +27,7 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
     q->stride[0] = shape->query_length * q->stride[3 - head];
   }
   if (shape->appends) {
-    rest->data[ATTENTION_KV_LENGTHS] = behind(call->scratch, lengths);
+    rest->data[ATTENTION_KV_LENGTHS] = after(call->scratch, scratch.lengths);
     rest->operands[ATTENTION_KV_LENGTHS] =
         (struct op_operand){.present = true, .dtype = RONDO_I32, .rank = 1, .shape = {shape->batch}, .stride = {1}};
   }
@@ -67,7 +53,7 @@ void attention_append_launch(const struct op_call *call, struct attention_rest *
       .q = call->data[ATTENTION_Q],
       .new_k = call->data[ATTENTION_NEW_K],
       .new_v = call->data[ATTENTION_NEW_V],
-      .turned = rest->data[ATTENTION_Q],
+      .rotated = rest->data[ATTENTION_Q],
       .k = call->data[ATTENTION_K],
       .v = call->data[ATTENTION_V],
       .lengths = shape.appends ? rest->data[ATTENTION_KV_LENGTHS] : NULL,
@@ -82,21 +68,21 @@ void attention_append_launch(const struct op_call *call, struct attention_rest *
       .pages_stride = shape.pages_stride,
       .batch = (uint32_t)shape.batch,
       .query_length = (uint32_t)shape.query_length,
-      .turned_heads = shape.turns ? (uint32_t)shape.query_heads : 0,
+      .rotated_heads = shape.rotates ? (uint32_t)shape.query_heads : 0,
       .new_heads = shape.appends ? (uint32_t)shape.kv_heads : 0,
       .row_pairs = (uint32_t)shape.head_dimension / 2,
       .pool_pages = (uint32_t)(shape.paged ? shape.pool_pages : shape.batch),
       .page_shift = shape.paged ? (uint32_t)log2_of(shape.page_rows) : 31,
       .capacity = (int32_t)shape.capacity,
       .most_length = (int32_t)shape.most_length,
-      .turns = shape.turns,
+      .rotates = shape.rotates,
       .by_halves = shape.by_halves,
       .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,
       .per_item = operands[ATTENTION_POSITION].shape[0] > 1,
   };
-  const int64_t heads = (int64_t)parameters.turned_heads + 2 * (int64_t)parameters.new_heads;
+  const int64_t heads = (int64_t)parameters.rotated_heads + 2 * (int64_t)parameters.new_heads;
   parameters.pairs = shape.batch * shape.query_length * heads * (shape.head_dimension / 2);
-  if (shape.turns && !operands[ATTENTION_ROPE_FREQUENCIES].present)
+  if (shape.rotates && !operands[ATTENTION_ROPE_FREQUENCIES].present)
     attention_frequencies(call, parameters.base_frequencies);
   /* At least a thread for each item's length. */
   const int64_t threads = larger(parameters.pairs, shape.appends ? shape.batch : 0);

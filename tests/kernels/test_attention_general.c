@@ -1,4 +1,4 @@
-/* test_attention_any.c - attention with pages, windows, soft caps and e4m3, alone and together, against double
+/* test_attention_general.c - attention with pages, windows, soft caps and e4m3, alone and together, against double
  * precision, on whichever kernel takes them. Where only the way to a number differs, such as pages instead of dense
  * rows, the bits are the same. Faults that would show: a page or a row outside of the window that is used, a scale
  * factor that is applied twice, a table that is read beyond the length. */
@@ -52,7 +52,7 @@ static void pages(rondo_backend backend) {
       }
   attentions_check(backend, tasks, count); /* NaN after lengths and in pages that nobody has */
 }
-BOTH_BACKENDS(attention_any, rows_are_found_through_tables_of_pages, pages)
+BOTH_BACKENDS(attention_general, rows_are_found_through_tables_of_pages, pages)
 
 static void windows(rondo_backend backend) {
   static const int32_t sizes[] = {1, 2, 15, 63, 64, 65, 200, 511, INT32_MAX};
@@ -69,7 +69,7 @@ static void windows(rondo_backend backend) {
     }
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(attention_any, rows_see_the_last_columns_of_their_window, windows)
+BOTH_BACKENDS(attention_general, rows_see_the_last_columns_of_their_window, windows)
 
 static void caps(rondo_backend backend) {
   static const float sizes[] = {0.25f, 5.0f, 50.0f, 1e4f, 1e8f}; /* the last changes nothing */
@@ -89,7 +89,7 @@ static void caps(rondo_backend backend) {
       }
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(attention_any, scores_are_capped_before_they_are_weighed, caps)
+BOTH_BACKENDS(attention_general, scores_are_capped_before_they_are_weighed, caps)
 
 static void codes(rondo_backend backend) {
   static const enum data kinds[] = {NORMAL, EQUAL, RISING, FALLING, OUTLIER, ENORMOUS};
@@ -112,7 +112,7 @@ static void codes(rondo_backend backend) {
       }
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(attention_any, keys_values_and_queries_may_be_e4m3, codes)
+BOTH_BACKENDS(attention_general, keys_values_and_queries_may_be_e4m3, codes)
 
 /* ---- All together ------------------------------------------------------------------------------------------------ */
 
@@ -139,7 +139,7 @@ static void together(rondo_backend backend) {
     }
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(attention_any, every_combination_agrees_with_double_precision, together)
+BOTH_BACKENDS(attention_general, every_combination_agrees_with_double_precision, together)
 
 static void empty(rondo_backend backend) {
   static const int32_t none[] = {0, -3};
@@ -167,7 +167,7 @@ static void empty(rondo_backend backend) {
   }
   attentions_check(backend, tasks, COUNT(tasks));
 }
-BOTH_BACKENDS(attention_any, empty_sizes_are_no_work_and_no_keys_give_zero, empty)
+BOTH_BACKENDS(attention_general, empty_sizes_are_no_work_and_no_keys_give_zero, empty)
 
 /* ---- What may lie where nobody looks ----------------------------------------------------------------------------- */
 
@@ -197,7 +197,7 @@ static void special_numbers(rondo_backend backend) {
   }
   attentions_planted(backend, tasks, COUNT(tasks), 31, plant);
 }
-BOTH_BACKENDS(attention_any, special_numbers_reach_exactly_the_rows_that_see_them, special_numbers)
+BOTH_BACKENDS(attention_general, special_numbers_reach_exactly_the_rows_that_see_them, special_numbers)
 
 /* ---- From replay to replay --------------------------------------------------------------------------------------- */
 
@@ -233,7 +233,7 @@ static void changing_tables(rondo_backend backend) {
     replays_check(backend, &tasks[i]);
   }
 }
-BOTH_BACKENDS(attention_any, tables_are_read_at_each_replay, changing_tables)
+BOTH_BACKENDS(attention_general, tables_are_read_at_each_replay, changing_tables)
 
 /* Of each family of kernels, with and without pages where it takes them. */
 static void made_tables(rondo_backend backend) {
@@ -250,7 +250,7 @@ static void made_tables(rondo_backend backend) {
     replays_check(backend, &tasks[i]);
   }
 }
-BOTH_BACKENDS(attention_any, tables_and_lengths_may_come_from_earlier_tasks_of_the_graph, made_tables)
+BOTH_BACKENDS(attention_general, tables_and_lengths_may_come_from_earlier_tasks_of_the_graph, made_tables)
 
 static void repeat(rondo_backend backend) {
   static struct attention tasks[16];
@@ -263,7 +263,7 @@ static void repeat(rondo_backend backend) {
   }
   attentions_same_bits(backend, tasks, COUNT(tasks), backend == RONDO_BACKEND_HOST ? 3 : 1000);
 }
-BOTH_BACKENDS(attention_any, a_thousand_replays_give_the_same_bits, repeat)
+BOTH_BACKENDS(attention_general, a_thousand_replays_give_the_same_bits, repeat)
 
 /* Of few query rows, cut into a number of splits that is said: 1, 7 or 64 items with the same pages. */
 static void batches(rondo_backend backend) {
@@ -314,7 +314,7 @@ static void batches(rondo_backend backend) {
     trial_end(&trial);
   }
 }
-BOTH_BACKENDS(attention_any, an_item_has_the_same_bits_in_any_batch, batches)
+BOTH_BACKENDS(attention_general, an_item_has_the_same_bits_in_any_batch, batches)
 
 /* A window that takes in everything is none: not even another kernel. */
 static void needless_window(rondo_backend backend) {
@@ -339,4 +339,4 @@ static void needless_window(rondo_backend backend) {
     trial_end(&trial);
   }
 }
-BOTH_BACKENDS(attention_any, a_window_of_everything_changes_no_bit, needless_window)
+BOTH_BACKENDS(attention_general, a_window_of_everything_changes_no_bit, needless_window)

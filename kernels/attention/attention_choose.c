@@ -1,0 +1,159 @@
+/* attention_choose.c - which design attends: the family's one table. README.md has its names and reasons too, and
+ * tests/unit/test_choices.c compares the two. */
+#include "attention_choose.h"
+
+#include <inttypes.h>
+
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+#include "attention_append.h"
+
+ATTENTION_COMBINE_KERNELS(KERNEL_CONSTANT)
+
+enum {
+  E4M3 = 1 << RONDO_E4M3,
+  SIXTEEN_BITS = 1 << RONDO_F16 | 1 << RONDO_BF16,
+  EXTRAS = ATTENTION_WITH_PAGES | ATTENTION_WITH_WINDOW | ATTENTION_WITH_CAP,
+  LEAST_QUERY_LENGTH = 64,      /* fewer waste rows of a tile that the portable kernel shares among heads */
+  MOST_SUMMED_IN_E4M3 = 1 << 19 /* KV rows whose sums lose less than the weights do by rounding */
+};
+
+static const struct attention_choice choices[] = {
+    {
+        .name = "decode",
+        .chips = CHIP_SM_90A | CHIP_SM_100A,
+        .q = SIXTEEN_BITS,
+        .kv = SIXTEEN_BITS | E4M3,
+        .takes = EXTRAS | ATTENTION_WITH_SPLITS | ATTENTION_WITH_NEW_ROWS,
+        .dimension = {64, 256},
+        .rows = {1, DECODE_MOST_ROWS},
+        .capacity = {1},
+        .plan = attention_decode_choice_plan,
+        .launch = attention_decode_launch,
+        .why = "bound by memory: operand A holds 16 KV rows, since a few query rows would not fill it",
+    },
+    {
+        .name = "wgmma",
+        .chips = CHIP_SM_90A,
+        .q = SIXTEEN_BITS,
+        .kv = SIXTEEN_BITS,
+        .takes = ATTENTION_WITH_WINDOW | ATTENTION_WITH_CAP,
+        .query_length = {LEAST_QUERY_LENGTH},
+        .capacity = {1},
+        .plan = attention_wgmma_choice_plan,
+        .launch = attention_wgmma_launch,
+        .why = "products of warpgroups beside exponentials: FlashAttention-3's pipeline without a running maximum",
+    },
+    {
+        .name = "wgmma_e4m3",
+        .chips = CHIP_SM_90A,
+        .q = E4M3,
+        .kv = E4M3,
+        .dimension = {128, 128},
+        .query_length = {LEAST_QUERY_LENGTH},
+        .capacity = {1, MOST_SUMMED_IN_E4M3},
+        .plan = attention_wgmma_choice_plan,
+        .launch = attention_wgmma_launch,
+        .why = "the same pipeline; products of one-byte numbers are twice as fast",
+    },
+    {
+        .name = "portable",
+        .chips = EVERY_CHIP,
+        .q = SIXTEEN_BITS,
+        .kv = SIXTEEN_BITS,
+        .takes = ATTENTION_WITH_SPLITS,
+        .plan = attention_portable_choice_plan,
+        .launch = attention_portable_launch,
+        .why = "mma.sync, which every chip has; a warp has 32 rows, with heads of 256 16",
+    },
+    {
+        .name = "general",
+        .chips = EVERY_CHIP,
+        .q = SIXTEEN_BITS | E4M3,
+        .kv = SIXTEEN_BITS | E4M3,
+        .takes = EXTRAS | ATTENTION_WITH_SPLITS,
+        .plan = attention_portable_choice_plan,
+        .launch = attention_portable_launch,
+        .why = "one simple kernel for all combinations of pages, window, soft cap and e4m3",
+    },
+};
+
+const struct attention_choice *attention_choices(size_t *count) {
+  *count = sizeof choices / sizeof *choices;
+  return choices;
+}
+
+struct attention_problem attention_problem_of(const struct op_task *task, const struct chip *chip) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  struct attention_problem problem = {.task = task, .chip = chip, .shape = attention_shape_of(task)};
+  const struct attention_shape *shape = &problem.shape;
+  problem.demands = (shape->paged ? ATTENTION_WITH_PAGES : 0u) | (shape->window ? ATTENTION_WITH_WINDOW : 0u) |
+                    (shape->soft_cap != 0.0f ? ATTENTION_WITH_CAP : 0u) |
+                    (attributes->splits > 1 ? ATTENTION_WITH_SPLITS : 0u) |
+                    (shape->appends ? ATTENTION_WITH_NEW_ROWS : 0u) |
+                    (shape->rotates && !shape->appends ? ATTENTION_WITH_ROTATED_Q : 0u);
+  return problem;
+}
+
+static bool is_in(struct attention_range range, int64_t value) {
+  return value >= range.least && (!range.most || value <= range.most);
+}
+
+static bool is_in_ranges(const struct attention_choice *choice, const struct attention_problem *problem) {
+  const struct op_operand *operands = problem->task->operands;
+  const struct attention_shape *shape = &problem->shape;
+  return choice->chips & launch_chip(problem->chip) && choice->q >> operands[ATTENTION_Q].dtype & 1 &&
+         choice->kv >> operands[ATTENTION_K].dtype & 1 && !(problem->demands & ~choice->takes) &&
+         is_in(choice->dimension, shape->head_dimension) && is_in(choice->rows, shape->rows) &&
+         is_in(choice->query_length, shape->query_length) && is_in(choice->capacity, shape->capacity);
+}
+
+const struct attention_choice *attention_choose(const struct attention_problem *problem, struct attention_plan *plan) {
+  for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+    *plan = (struct attention_plan){.splits = 1};
+    if (is_in_ranges(&choices[i], problem) && choices[i].plan(problem, plan)) return &choices[i];
+  }
+  return NULL;
+}
+
+/* ---- The launches of a task -------------------------------------------------------------------------------------- */
+
+/* The kernel that attends and, after it, the merge of splits. */
+static void attend(const struct op_call *call, struct attention_problem *problem, const struct attention_choice *choice,
+                   const struct attention_plan *plan, struct op_launches *launches) {
+  launches->choice = choice->name;
+  launches->why = choice->why;
+  problem->shape.splits = plan->splits;
+  choice->launch(call, problem, plan, launches);
+  if (plan->splits == 1) return;
+  const struct attention_parameters parameters = attention_parameters_of(call, &problem->shape);
+  const int64_t blocks = divide_up(problem->shape.total_rows, ATTENTION_THREADS / 32); /* a warp merges a row */
+  launch_add(launches, &rondo_attention_combine, blocks, ATTENTION_THREADS, 0, &parameters, sizeof parameters);
+}
+
+static rondo_status refuse(const struct attention_problem *problem) {
+  const struct attention_portable_plan plan = attention_portable_plan_of(problem->task, &problem->shape, problem->chip);
+  return status_set(RONDO_UNSUPPORTED,
+                    "head dimension %" PRId64 " needs %" PRIu32 " bytes of shared memory, the chip has %" PRId32,
+                    problem->shape.head_dimension, plan.shared_bytes, problem->chip->shared_bytes);
+}
+
+/* New rows and a rotary embedding that the design cannot do itself are the affair of a launch before it. What is left
+ * is an attention without them. */
+rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  struct attention_problem problem = attention_problem_of(call->task, chip);
+  const bool needs_launch_before = problem.shape.appends || problem.shape.rotates;
+  struct attention_plan plan;
+  struct attention_rest rest = {.call = *call};
+  launches->count = 0;
+  const struct attention_choice *choice = attention_choose(&problem, &plan);
+  if (!choice && needs_launch_before) {
+    attention_append_launch(call, &rest, launches);
+    problem = attention_problem_of(rest.call.task, chip);
+    choice = attention_choose(&problem, &plan);
+  }
+  if (!problem.shape.total_rows) return RONDO_OK;
+  if (!choice) return refuse(&problem);
+  attend(&rest.call, &problem, choice, &plan, launches);
+  return RONDO_OK;
+}

@@ -1,0 +1,128 @@
+/* attention_shape.c - the sizes of an attention task, and how its rows and its KV sequence are divided. A pure function
+ * of the description: the bits of a result do not depend on the chip. */
+#include <math.h>
+
+#include "../../runtime/integer.h"
+#include "attention.h"
+
+int attention_head_axis(const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  return attributes->layout == RONDO_BHSD ? 1 : 2;
+}
+int attention_position_axis(const struct op_task *task) { return 3 - attention_head_axis(task); }
+
+static float or_one(float scale) { return scale != 0.0f ? scale : 1.0f; }
+
+float attention_score_scale(const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  const int64_t dimension = task->operands[ATTENTION_Q].shape[3];
+  const float scale = attributes->scale != 0.0f ? attributes->scale : (float)(1.0 / sqrt((double)dimension));
+  return scale * or_one(attributes->q_scale) * or_one(attributes->k_scale);
+}
+
+struct attention_stride attention_stride_of(const struct op_task *task, uint32_t index) {
+  const int64_t *stride = task->operands[index].stride;
+  return (struct attention_stride){stride[0], stride[attention_head_axis(task)], stride[attention_position_axis(task)]};
+}
+
+/* The number of splits asked for, or as many as make about 256 blocks (two on each multiprocessor of an H200, but the
+ * same on every chip) of no fewer than 256 KV rows. Then whole units to a split, and no split without any. */
+static void cut(struct attention_shape *shape, int64_t splits) {
+  int64_t tiles = shape->row_tiles * shape->batch * shape->kv_heads;
+  if (!splits) {
+    splits = tiles ? 256 / tiles : 1;
+    if (splits > 32) splits = 32;
+    if (splits > shape->capacity / 256) splits = shape->capacity / 256;
+  }
+  /* Items that share pages may be so many that splits of each are too many for a grid. */
+  if (tiles && splits > INT32_MAX / tiles) splits = INT32_MAX / tiles;
+  if (splits < 1) splits = 1;
+  int64_t units = divide_up(shape->capacity, ATTENTION_SPLIT_UNIT);
+  int64_t units_per_split = units ? divide_up(units, splits) : 1;
+  shape->split_rows = units_per_split * ATTENTION_SPLIT_UNIT;
+  shape->splits = units ? divide_up(units, units_per_split) : 1;
+}
+
+static void rows_to_blocks(struct attention_shape *shape, int64_t block_rows) {
+  shape->block_rows = block_rows;
+  shape->row_tiles = divide_up(shape->rows, block_rows);
+}
+
+/* Blocks of 128 rows do more with what they read, those of 64 are twice as many. On an H200 they meet at about 192 of
+ * the former. A head dimension of 256 leaves registers for 16 rows of a warp only. Tiles of KV rows may be of 128 then,
+ * and a split is whole tiles. */
+static void widen(struct attention_shape *shape) {
+  int64_t blocks = divide_up(shape->rows, 128) * shape->batch * shape->kv_heads * shape->splits;
+  bool whole = shape->splits == 1 || shape->split_rows % 128 == 0;
+  if (shape->head_dimension < 256 && shape->rows > 64 && blocks >= 192 && whole) rows_to_blocks(shape, 128);
+}
+
+bool attention_rows_aligned(const struct op_task *task) {
+  static const uint32_t indices[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
+  for (int i = 0; i < 4; i++)
+    if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
+  if (!task->operands[ATTENTION_NEW_K].present) return true;
+  return op_rows_aligned(&task->operands[ATTENTION_NEW_K], 16) && op_rows_aligned(&task->operands[ATTENTION_NEW_V], 16);
+}
+
+static void extras(struct attention_shape *shape, const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  const struct op_operand *pages = &task->operands[ATTENTION_KV_PAGES], *k = &task->operands[ATTENTION_K];
+  if (pages->present) {
+    shape->paged = true;
+    shape->pool_pages = k->shape[0];
+    shape->page_rows = shape->capacity;
+    shape->item_pages = pages->shape[1];
+    shape->pages_stride = pages->stride[0];
+    shape->capacity = shape->item_pages * shape->page_rows;
+  }
+  shape->window = attributes->window < shape->capacity ? attributes->window : 0;
+  shape->soft_cap = attributes->soft_cap;
+  shape->v_scale = or_one(attributes->v_scale);
+  shape->plain = !shape->paged && !shape->window && shape->soft_cap == 0.0f && k->dtype != RONDO_E4M3;
+}
+
+struct attention_shape attention_shape_of(const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  const int64_t *q = task->operands[ATTENTION_Q].shape, *k = task->operands[ATTENTION_K].shape;
+  int head = attention_head_axis(task), position = attention_position_axis(task);
+  struct attention_shape shape = {
+      .batch = q[0],
+      .query_heads = q[head],
+      .kv_heads = k[head],
+      .group = k[head] ? q[head] / k[head] : 0,
+      .query_length = q[position],
+      .capacity = k[position],
+      .head_dimension = q[3],
+      .scale = attention_score_scale(task),
+      .causal = attributes->causal != 0,
+      .q_stride = attention_stride_of(task, ATTENTION_Q),
+      .k_stride = attention_stride_of(task, ATTENTION_K),
+      .v_stride = attention_stride_of(task, ATTENTION_V),
+      .o_stride = attention_stride_of(task, ATTENTION_O),
+      .appends = task->operands[ATTENTION_NEW_K].present,
+      .rotates = attributes->rope_base > 0 || task->operands[ATTENTION_ROPE_FREQUENCIES].present,
+      .by_halves = attributes->rope_pairing == RONDO_ROPE_HALVES,
+  };
+  extras(&shape, task);
+  const bool has_ends = shape.causal && (attributes->has_ends || shape.appends);
+  shape.most_length = shape.capacity + (has_ends && shape.query_length ? shape.query_length - 1 : 0);
+  shape.rows = shape.query_length * shape.group;
+  shape.total_rows = shape.batch * shape.kv_heads * shape.rows;
+  rows_to_blocks(&shape, 64);
+  cut(&shape, attributes->splits);
+  if (shape.plain) widen(&shape);
+  return shape;
+}
+
+/* Of K and V the rows that some query may see, of a pool no more than the tables name; new rows are written. What
+ * lengths and positions leave of that is known on the device alone. */
+int64_t attention_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+  const struct op_operand *touched = &task->operands[operand];
+  if (operand != ATTENTION_K && operand != ATTENTION_V) return op_elements(touched);
+  if (access == RONDO_WRITE) return op_elements(&task->operands[ATTENTION_NEW_K]);
+  const struct attention_shape shape = attention_shape_of(task);
+  int64_t seen = shape.window ? smaller(shape.capacity, shape.window + shape.query_length - 1) : shape.capacity;
+  if (shape.rows == 0) seen = 0;
+  return smaller(op_elements(touched), shape.batch * seen * shape.kv_heads * shape.head_dimension);
+}
