@@ -4,6 +4,7 @@
  *   --jobs N          at once; a processor has one unless this says otherwise
  *   --json FILE       writes the counts
  *   --list            the tests' names alone
+ *   --apart           no two tests in one process
  *   --here            all in this process, one after the other, for debuggers and compute-sanitizer
  *   --slower N        time limits, N times as long
  *   --times           how many seconds each test took
@@ -43,7 +44,8 @@ extern struct criterion_suite *const suites_end[] __asm__("__stop_cr_sts") __att
 
 enum { JOBS_MOST = 64, DEFAULT_SECONDS = 900, FAILED_STATUS = 70 };
 
-static const char usage[] = "[--filter 'SUITE/NAME'] [--jobs N] [--json FILE] [--list] [--here] [--slower N] [--times]";
+static const char usage[] = "[--filter 'SUITE/NAME'] [--jobs N] [--json FILE] [--list] [--apart] [--here] [--slower N] "
+                            "[--times]";
 
 enum verdict { NO_VERDICT, PASSED, SKIPPED, FAILED };
 
@@ -60,7 +62,7 @@ struct shared {
 static struct {
   const char *filter, *json;
   unsigned jobs, slower;
-  bool lists, stays_here, tells_times;
+  bool lists, keeps_apart, stays_here, tells_times;
 } options = {.filter = "*", .slower = 1};
 
 static const struct criterion_test **tests; /* those of the filter: those that share processes come last */
@@ -136,7 +138,8 @@ void cr_log(enum criterion_severity severity, const char *format, ...) { (void)s
 /* ---- In a test's process ----------------------------------------------------------------------------------------- */
 
 static bool shares_process(const struct criterion_test *test) {
-  return !fnmatch("*_cuda", test->name, 0) && !fnmatch("*tests/kernels/*", test->data->file_, 0);
+  return !options.keeps_apart && !fnmatch("*_cuda", test->name, 0) &&
+         !fnmatch("*tests/kernels/*", test->data->file_, 0);
 }
 
 static unsigned seconds_of(const struct criterion_test *test) {
@@ -273,6 +276,8 @@ static bool understand(char **word) {
       options.slower = (unsigned)strtoul(value, NULL, 10);
     } else if (!strcmp(*word, "--list")) {
       options.lists = true;
+    } else if (!strcmp(*word, "--apart")) {
+      options.keeps_apart = true;
     } else if (!strcmp(*word, "--here")) {
       options.stays_here = true;
     } else if (!strcmp(*word, "--times")) {
