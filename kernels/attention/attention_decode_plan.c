@@ -26,13 +26,19 @@ int64_t attention_decode_splits(int64_t kv_heads, int64_t capacity, int64_t aske
   return larger(smaller(HEADS_AT_ONCE / larger(kv_heads, 1), capacity / LEAST_SPLIT), 1);
 }
 
-/* The first that has enough rows or, for the deep ring, the last that is like it. */
+/* A general kernel does the work of a plain one, with the same bits. */
+static bool does_kind(const struct attention_decode_variant *variant, enum decode_kind kind) {
+  return variant->kind == kind || (variant->kind == DECODE_GENERAL && kind == DECODE_PLAIN);
+}
+
+/* The first that has enough rows or, for the deep ring, the last that is like it. Plain kernels come before general
+ * ones. */
 static const struct attention_decode_variant *variant_of(const struct attention_decode_problem *problem,
                                                          int64_t cluster, bool deep) {
   const struct attention_decode_variant *best = NULL;
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const struct attention_decode_variant *v = &variants[i];
-    if (v->kind == problem->kind && (v->dtype == problem->dtype || v->kind == DECODE_E4M3) &&
+    if (does_kind(v, problem->kind) && (v->dtype == problem->dtype || v->kind == DECODE_E4M3) &&
         v->dimension == problem->dimension && 8 * v->operands >= problem->rows && v->cluster == cluster &&
         v->kernel.chips & problem->chip && (!best || (v->operands == best->operands && deep)))
       best = v;

@@ -86,7 +86,7 @@ static void batches(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_decode, an_item_has_the_same_bits_in_any_batch, batches)
 
-/* By the plain kernel and by the general one; with e4m3, by one kernel both
+/* By the plain kernel, where there is one, and by the general one; with e4m3, by one kernel both
  * times. */
 static void same_rows(rondo_backend backend) {
   for (size_t c = 0; c < 4 * COUNT(dimensions); c++) {
