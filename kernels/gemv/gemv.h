@@ -14,7 +14,7 @@ enum {
   GEMV_SCALE_ROWS = 128, /* of a tile of blocked scales */
   GEMV_SCALE_COLUMNS = 4,
   GEMV_MOST_PARTS = 16,   /* warps of a block that split k */
-  GEMV_PITCH_PADDING = 4, /* floats behind a vector's sums in shared memory, against conflicts of banks */
+  GEMV_PITCH_PADDING = 4, /* floats after a vector's sums in shared memory, against conflicts of banks */
   QUANTIZE_THREADS = 256,
   QUANTIZE_ELEMENTS = 8, /* of a thread: two neighbours share a block */
   QUANTIZE_OUTER = 3,    /* dimensions around the rows */

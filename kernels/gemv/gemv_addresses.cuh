@@ -12,7 +12,7 @@
 __device__ __forceinline__ uint32_t scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
   return row * strides.row + row / 32 * strides.more_32 + row / 128 * strides.more_128;
 }
-__device__ __forceinline__ uint32_t place_of_block(uint32_t four, uint32_t block) {
+__device__ __forceinline__ uint32_t offset_of_scale(uint32_t four, uint32_t block) {
   return block / 4 * four + block % 4;
 }
 
@@ -24,7 +24,7 @@ __device__ __forceinline__ const unsigned char *weights_from(const gemv_paramete
 __device__ __forceinline__ const unsigned char *weight_scales_from(const gemv_parameters &p, uint32_t row,
                                                                    uint32_t block) {
   return p.weight_scales + (blockIdx.y * p.weight_scale_batch + scales_of_row(p.weight_scale_strides, row) +
-                            place_of_block(p.weight_scale_strides.four, block));
+                            offset_of_scale(p.weight_scale_strides.four, block));
 }
 __device__ __forceinline__ const unsigned char *vector_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
   return offset(offset(p.vectors, blockIdx.y * p.vector_batch + load, 16), row, p.vector_row);
@@ -32,15 +32,15 @@ __device__ __forceinline__ const unsigned char *vector_from(const gemv_parameter
 __device__ __forceinline__ const unsigned char *vector_scales_from(const gemv_parameters &p, uint32_t row,
                                                                    uint32_t block) {
   return p.vector_scales +
-         (blockIdx.y * p.vector_scale_batch + row * p.vector_scale_row + place_of_block(p.vector_scale_four, block));
+         (blockIdx.y * p.vector_scale_batch + row * p.vector_scale_row + offset_of_scale(p.vector_scale_four, block));
 }
 
 /* A lane's first piece of a vector; the next ones lie a constant number of elements further, in multiples of 64, or of
  * 32 from a multiple of 64 on. Addresses are known before anything is asked for: under the predicate whether a piece
  * exists, each constant that they are made of would be a load of its own (LDC instead of ULDC). */
-template <rondo_dtype V> struct vector_place {
+template <rondo_dtype V> struct vector_address {
   const unsigned char *data, *scales;
-  __device__ __forceinline__ vector_place(const gemv_parameters &p, uint32_t row, uint32_t element) {
+  __device__ __forceinline__ vector_address(const gemv_parameters &p, uint32_t row, uint32_t element) {
     data = computed_now(vector_from(p, row, element / (V == RONDO_NVFP4 ? 32 : 8)));
     if constexpr (V == RONDO_NVFP4) scales = computed_now(vector_scales_from(p, row, element / 16));
   }
@@ -55,10 +55,10 @@ template <rondo_dtype V> struct vector_place {
 /* ---- Warps and tiles --------------------------------------------------------------------------------------------- */
 
 /* A warp's place in its block: see gemv_parameters. */
-struct warp_place {
+struct warp_position {
   uint32_t part, group;
 };
-__device__ __forceinline__ warp_place place_of_warp(const gemv_parameters &p) {
+__device__ __forceinline__ warp_position position_of_warp(const gemv_parameters &p) {
   const uint32_t warp = threadIdx.x / 32, group = warp * p.part_reciprocal >> 16;
   return {warp - group * p.parts, group};
 }
@@ -71,7 +71,7 @@ __device__ __forceinline__ uint32_t first_row_of(const gemv_parameters &p, uint3
 
 /* ---- The order of loads ----------------------------------------------------------------------------------------- */
 
-/* A branch that is never taken. The compiler moves no load across; and as what is loaded in front of it is used behind
+/* A branch that is never taken. The compiler moves no load across; and as what is loaded in front of it is used after
  * it, the loads stay in front too, instead of sinking to where registers are cheapest. Without them half of the bytes
  * are not in flight, or not before the predecessors end (the SASS says; asm volatile alone does not hold ptxas). */
 #define KEEP_LOADED(p, number, all)                                                                                    \
@@ -86,7 +86,7 @@ __device__ __forceinline__ uint32_t first_row_of(const gemv_parameters &p, uint3
 
 /* Of kernels that let their successors start at once, as many wait side by side as there is room for. Where matrices
  * are small these are a dozen, and on an H200 a product then takes up to 1.5 us longer. With GEMV_STARTS_ONE successors
- * start behind the wait: one is there, and has its weights. */
+ * start after the wait: one is there, and has its weights. */
 __device__ __forceinline__ void may_start_all(const gemv_parameters &p) {
   if (!(p.early & GEMV_STARTS_ONE)) let_successors_start();
 }

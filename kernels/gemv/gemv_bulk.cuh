@@ -15,7 +15,7 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const unsigned char *from
                : "memory");
 }
 
-/* One lane of a warp whose lanes are all here, and always the same. Of what stands behind it ptxas knows that it is of
+/* One lane of a warp whose lanes are all here, and always the same. Of what follows it ptxas knows that it is of
  * one lane: where it must think that lanes differ, it puts a loop over them around each copy and each barrier's init.
  */
 __device__ __forceinline__ bool elected() {

@@ -18,8 +18,8 @@ __device__ __forceinline__ float load_of_block(uint32_t address, uint32_t rank) 
   return value;
 }
 
-/* A cluster's tiles are first, first + step, ..; this block's place among its blocks. */
-struct cluster_place {
+/* A cluster's tiles are first, first + step, ..; this block's rank in its cluster. */
+struct cluster_tiles {
   uint32_t first, step, rank;
 };
 
@@ -27,7 +27,7 @@ struct cluster_place {
  * parts of k, [parts][vectors]. A block finishes every so manieth of the tiles; each warp a vector of one, since
  * another block's memory is far, and one tile after the other would wait for it. */
 template <int Cluster>
-__device__ __forceinline__ void finish_cluster(const gemv_parameters &p, const cluster_place &place, uint32_t rows,
+__device__ __forceinline__ void finish_cluster(const gemv_parameters &p, const cluster_tiles &tiles, uint32_t rows,
                                                uint32_t held, uint32_t squares, uint32_t vectors, float factor) {
   constexpr uint32_t number = sizeof(float);
   meet_cluster();
@@ -39,11 +39,11 @@ __device__ __forceinline__ void finish_cluster(const gemv_parameters &p, const c
     return rms_factor(p, sum);
   };
   const uint32_t warps = blockDim.x / 32;
-  uint32_t tile = place.first + place.rank * place.step, vector = threadIdx.x / 32;
+  uint32_t tile = tiles.first + tiles.rank * tiles.step, vector = threadIdx.x / 32;
   for (;; vector += warps) {
-    for (; vector >= p.count; vector -= p.count) tile += Cluster * place.step;
+    for (; vector >= p.count; vector -= p.count) tile += Cluster * tiles.step;
     if (tile >= p.tiles) break;
-    const uint32_t held_tile = held + tile / place.step * p.count * rows * number;
+    const uint32_t held_tile = held + tile / tiles.step * p.count * rows * number;
     const auto sum_of = [&](uint32_t n, uint32_t row) {
       float part[Cluster], sum = 0;
 #pragma unroll

@@ -109,7 +109,7 @@ __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const t
   });
 }
 
-/* All three are called by all threads of a block, with a barrier behind the last write of what sum_of and factor_of
+/* All three are called by all threads of a block, with a barrier after the last write of what sum_of and factor_of
  * read:
  *   sum_of(vector, row)  the sum of a row of the tile: any thread may ask for any
  *   factor_of(vector)    1 / sqrt(mean square of x + norm_epsilon); asked for only where p.norm_epsilon > 0
@@ -132,11 +132,12 @@ __device__ __forceinline__ void finish_rows(const gemv_parameters &p, const tile
 
 /* The same where the warps of a group finish its rows. */
 template <int Rows, bool MayHaveRowScales, bool MayHaveNorm, typename Sum, typename Factor>
-__device__ __forceinline__ void finish_group(const gemv_parameters &p, const tile_rows &tile, const warp_place &place,
-                                             const Sum &sum_of, const Factor &factor_of) {
+__device__ __forceinline__ void finish_group(const gemv_parameters &p, const tile_rows &tile,
+                                             const warp_position &position, const Sum &sum_of,
+                                             const Factor &factor_of) {
   const float *scales = MayHaveRowScales ? row_scales(p, tile.batch) : nullptr;
-  const uint32_t first_row = place.group * Rows;
-  for (uint32_t result = place.part * 32 + threadIdx.x % 32; result < p.count * Rows; result += p.parts * 32) {
+  const uint32_t first_row = position.group * Rows;
+  for (uint32_t result = position.part * 32 + threadIdx.x % 32; result < p.count * Rows; result += p.parts * 32) {
     const uint32_t vector = result / Rows, row = first_row + result % Rows;
     if (row < tile.first_new_row) continue;
     const float factor = MayHaveNorm && p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
@@ -166,9 +167,9 @@ __device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p
 /* After sums have met: the warps of a group finish its rows, of as many vectors at once as they have lanes for. */
 template <int Rows>
 __device__ __forceinline__ row_of_lane row_of_group(const gemv_parameters &p, const tile_rows &tile,
-                                                    const warp_place &place) {
-  const uint32_t result = place.part * 32 + threadIdx.x % 32;
-  row_of_lane at = row_of_this_lane(p, tile, result / Rows, place.group * Rows + result % Rows);
+                                                    const warp_position &position) {
+  const uint32_t result = position.part * 32 + threadIdx.x % 32;
+  row_of_lane at = row_of_this_lane(p, tile, result / Rows, position.group * Rows + result % Rows);
   at.is_all = p.count * Rows <= p.parts * 32;
   return at;
 }
@@ -285,7 +286,7 @@ __device__ __forceinline__ void hold_rows(const gemv_parameters &p, const tile_r
       store_shared(held + (vector * tile.rows + row) * (uint32_t)sizeof(float), sum_of(vector, row));
 }
 
-/* One of several chunks of k: together with those before it, which `held` has, kept there or, behind the last,
+/* One of several chunks of k: together with those before it, which `held` has, kept there or, after the last,
  * finished.
  */
 template <typename Sum, typename Factor>

@@ -27,7 +27,7 @@
 
 enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_ONE_ROWS, WARPS = GEMV_ONE_WARPS };
 
-/* Of the copies a turn's go out before the predecessors end, the others behind the vector: the first level of the cache
+/* Of the copies a turn's go out before the predecessors end, the others after the vector: the first level of the cache
  * answers in the order it was asked, and what of the vector came last would leave all arithmetic to the end. */
 enum : uint32_t { EARLY_TURNS = 1 };
 

@@ -22,13 +22,13 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
   constexpr bool knows_ahead = Half || Cut == GEMV_MASKED;
   constexpr uint32_t number = sizeof(float);
   extern __shared__ float shared[];
-  const warp_place place = place_of_warp(p);
+  const warp_position position = position_of_warp(p);
   const uint32_t lane = threadIdx.x % 32, rows = p.groups * Rows, sums_bytes = p.parts * rows * number;
   const uint32_t sums = shared_address(shared), held = sums + 2 * sums_bytes;
   words weights[Rows][Slices];
   uint32_t scales[Rows][Slices];
   auto from_tile = [&](uint32_t tile, uint32_t element) {
-    const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows;
+    const uint32_t row = first_row_of(p, tile, rows) + position.group * Rows;
     slices_of_rows<Slices> from;
 #pragma unroll
     for (int s = 0; s < Slices; s++) { /* beyond the end vectors are zero, and a NaN of the row makes it NaN anyway */
@@ -68,7 +68,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
   uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-    const uint32_t element = (chunk * p.parts + place.part) * (Slices * INTEGER_SLICE) + lane * 32;
+    const uint32_t element = (chunk * p.parts + position.part) * (Slices * INTEGER_SLICE) + lane * 32;
     const bool early = Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
     slices_of_rows<Slices> first = from_tile(blockIdx.x, element);
     if constexpr (Half) /* used in three places, and computed once */
@@ -112,7 +112,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       const float sum = sums_over_lanes<Rows>(of_rows);
       const uint32_t met = sums + turn * sums_bytes;
       if (lane % (32 / Rows) == 0)
-        store_shared(met + (place.part * rows + place.group * Rows + lane / (32 / Rows)) * number, sum);
+        store_shared(met + (position.part * rows + position.group * Rows + lane / (32 / Rows)) * number, sum);
       const tile_rows done = tile_of(p, tile, rows);
       const auto sum_of = [&](uint32_t, uint32_t row) {
         return sum_of_parts(met + row * number, rows * number, p.parts);

@@ -9,7 +9,7 @@
  *
  * A tile are `Rows` rows of each of the block's groups. Blocks take tiles gridDim.x apart: all at once, or as many
  * blocks as fit, and then what was multiplied is asked for again at once. Where the matrix fills the GPU once only
- * (`Half`), half of a tile is asked for before the vectors are converted and half behind: asked for at once, everything
+ * (`Half`), half of a tile is asked for before the vectors are converted and half after: asked for at once, everything
  * arrives at once, and nothing is left to hide the arithmetic. */
 #ifndef RONDO_GEMV_QUADS_CUH
 #define RONDO_GEMV_QUADS_CUH
@@ -49,7 +49,71 @@ __device__ __forceinline__ void turn_scales(const uint32_t *in, uint32_t (&out)[
   }
 }
 
-/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+/* ---- A kernel's constants --------------------------------------------------------------------------------------- */
+
+template <rondo_dtype WeightType, rondo_dtype VectorType, int QuadsOfRow, int ColumnsOfB, int RowsOfWarp,
+          int SlicesOfPart, bool InHalves, gemv_cut CutOfK, int ClusterBlocks>
+struct quads_shape {
+  static constexpr rondo_dtype W = WeightType, V = VectorType;
+  static constexpr int Quads = QuadsOfRow, Columns = ColumnsOfB, Rows = RowsOfWarp, Slices = SlicesOfPart;
+  static constexpr bool Half = InHalves;
+  static constexpr gemv_cut Cut = CutOfK;
+  static constexpr int Cluster = ClusterBlocks;
+
+  static constexpr int per_load = elements_per_load<W>, lanes = 4 * Quads, slice = lanes * per_load;
+  static constexpr int rows_of_load = 8 / Quads, pairs = Rows / (2 * rows_of_load), vectors = rows_of_load * Columns;
+  static_assert(pairs >= 1 && pairs * 2 * rows_of_load == Rows && (Columns == 1 || Quads == 1), "");
+  static_assert(Quads == 1 || Quads == 2 || Quads == 8, "");
+  /* NVFP4 beside bf16 vectors meets in f16; in bf16 where a warp has few rows, so that converting the vector would be
+   * most of its work. Two chains of products where there are no others to hide their latency. */
+  static constexpr bool in_bf16 = takes_bf16<W, V, Rows>;
+  static constexpr int chains =
+      pairs == 1 && Columns == 1 && Cut != GEMV_CHUNKED && (Quads == 8 || W != RONDO_NVFP4) ? 2 : 1;
+  static constexpr bool has_infinity = W == RONDO_F16 || W == RONDO_BF16;
+  static constexpr bool scaled = W == RONDO_NVFP4;
+  static constexpr bool has_correction = V == RONDO_BF16 && !in_bf16;
+  /* An item: a pair of rows, one slice. */
+  static constexpr int items = pairs * Slices, first_items = Half ? items / 2 : items;
+  /* Sixteen raw vectors at once do not fit into the registers. */
+  static constexpr bool one_by_one = Columns == 2 && scaled && has_correction;
+  /* A part is whole, and within k; or, without infinities, whole or beyond the end. Then one address is enough. */
+  static constexpr bool parts_fit = Cut == GEMV_EXACT && Cluster == 1;
+  static constexpr int piece_count = parts_fit || (Cut == GEMV_EXACT && !has_infinity) ? 1 : Slices;
+  /* Whether there are registers to know where results go before the sums are there. */
+  static constexpr bool knows_ahead = Half || Cut == GEMV_MASKED || Cut == GEMV_SINGLE;
+  static constexpr bool has_one_tile = Half || Cut == GEMV_SINGLE;
+  /* Sums may be whole in a warp, and are finished there. */
+  static constexpr bool may_be_whole = Quads == 8 && pairs == 1 && knows_ahead && W != RONDO_E4M3;
+  /* What is added to results is asked for beside the vectors: kernels of few instructions lose what it costs. */
+  static constexpr bool asks_ahead = Quads == 8 && Cut == GEMV_EXACT && Cluster == 1;
+  static constexpr uint32_t number = sizeof(float);
+};
+
+/* ---- A thread ---------------------------------------------------------------------------------------------------- */
+
+/* Shared memory, of floats:
+ *   sums     [2][parts][vectors][pitch]   of a tile; two, so that one barrier a tile is enough
+ *   squares  [parts][vectors]             with RMS norm
+ *   held     [tiles of a block][count][tile rows]  with several chunks of k: the sums of those before
+ * (gemv_quads_plan.c says how much). */
+template <typename S> struct quads_thread {
+  const warp_position position;
+  const uint32_t rank, first_tile, tile_step;
+  const uint32_t lane, g, t, row_in_load;
+  const uint32_t rows, pitch, sums_bytes, sums, squares, held;
+
+  __device__ __forceinline__ quads_thread(const gemv_parameters &p, const void *shared)
+      : position(position_of_warp(p)), rank(blockIdx.x % S::Cluster), first_tile(blockIdx.x / S::Cluster),
+        tile_step(gridDim.x / S::Cluster), lane(threadIdx.x % 32), g(lane / 4), t(lane % 4),
+        row_in_load(lane / S::lanes), rows(p.groups * S::Rows), pitch(rows + GEMV_PITCH_PADDING),
+        sums_bytes(p.parts * S::vectors * pitch * S::number), sums(shared_address(shared)),
+        squares(sums + 2 * sums_bytes), held(squares + p.parts * S::vectors * S::number) {}
+  __device__ __forceinline__ uint32_t held_of(const gemv_parameters &p, uint32_t tile) const {
+    return held + tile / tile_step * p.count * rows * S::number;
+  }
+};
+
+/* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* Where a lane's pieces of a tile's first row lie: of all slices, or of the first where they follow each other. */
 template <int Count> struct pieces_of_row {
@@ -57,286 +121,314 @@ template <int Count> struct pieces_of_row {
   bool is_there[Count];
 };
 
-/* Shared memory, of floats:
- *   sums     [2][parts][vectors][pitch]   of a tile; two, so that one barrier a tile is enough
- *   squares  [parts][vectors]             with RMS norm
- *   held     [tiles of a block][count][tile rows]  with several chunks of k: the sums of those before
- * (gemv_quads_plan.c says how much). */
-template <rondo_dtype W, rondo_dtype V, int Quads, int Columns, int Rows, int Slices, bool Half, gemv_cut Cut,
-          int Cluster>
-__device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
-  constexpr int per_load = elements_per_load<W>, lanes = 4 * Quads, slice = lanes * per_load;
-  constexpr int rows_of_load = 8 / Quads, pairs = Rows / (2 * rows_of_load), vectors = rows_of_load * Columns;
-  static_assert(pairs >= 1 && pairs * 2 * rows_of_load == Rows && (Columns == 1 || Quads == 1), "");
-  static_assert(Quads == 1 || Quads == 2 || Quads == 8, "");
-  /* NVFP4 beside bf16 vectors meets in f16; in bf16 where a warp has few rows, so that converting the vector would be
-   * most of its work. Two chains of products where there are no others to hide their latency. */
-  constexpr bool in_bf16 = takes_bf16<W, V, Rows>;
-  constexpr int chains = pairs == 1 && Columns == 1 && Cut != GEMV_CHUNKED && (Quads == 8 || W != RONDO_NVFP4) ? 2 : 1;
-  constexpr bool has_infinity = W == RONDO_F16 || W == RONDO_BF16;
-  constexpr bool scaled = W == RONDO_NVFP4, has_correction = V == RONDO_BF16 && !in_bf16;
-  constexpr int items = pairs * Slices, first_items = Half ? items / 2 : items; /* an item: a pair of rows, one slice */
-  /* Sixteen raw vectors at once do not fit into the registers. */
-  constexpr bool one_by_one = Columns == 2 && scaled && has_correction;
-  /* A part is whole, and within k; or, without infinities, whole or beyond the end. Then one address is enough. */
-  constexpr bool parts_fit = Cut == GEMV_EXACT && Cluster == 1;
-  constexpr int piece_count = parts_fit || (Cut == GEMV_EXACT && !has_infinity) ? 1 : Slices;
-  /* Whether there are registers to know where results go before the sums are there. */
-  constexpr bool knows_ahead = Half || Cut == GEMV_MASKED || Cut == GEMV_SINGLE;
-  constexpr bool has_one_tile = Half || Cut == GEMV_SINGLE;
-  /* Sums may be whole in a warp, and are finished there. */
-  constexpr bool may_be_whole = Quads == 8 && pairs == 1 && knows_ahead && W != RONDO_E4M3;
-  /* What is added to results is asked for beside the vectors: kernels of few instructions lose what it costs. */
-  constexpr bool asks_ahead = Quads == 8 && Cut == GEMV_EXACT && Cluster == 1;
-  constexpr uint32_t number = sizeof(float);
-  extern __shared__ float shared[];
-  const warp_place place = place_of_warp(p);
-  const uint32_t rank = blockIdx.x % Cluster, first_tile = blockIdx.x / Cluster, tile_step = gridDim.x / Cluster;
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, row_in_load = lane / lanes;
-  const uint32_t rows = p.groups * Rows, pitch = rows + GEMV_PITCH_PADDING;
-  const uint32_t sums_bytes = p.parts * vectors * pitch * number;
-  const uint32_t sums = shared_address(shared), squares = sums + 2 * sums_bytes;
-  const uint32_t held = squares + p.parts * vectors * number;
+/* A warp's rows of a tile, as loaded. */
+template <typename S> struct quads_weights {
+  using pieces = pieces_of_row<S::piece_count>;
+  words weights[S::pairs][2][S::Slices];
+  uint32_t scales[S::scaled ? S::pairs : 1][2][S::Slices == 4 ? 2 : 1];
 
-  words weights[pairs][2][Slices];
-  uint32_t scales[scaled ? pairs : 1][2][Slices == 4 ? 2 : 1];
-  auto from_tile = [&](uint32_t tile, uint32_t part_element) {
-    const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows + row_in_load;
-    const uint32_t element = part_element + lane % lanes * per_load;
+  static __device__ __forceinline__ pieces from_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile,
+                                                     uint32_t part_element) {
+    const uint32_t row = first_row_of(p, tile, at.rows) + at.position.group * S::Rows + at.row_in_load;
+    const uint32_t element = part_element + at.lane % S::lanes * S::per_load;
     /* A whole part is there to be read instead of one beyond the end, or else the first load. */
-    const uint32_t instead = Cut == GEMV_EXACT ? lane % lanes * per_load : 0;
-    pieces_of_row<piece_count> from;
+    const uint32_t instead = S::Cut == GEMV_EXACT ? at.lane % S::lanes * S::per_load : 0;
+    pieces from;
 #pragma unroll
-    for (int s = 0; s < piece_count; s++) {
-      const uint32_t at = element + slice * s;
+    for (int s = 0; s < S::piece_count; s++) {
+      const uint32_t here = element + S::slice * s;
       /* Beyond the end vectors are zero. A NaN of the row makes it NaN anyway, but zero times infinity must not. */
-      const bool in_row = parts_fit || at < p.k;
-      from.is_there[s] = in_row || !has_infinity;
-      from.weights[s] = weights_from(p, row, (in_row ? at : instead) / per_load);
+      const bool in_row = S::parts_fit || here < p.k;
+      from.is_there[s] = in_row || !S::has_infinity;
+      from.weights[s] = weights_from(p, row, (in_row ? here : instead) / S::per_load);
     }
-    if constexpr (scaled) {
-      const uint32_t block = part_element / 16 + lane % lanes * (2 * Slices);
-      from.scales = weight_scales_from(p, row, parts_fit || block < p.k / 16 ? block : 0);
+    if constexpr (S::scaled) {
+      const uint32_t block = part_element / 16 + at.lane % S::lanes * (2 * S::Slices);
+      from.scales = weight_scales_from(p, row, S::parts_fit || block < p.k / 16 ? block : 0);
     }
     return from;
-  };
-  auto load_scales = [&](const pieces_of_row<piece_count> &from) {
-    if constexpr (scaled) {
+  }
+  __device__ __forceinline__ void load_scales(const gemv_parameters &p, const pieces &from) {
+    if constexpr (S::scaled) {
 #pragma unroll
-      for (int i = 0; i < pairs; i++)
+      for (int i = 0; i < S::pairs; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-          const unsigned char *at = offset(from.scales, (2 * i + h) * rows_of_load, p.weight_scale_strides.row);
-          scales[i][h][0] = Slices == 1 ? load_scale_pair(at) : load_four_scales(at);
-          if constexpr (Slices == 4) scales[i][h][1] = load_four_scales(at + p.weight_scale_strides.four);
+          const unsigned char *at = offset(from.scales, (2 * i + h) * S::rows_of_load, p.weight_scale_strides.row);
+          scales[i][h][0] = S::Slices == 1 ? load_scale_pair(at) : load_four_scales(at);
+          if constexpr (S::Slices == 4) scales[i][h][1] = load_four_scales(at + p.weight_scale_strides.four);
         }
     }
-  };
-  auto load_items = [&](const pieces_of_row<piece_count> &from, int first, int end) {
+  }
+  __device__ __forceinline__ void load_items(const gemv_parameters &p, const pieces &from, int first, int end) {
 #pragma unroll
     for (int i = first; i < end; i++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int s = i % Slices, pair = i / Slices, piece = s % piece_count;
-        const unsigned char *at = offset(from.weights[piece], (2 * pair + h) * rows_of_load, p.weight_row);
+        const int s = i % S::Slices, pair = i / S::Slices, piece = s % S::piece_count;
+        const unsigned char *at = offset(from.weights[piece], (2 * pair + h) * S::rows_of_load, p.weight_row);
         if (from.is_there[piece])
-          weights[pair][h][s] = load_weights(at + (s - piece) * 16 * lanes);
+          weights[pair][h][s] = load_weights(at + (s - piece) * 16 * S::lanes);
         else
           weights[pair][h][s] = words();
       }
-  };
-  auto all_of = [&](int from, int to) {
+  }
+  __device__ __forceinline__ void load_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile,
+                                            uint32_t part_element) {
+    const pieces from = from_tile(p, at, tile, part_element);
+    load_scales(p, from);
+    load_items(p, from, 0, S::items);
+  }
+  /* Made of all that was loaded. */
+  __device__ __forceinline__ uint32_t all_of(int from, int to) const {
     uint32_t all = 0;
 #pragma unroll
     for (int i = from; i < to; i++)
 #pragma unroll
       for (int h = 0; h < 2; h++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) all ^= weights[i / Slices][h][i % Slices].word[j];
+        for (int j = 0; j < 4; j++) all ^= weights[i / S::Slices][h][i % S::Slices].word[j];
     return all;
-  };
+  }
+};
 
-  auto load_tile = [&](uint32_t tile, uint32_t part_element) {
-    const pieces_of_row<piece_count> from = from_tile(tile, part_element);
-    load_scales(from);
-    load_items(from, 0, items);
-  };
+/* ---- Vectors ----------------------------------------------------------------------------------------------------- */
 
-  const uint32_t chunks = Cut == GEMV_CHUNKED ? p.chunks : 1;
-  if (Cut == GEMV_CHUNKED) wait_and_may_start_one(p);
+/* A lane's part of the vectors as operand B, and the factors of the result's columns 2 t and 2 t + 1. */
+template <typename S> struct quads_vectors {
+  using raw = raw_vector<S::W, S::V, S::Slices>;
+  uint32_t b[S::Columns][S::Slices][S::per_load / 2];
+  float corrections[S::Columns][2];
+  float whole_factor; /* of sums that are whole in a warp */
+
+  static __device__ __forceinline__ void load(const gemv_parameters &p, const quads_thread<S> &at, int column,
+                                              uint32_t element, raw &to) {
+    load_raw<S::W, S::V, S::Slices, S::slice>(p, at.row_in_load + 8 * column, element, to);
+  }
+  /* RMS norm; the squares go to shared memory, or into the factor. */
+  __device__ __forceinline__ void normalise_column(const gemv_parameters &p, const quads_thread<S> &at, int column,
+                                                   uint32_t element, uint32_t chunk, raw &of) {
+    float sum = normalise<S::W, S::V, S::Slices, S::slice, (S::Quads == 8)>(p, element, of);
+#pragma unroll
+    for (int distance = 1; distance < S::lanes; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    const uint32_t mine = at.squares + (at.position.part * S::vectors + at.row_in_load + 8 * column) * S::number;
+    if (S::may_be_whole && has_whole_sums(p))
+      whole_factor *= quick_rms_factor(p, sum);
+    else if (at.lane % S::lanes == 0 && at.position.group == 0)
+      store_shared(mine, chunk ? load_shared(mine) + sum : sum);
+  }
+  __device__ __forceinline__ void convert(const gemv_parameters &p, const quads_thread<S> &at, uint32_t element,
+                                          uint32_t chunk, raw (&loaded)[S::Columns]) {
+    whole_factor = p.scale;
+#pragma unroll
+    for (int a = 0; a < S::Columns; a++) {
+      if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
+      if constexpr (S::V != RONDO_NVFP4)
+        if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, loaded[a]);
+      const float own = convert_vector<S::W, S::V, S::Slices, S::in_bf16>(loaded[a], b[a]);
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        corrections[a][i] = S::has_correction ? __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i) : own;
+    }
+  }
+};
+
+/* ---- Products ---------------------------------------------------------------------------------------------------- */
+
+/* One slice of a pair of rows, added to c. */
+template <typename S>
+__device__ __forceinline__ void multiply_slice(const words (&weights)[2][S::Slices],
+                                               const uint32_t (&turned)[2][S::Slices], const quads_vectors<S> &x, int s,
+                                               float (&c)[S::chains][S::Columns][4]) {
+  uint32_t scale[2] = {};
+  if constexpr (S::scaled)
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+      scale[h] = S::in_bf16 ? block_scales_bf16(turned[h][s]) : bits_of(block_scales(turned[h][s]));
+#pragma unroll
+  for (int w = 0; w < S::per_load / 8; w++) {
+    uint32_t a[2][4];
+#pragma unroll
+    for (int h = 0; h < 2; h++) decode_eight<S::W, S::in_bf16>(weights[h][s], w, scale[h], a[h]);
+#pragma unroll
+    for (int n = 0; n < S::Columns; n++) {
+      multiply_accumulate<S::in_bf16>(c[0][n], a[0], a[1], &x.b[n][s][4 * w]);
+      multiply_accumulate<S::in_bf16>(c[S::chains - 1][n], a[0] + 2, a[1] + 2, &x.b[n][s][4 * w + 2]);
+    }
+  }
+}
+
+/* The sums of a pair of rows: to shared memory, from `mine` on, or with eight quads a row, the diagonal, to row_sums.
+ */
+template <typename S>
+__device__ __forceinline__ void keep_sums(const quads_thread<S> &at, const quads_vectors<S> &x, int pair, uint32_t mine,
+                                          const float (&c)[S::chains][S::Columns][4], float (&row_sums)[S::Rows]) {
+  /* Row and vectors of what this lane keeps. */
+  [[maybe_unused]] const uint32_t row = 2 * pair * S::rows_of_load + (S::Cut == GEMV_SINGLE ? 0 : at.g / S::Quads);
+  [[maybe_unused]] const uint32_t column = S::Cut == GEMV_SINGLE ? 0 : at.t;
+#pragma unroll
+  for (int n = 0; n < S::Columns; n++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float first = c[0][n][2 * h], second = c[0][n][2 * h + 1];
+      if constexpr (S::chains == 2) first += c[1][n][2 * h], second += c[1][n][2 * h + 1];
+      first *= x.corrections[n][0], second *= x.corrections[n][1];
+      if constexpr (S::Quads == 1) {
+        const uint32_t to = mine + ((8 * n + 2 * column) * at.pitch + row + 8 * h) * S::number;
+        store_shared(to, first);
+        store_shared(to + at.pitch * S::number, second);
+      } else if constexpr (S::Quads == 2) {
+        float sum = at.g % 2 ? second : first;
+        sum += __shfl_xor_sync(0xffffffffu, sum, 4);
+        if (at.g % 2 == 0) store_shared(mine + (column * at.pitch + row + h * S::rows_of_load) * S::number, sum);
+      } else {
+        row_sums[2 * pair + h] = at.t == at.g / 2 ? (at.g % 2 ? second : first) : 0.0f;
+      }
+    }
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+/* Where results go, known before the sums are. */
+template <typename S> struct results_ahead {
+  [[maybe_unused]] row_of_lane row;
+  [[maybe_unused]] whole_row whole;
+
+  __device__ __forceinline__ void find(const gemv_parameters &p, const quads_thread<S> &at) {
+    const tile_rows tile = tile_of(p, at.first_tile, at.rows);
+    if (S::may_be_whole && has_whole_sums(p))
+      whole = whole_row_of<S::Rows>(p, tile, at.position.group * S::Rows);
+    else if (S::Quads == 8)
+      row = row_of_this_lane(p, tile);
+    else
+      row = row_of_group<S::Rows>(p, tile, at.position);
+  }
+};
+
+/* The results of a tile, without an epilogue. */
+template <typename S, typename Sum, typename Factor>
+__device__ __forceinline__ void finish_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile,
+                                            const tile_rows &done, const results_ahead<S> &ahead, const Sum &sum_of,
+                                            const Factor &factor_of) {
+  constexpr bool may_have_scales = S::W == RONDO_E4M3, may_have_norm = S::V != RONDO_NVFP4;
+  if (S::knows_ahead && ahead.row.is_all && (S::has_one_tile || tile == at.first_tile))
+    finish_row<may_have_scales, may_have_norm>(p, done, ahead.row, sum_of, factor_of);
+  else if (S::Quads < 8)
+    finish_group<S::Rows, may_have_scales, may_have_norm>(p, done, at.position, sum_of, factor_of);
+  else
+    finish_rows<may_have_scales, may_have_norm>(p, done, threadIdx.x, sum_of, factor_of);
+}
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+template <typename S> __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
+  extern __shared__ float shared[];
+  const quads_thread<S> at(p, shared);
+  quads_weights<S> weights;
+  const uint32_t chunks = S::Cut == GEMV_CHUNKED ? p.chunks : 1;
+  if (S::Cut == GEMV_CHUNKED) wait_and_may_start_one(p);
   uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-    const uint32_t part_element = ((chunk * Cluster + rank) * p.parts + place.part) * (Slices * slice);
-    const uint32_t element = part_element + lane % lanes * per_load;
-    const bool early = Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
-    pieces_of_row<piece_count> first = from_tile(first_tile, part_element);
-    if constexpr (Cluster == 1) { /* others have not the registers */
+    const uint32_t part_element =
+        ((chunk * S::Cluster + at.rank) * p.parts + at.position.part) * (S::Slices * S::slice);
+    const uint32_t element = part_element + at.lane % S::lanes * S::per_load;
+    const bool early = S::Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
+    auto first = quads_weights<S>::from_tile(p, at, at.first_tile, part_element);
+    if constexpr (S::Cluster == 1) { /* others have not the registers */
 #pragma unroll
-      for (int s = 0; s < piece_count; s++) first.weights[s] = computed_now(first.weights[s]);
-      if constexpr (scaled) first.scales = computed_now(first.scales);
+      for (int s = 0; s < S::piece_count; s++) first.weights[s] = computed_now(first.weights[s]);
+      if constexpr (S::scaled) first.scales = computed_now(first.scales);
     }
     if (early) {
-      load_scales(first);
-      load_items(first, 0, first_items);
-      const uint32_t touched = Quads == 8 ? touch_norm<W, V, Slices, slice>(p, element) : 0;
-      keep_early(p.always_zero, all_of(0, first_items) ^ touched);
+      weights.load_scales(p, first);
+      weights.load_items(p, first, 0, S::first_items);
+      const uint32_t touched = S::Quads == 8 ? touch_norm<S::W, S::V, S::Slices, S::slice>(p, element) : 0;
+      keep_early(p.always_zero, weights.all_of(0, S::first_items) ^ touched);
     }
-    if (Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
-    raw_vector<W, V, Slices> raw[Columns];
+    if (S::Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
+    raw_vector<S::W, S::V, S::Slices> raw[S::Columns];
 #pragma unroll
-    for (int a = 0; a < (one_by_one ? 1 : Columns); a++)
-      load_raw<W, V, Slices, slice>(p, row_in_load + 8 * a, element, raw[a]);
+    for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) quads_vectors<S>::load(p, at, a, element, raw[a]);
     [[maybe_unused]] float residual = 0;
-    if constexpr (asks_ahead)
-      if (p.finishing) residual = first_residual(p, tile_of(p, first_tile, rows), threadIdx.x / 32);
+    if constexpr (S::asks_ahead)
+      if (p.finishing) residual = first_residual(p, tile_of(p, at.first_tile, at.rows), threadIdx.x / 32);
     if (!early) {
       KEEP_ORDER(p, 2);
-      load_scales(first);
-      load_items(first, 0, first_items);
+      weights.load_scales(p, first);
+      weights.load_items(p, first, 0, S::first_items);
     }
-    if constexpr (Half) KEEP_LOADED(p, 3, all_of(0, first_items))
+    if constexpr (S::Half) KEEP_LOADED(p, 3, weights.all_of(0, S::first_items))
 
-    uint32_t b[Columns][Slices][per_load / 2];
-    float corrections[Columns][2];
-    [[maybe_unused]] float whole_factor = p.scale;
-#pragma unroll
-    for (int a = 0; a < Columns; a++) {
-      if (one_by_one && a) load_raw<W, V, Slices, slice>(p, row_in_load + 8 * a, element, raw[a]);
-      if constexpr (V != RONDO_NVFP4)
-        if (p.norm_epsilon > 0) {
-          float sum = normalise<W, V, Slices, slice, (Quads == 8)>(p, element, raw[a]);
-#pragma unroll
-          for (int distance = 1; distance < lanes; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-          const uint32_t mine = squares + (place.part * vectors + row_in_load + 8 * a) * number;
-          if (may_be_whole && has_whole_sums(p))
-            whole_factor *= quick_rms_factor(p, sum);
-          else if (lane % lanes == 0 && place.group == 0)
-            store_shared(mine, chunk ? load_shared(mine) + sum : sum);
-        }
-      const float own = convert_vector<W, V, Slices, in_bf16>(raw[a], b[a]);
-#pragma unroll
-      for (int i = 0; i < 2; i++) /* of the result's columns 2 t and 2 t + 1 */
-        corrections[a][i] = has_correction ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
-    }
-    if constexpr (Half) {
+    quads_vectors<S> x;
+    x.convert(p, at, element, chunk, raw);
+    if constexpr (S::Half) {
       KEEP_ORDER(p, 4);
-      load_items(first, first_items, items);
-      KEEP_LOADED(p, 5, all_of(first_items, items))
+      weights.load_items(p, first, S::first_items, S::items);
+      KEEP_LOADED(p, 5, weights.all_of(S::first_items, S::items))
     }
 
-    [[maybe_unused]] row_of_lane ahead;
-    [[maybe_unused]] whole_row whole;
-    if constexpr (knows_ahead) {
-      const tile_rows tile = tile_of(p, first_tile, rows);
-      if (may_be_whole && has_whole_sums(p))
-        whole = whole_row_of<Rows>(p, tile, place.group * Rows);
-      else if (Quads == 8)
-        ahead = row_of_this_lane(p, tile);
-      else
-        ahead = row_of_group<Rows>(p, tile, place);
-    }
+    results_ahead<S> ahead;
+    if constexpr (S::knows_ahead) ahead.find(p, at);
 #pragma unroll 1
-    for (uint32_t tile = first_tile;;) {
-      [[maybe_unused]] float row_sums[Rows];
-      const uint32_t met = sums + turn * sums_bytes;
-      uint32_t mine = met + (place.part * vectors * pitch + place.group * Rows) * number;
-      if constexpr (Cut == GEMV_SINGLE) { /* all of it before the products, in whose wake it would come last */
-        mine += Quads == 1 ? (2 * t * pitch + g) * number : (t * pitch + g / Quads) * number;
+    for (uint32_t tile = at.first_tile;;) {
+      [[maybe_unused]] float row_sums[S::Rows];
+      const uint32_t met = at.sums + turn * at.sums_bytes;
+      uint32_t mine = met + (at.position.part * S::vectors * at.pitch + at.position.group * S::Rows) * S::number;
+      if constexpr (S::Cut == GEMV_SINGLE) { /* all of it before the products, in whose wake it would come last */
+        mine +=
+            S::Quads == 1 ? (2 * at.t * at.pitch + at.g) * S::number : (at.t * at.pitch + at.g / S::Quads) * S::number;
         mine = computed_here(mine);
       }
 #pragma unroll
-      for (int pair = 0; pair < pairs; pair++) {
-        float c[chains][Columns][4] = {};
-        uint32_t turned[2][Slices];
-        if constexpr (scaled)
+      for (int pair = 0; pair < S::pairs; pair++) {
+        float c[S::chains][S::Columns][4] = {};
+        uint32_t turned[2][S::Slices];
+        if constexpr (S::scaled)
 #pragma unroll
-          for (int h = 0; h < 2; h++) turn_scales<Slices, lanes>(scales[pair][h], turned[h]);
+          for (int h = 0; h < 2; h++) turn_scales<S::Slices, S::lanes>(weights.scales[pair][h], turned[h]);
 #pragma unroll
-        for (int s = 0; s < Slices; s++) {
-          if constexpr (Half)
-            if (pair * Slices + s == first_items) KEEP_ORDER(p, 6);
-          uint32_t scale[2] = {};
-          if constexpr (scaled)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-              scale[h] = in_bf16 ? block_scales_bf16(turned[h][s]) : bits_of(block_scales(turned[h][s]));
-#pragma unroll
-          for (int w = 0; w < per_load / 8; w++) {
-            uint32_t a[2][4];
-#pragma unroll
-            for (int h = 0; h < 2; h++) decode_eight<W, in_bf16>(weights[pair][h][s], w, scale[h], a[h]);
-#pragma unroll
-            for (int n = 0; n < Columns; n++) {
-              multiply_accumulate<in_bf16>(c[0][n], a[0], a[1], &b[n][s][4 * w]);
-              multiply_accumulate<in_bf16>(c[chains - 1][n], a[0] + 2, a[1] + 2, &b[n][s][4 * w + 2]);
-            }
-          }
+        for (int s = 0; s < S::Slices; s++) {
+          if constexpr (S::Half)
+            if (pair * S::Slices + s == S::first_items) KEEP_ORDER(p, 6);
+          multiply_slice<S>(weights.weights[pair], turned, x, s, c);
         }
-        /* Row and vectors of what this lane keeps. */
-        [[maybe_unused]] const uint32_t row = 2 * pair * rows_of_load + (Cut == GEMV_SINGLE ? 0 : g / Quads);
-        [[maybe_unused]] const uint32_t column = Cut == GEMV_SINGLE ? 0 : t;
-#pragma unroll
-        for (int n = 0; n < Columns; n++)
-#pragma unroll
-          for (int h = 0; h < 2; h++) {
-            float first = c[0][n][2 * h], second = c[0][n][2 * h + 1];
-            if constexpr (chains == 2) first += c[1][n][2 * h], second += c[1][n][2 * h + 1];
-            first *= corrections[n][0], second *= corrections[n][1];
-            if constexpr (Quads == 1) {
-              const uint32_t at = mine + ((8 * n + 2 * column) * pitch + row + 8 * h) * number;
-              store_shared(at, first);
-              store_shared(at + pitch * number, second);
-            } else if constexpr (Quads == 2) {
-              float sum = g % 2 ? second : first;
-              sum += __shfl_xor_sync(0xffffffffu, sum, 4);
-              if (g % 2 == 0) store_shared(mine + (column * pitch + row + h * rows_of_load) * number, sum);
-            } else { /* the diagonal */
-              row_sums[2 * pair + h] = t == g / 2 ? (g % 2 ? second : first) : 0.0f;
-            }
-          }
+        keep_sums<S>(at, x, pair, mine, c, row_sums);
       }
-      const tile_rows done = tile_of(p, tile, rows);
-      const uint32_t next = tile + tile_step;
-      const bool more = !has_one_tile && next < p.tiles;
-      if constexpr (Quads == 8) {
-        const float sum = sums_over_lanes<Rows>(row_sums);
-        if (may_be_whole && has_whole_sums(p)) {
-          if (more) load_tile(next, part_element);
-          if (tile != first_tile) whole = whole_row_of<Rows>(p, done, place.group * Rows);
-          finish_whole_row<Rows>(p, whole, sum * whole_factor);
+      const tile_rows done = tile_of(p, tile, at.rows);
+      const uint32_t next = tile + at.tile_step;
+      const bool more = !S::has_one_tile && next < p.tiles;
+      if constexpr (S::Quads == 8) {
+        const float sum = sums_over_lanes<S::Rows>(row_sums);
+        if (S::may_be_whole && has_whole_sums(p)) {
+          if (more) weights.load_tile(p, at, next, part_element);
+          if (tile != at.first_tile) ahead.whole = whole_row_of<S::Rows>(p, done, at.position.group * S::Rows);
+          finish_whole_row<S::Rows>(p, ahead.whole, sum * x.whole_factor);
           if (!more) break;
           tile = next;
           continue;
         }
-        if (lane % (32 / Rows) == 0) store_shared(mine + lane / (32 / Rows) * number, sum);
+        if (at.lane % (32 / S::Rows) == 0) store_shared(mine + at.lane / (32 / S::Rows) * S::number, sum);
       }
       const auto sum_of = [&](uint32_t vector, uint32_t row) {
-        return sum_of_parts(met + (vector * pitch + row) * number, vectors * pitch * number, p.parts);
+        return sum_of_parts(met + (vector * at.pitch + row) * S::number, S::vectors * at.pitch * S::number, p.parts);
       };
       const auto factor_of = [&](uint32_t vector) {
-        const float sum = sum_of_parts(squares + vector * number, vectors * number, p.parts);
-        return Quads == 8 ? quick_rms_factor(p, sum) : rms_factor(p, sum);
+        const float sum = sum_of_parts(at.squares + vector * S::number, S::vectors * S::number, p.parts);
+        return S::Quads == 8 ? quick_rms_factor(p, sum) : rms_factor(p, sum);
       };
-      if constexpr (Cluster > 1) {
-        if (more) load_tile(next, part_element);
+      if constexpr (S::Cluster > 1) {
+        if (more) weights.load_tile(p, at, next, part_element);
         __syncthreads();
-        hold_rows(p, done, held + tile / tile_step * p.count * rows * number, sum_of);
-      } else if constexpr (Cut != GEMV_CHUNKED) {
-        if (more && !p.finishing) load_tile(next, part_element);
+        hold_rows(p, done, at.held_of(p, tile), sum_of);
+      } else if constexpr (S::Cut != GEMV_CHUNKED) {
+        if (more && !p.finishing) weights.load_tile(p, at, next, part_element);
         __syncthreads();
-        if (!p.finishing) {
-          if (knows_ahead && ahead.is_all && (has_one_tile || tile == first_tile))
-            finish_row<W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, ahead, sum_of, factor_of);
-          else if (Quads < 8)
-            finish_group<Rows, W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, place, sum_of, factor_of);
-          else
-            finish_rows<W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, threadIdx.x, sum_of, factor_of);
-        }
+        if (!p.finishing) finish_tile<S>(p, at, tile, done, ahead, sum_of, factor_of);
         /* The registers are needed for that: a block has one tile then. Asked for again, so that what few products need
          * does not lie between what all do. */
         if (computed_here(p.finishing)) {
-          if constexpr (asks_ahead)
+          if constexpr (S::asks_ahead)
             finish_rows_fully(p, done, residual, sum_of, factor_of);
           else
             finish_rows_fully(p, done, sum_of, factor_of);
@@ -344,16 +436,17 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
         }
       } else {
         __syncthreads();
-        finish_chunk(p, done, chunk, held + tile / tile_step * p.count * rows * number, sum_of, factor_of);
-        if (more) load_tile(next, part_element);
+        finish_chunk(p, done, chunk, at.held_of(p, tile), sum_of, factor_of);
+        if (more) weights.load_tile(p, at, next, part_element);
       }
       turn ^= 1;
       if (!more) break;
       tile = next;
     }
   }
-  if constexpr (Cluster > 1)
-    finish_cluster<Cluster>(p, {first_tile, tile_step, rank}, rows, held, squares, vectors, 1.0f);
+  if constexpr (S::Cluster > 1)
+    finish_cluster<S::Cluster>(p, {at.first_tile, at.tile_step, at.rank}, at.rows, at.held, at.squares, S::vectors,
+                               1.0f);
 }
 
 /* Blocks of a multiprocessor. With three ptxas spills on sm_100a, where decoding takes other registers. */
@@ -365,12 +458,12 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
 
 #define DEFINE_QUADS_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, half, cut)   \
   DEFINE_TILES_KERNEL(chips, parameters, name, threads, BLOCKS(blocks),                                                \
-                      gemv_quads<W, V, quads, columns, rows, slices, half, cut, 1>)
+                      gemv_quads<quads_shape<W, V, quads, columns, rows, slices, half, cut, 1>>)
 #define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, cluster)   \
   extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, BLOCKS(blocks))                \
       name(const __grid_constant__ parameters p) {                                                                     \
     may_start_all(p);                                                                                                  \
-    gemv_quads<W, V, quads, columns, rows, slices, false, GEMV_EXACT, cluster>(p);                                     \
+    gemv_quads<quads_shape<W, V, quads, columns, rows, slices, false, GEMV_EXACT, cluster>>(p);                        \
     publish(p.done);                                                                                                   \
   }
 

@@ -36,10 +36,10 @@ template <int Bytes> __device__ __forceinline__ uint32_t load_shared_scales(uint
 /* ---- The ring --------------------------------------------------------------------------------------------------- */
 
 /* A stage, and the parity of its phase. */
-struct ring_place {
+struct ring_position {
   uint32_t stage, parity;
 };
-__device__ __forceinline__ void advance(const gemv_ring_parameters &p, ring_place &at) {
+__device__ __forceinline__ void advance(const gemv_ring_parameters &p, ring_position &at) {
   if (++at.stage < p.stages) return;
   at.stage = 0;
   at.parity ^= 1;
@@ -76,7 +76,7 @@ struct producer {
     for (uint32_t stage = 0; stage < p.stages && rows_left; stage++) copy_tile(p, ring, stage);
   }
   __device__ __forceinline__ void refill(const gemv_ring_parameters &p, uint32_t ring) {
-    for (ring_place at = {0, 0}; rows_left; advance(p, at)) {
+    for (ring_position at = {0, 0}; rows_left; advance(p, at)) {
       barrier_wait(empty_barrier(ring, at.stage), at.parity);
       copy_tile(p, ring, at.stage);
     }
@@ -137,22 +137,24 @@ template <int Quads, int Slices, int Together> struct lane_slices {
   static constexpr int lanes = 4 * Quads;
   uint32_t element, last; /* as above; of the last Together slices */
 
-  static __device__ constexpr int place_of(int s) { return s / Together * (lanes * 32 * Together) + s % Together * 32; }
+  static __device__ constexpr int offset_of(int s) {
+    return s / Together * (lanes * 32 * Together) + s % Together * 32;
+  }
 
   __device__ __forceinline__ void set(const gemv_ring_parameters &p, uint32_t part) {
     element = part * (Slices * lanes * 32) + threadIdx.x % lanes * (32 * Together);
-    last = element + place_of(Slices - Together);
+    last = element + offset_of(Slices - Together);
     if (last >= p.k) last = 0;
   }
   /* The element that slice s begins with, if not beyond the end. */
   __device__ __forceinline__ uint32_t first_of(int s) const {
-    return (s >= Slices - Together ? last : element + place_of(s - s % Together)) + s % Together * 32;
+    return (s >= Slices - Together ? last : element + offset_of(s - s % Together)) + s % Together * 32;
   }
 };
 
-/* A lane's piece s of a vector, so many elements behind its first, if it is in it. */
+/* A lane's piece s of a vector, `further` elements after its first; zeros if `in` is false. */
 template <rondo_dtype V, int Slices>
-__device__ __forceinline__ void load_piece(const gemv_ring_parameters &p, const vector_place<V> &from, int further,
+__device__ __forceinline__ void load_piece(const gemv_ring_parameters &p, const vector_address<V> &from, int further,
                                            bool in, int s, raw_vector<RONDO_NVFP4, V, Slices> &raw) {
 #pragma unroll
   for (int i = 0; i < raw.eights; i++) {
@@ -176,10 +178,10 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
     const uint32_t lane = threadIdx.x % 32;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices> raw;
-    const vector_place<V> from(p, min(lane / lanes, p.count - 1), slices.element); /* columns without one repeat it */
+    const vector_address<V> from(p, min(lane / lanes, p.count - 1), slices.element); /* columns without one repeat it */
 #pragma unroll
     for (int s = 0; s < Slices; s++)
-      load_piece<V>(p, from, slices.place_of(s), slices.element + slices.place_of(s) < p.k, s, raw);
+      load_piece<V>(p, from, slices.offset_of(s), slices.element + slices.offset_of(s) < p.k, s, raw);
     const float own = convert_vector<RONDO_NVFP4, V, Slices>(raw, b);
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -247,10 +249,10 @@ template <rondo_dtype V, int Slices> struct blocks_product {
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices / 2> raw;
     const uint32_t element = slices.element + g % 2 * 32;
-    const vector_place<V> from(p, 0, element);
+    const vector_address<V> from(p, 0, element);
 #pragma unroll
     for (int j = 0; j < Slices / 2; j++)
-      load_piece<V>(p, from, slices.place_of(2 * j), element + slices.place_of(2 * j) < p.k && t == g / 2, j, raw);
+      load_piece<V>(p, from, slices.offset_of(2 * j), element + slices.offset_of(2 * j) < p.k && t == g / 2, j, raw);
     const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(raw, b);
 #pragma unroll
     for (int i = 0; i < 2; i++) corrections[i] = V == RONDO_BF16 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
@@ -347,20 +349,20 @@ template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv
   wait_for_predecessors();
   if (produces && !p.early) weights.fill(p, ring);
   Product product;
-  const warp_place place = place_of_warp(p);
-  if (threadIdx.x < consumers * 32) product.take_vectors(p, place.part);
+  const warp_position position = position_of_warp(p);
+  if (threadIdx.x < consumers * 32) product.take_vectors(p, position.part);
   __syncthreads();
   if (produces) weights.refill(p, ring);
   if (threadIdx.x >= consumers * 32) return;
 
   const uint32_t met = ring + 16 * p.stages, held = met + p.parts * p.count * p.window_pitch * NUMBER;
-  const uint32_t rows_of_tile = p.groups * p.group_rows, group_row = place.group * p.group_rows;
+  const uint32_t rows_of_tile = p.groups * p.group_rows, group_row = position.group * p.group_rows;
   const auto sum_of_window = [&](uint32_t vector, uint32_t row) {
     return sum_of_parts(met + (vector * p.window_pitch + row) * NUMBER, p.count * p.window_pitch * NUMBER, p.parts);
   };
   uint32_t window = 0, window_tiles = p.window_tiles; /* its first row, and how many tiles are left of it */
-  uint32_t sums = met + (place.part * p.count * p.window_pitch + group_row) * NUMBER;
-  ring_place at = {0, 0};
+  uint32_t sums = met + (position.part * p.count * p.window_pitch + group_row) * NUMBER;
+  ring_position at = {0, 0};
 #pragma unroll 1
   for (uint32_t tile = 0;;) {
     /* A warp without rows of the tile waits too, and releases it. So no stage is filled again that some warp has not
@@ -416,7 +418,7 @@ template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv
   });
 }
 
-#define DEFINE(chips, parameters, name, threads, blocks, vectors, most, rows, part, behind, product, ...)              \
+#define DEFINE(chips, parameters, name, threads, blocks, vectors, most, rows, part, beyond, product, ...)              \
   DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_ring<product<vectors, __VA_ARGS__>>)
 GEMV_RING_KERNELS(DEFINE)
 

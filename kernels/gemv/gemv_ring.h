@@ -14,9 +14,9 @@ GEMV_PARAMETERS(gemv_ring_parameters) {
 
 /* KERNEL(chips, parameters, name, the most threads of a block, blocks of as many that a multiprocessor holds, vectors,
  * how many at most, rows that a group multiplies at a time, elements of a part, how many of the last part's may lie
- * behind the end of k, product and what it is a template of): gemv_ring.cu. */
-#define GEMV_RING(KERNEL, name, threads, blocks, V, most, rows, part, behind, ...)                                     \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_ring_parameters, name, threads, blocks, V, most, rows, part, behind,         \
+ * beyond the end of k, product and what it is a template of): gemv_ring.cu. */
+#define GEMV_RING(KERNEL, name, threads, blocks, V, most, rows, part, beyond, ...)                                     \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_ring_parameters, name, threads, blocks, V, most, rows, part, beyond,         \
          __VA_ARGS__)
 #define GEMV_RING_16(KERNEL, name, V)                                                                                  \
   GEMV_RING(KERNEL, name##_blocks_s4, 512, 1, V, 1, 16, 512, 256, blocks_product, 4)                                   \

@@ -57,7 +57,7 @@ __device__ __forceinline__ row row_of(const unsigned char *data, const unsigned 
   return {data + (uint64_t)index * data_row, scales + scales_of_row(strides, index), strides.four};
 }
 
-/* The elements of `column` and of the one behind it; from `end` on zeros. */
+/* The elements of `column` and of the next one; from `end` on zeros. */
 template <rondo_dtype Dtype>
 __device__ __forceinline__ float2 load_pair(const row &row, uint32_t column, uint32_t end) {
   if (column >= end) return make_float2(0, 0);

@@ -12,7 +12,7 @@
  *
  * The parts' sums of a tile meet while the next tile is multiplied: whoever has its sums arrives at a barrier, goes on,
  * and waits only where the sums of the next tile are there. So no warp waits for another unless that is a whole tile
- * behind. Warps take turns in adding the parts' sums, two vectors each.
+ * late. Warps take turns in adding the parts' sums, two vectors each.
  *
  * Where k is longer than the warps of a block hold of the vectors, or more than a factor is done to results, blocks of
  * a cluster have parts of their own, and each takes its tiles several times if need be, one chunk of k after the other:
@@ -84,7 +84,7 @@ template <typename Piece> struct stream_source {
     weights = computed_now(weights), scales = computed_now(scales);
   }
 
-  /* The piece of a tile that begins with `row`, to this lane's places in a stage. */
+  /* The piece of a tile that begins with `row`, to this lane's part of a stage. */
   __device__ __forceinline__ void copy_piece(const gemv_stream_parameters &p, uint32_t to, uint32_t scales_to,
                                              uint32_t row) const {
     const unsigned char *from = offset(weights, row, p.weight_row);
@@ -103,11 +103,11 @@ template <typename Piece> struct stream_source {
 
 /* A warp's sums of a tile are in a slot: of one group slot `part`, of two slots 8 x group + part; those of no warp are
  * zero. A lane of the product has four sums, of two vectors in two rows, which lie together: those of lane 4 g + t, of
- * vectors 2 x pair and 2 x pair + 1, at place(g) ^ 16 x pair. Neither who stores (eight lanes: two g, four pairs) nor
- * who loads (sixteen lanes: all g, halves of their sums, one pair) meets another in a bank. */
+ * vectors 2 x pair and 2 x pair + 1, at offset_of(g) ^ 16 x pair. Neither who stores (eight lanes: two g, four pairs)
+ * nor who loads (sixteen lanes: all g, halves of their sums, one pair) meets another in a bank. */
 template <int Columns> struct stream_sums {
   static constexpr uint32_t slot_bytes = GEMV_STREAM_SLOT_BYTES * Columns, buffer_bytes = 16 * slot_bytes;
-  static __device__ __forceinline__ uint32_t place(uint32_t g) {
+  static __device__ __forceinline__ uint32_t offset_of(uint32_t g) {
     return Columns == 2 ? g * 128 + ((g & 1) << 2 | g >> 1) * 16 : g * 64 + (g >> 1) * 16;
   }
 };
@@ -153,17 +153,17 @@ __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
   constexpr bool keeps_corrections = has_correction && (Columns == 2 || !has_registers);
   extern __shared__ __align__(1024) unsigned char stream_memory[];
   const uint32_t memory = computed_here(shared_address(stream_memory));
-  const warp_place place = place_of_warp(p);
+  const warp_position position = position_of_warp(p);
   const uint32_t rank = blockIdx.x % Cluster, first_tile = blockIdx.x / Cluster, tile_step = gridDim.x / Cluster;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const uint32_t g = lane / 4, t = lane % 4, half = lane / 16;
-  const uint32_t rows = p.groups * Piece::rows, last_row = p.m - rows, group_row = place.group * Piece::rows;
+  const uint32_t rows = p.groups * Piece::rows, last_row = p.m - rows, group_row = position.group * Piece::rows;
   const uint32_t sums = memory, meeting = sums + 2 * Sums::buffer_bytes, factors = meeting + STREAM_FACTORS;
   const uint32_t squares = meeting + STREAM_SQUARES, kept = meeting + STREAM_KEPT, held = meeting + STREAM_HELD;
 
   /* The asking side: the next piece's tile and chunk of k. */
   const uint32_t chunk_elements = Cluster * p.parts * Piece::elements;
-  const uint32_t part_element = (rank * p.parts + place.part) * Piece::elements;
+  const uint32_t part_element = (rank * p.parts + position.part) * Piece::elements;
   const uint32_t ring = memory + p.first_stage + warp * (Stages * Piece::bytes);
   const uint32_t to = Piece::exchanged(lane) * 16, scales_to = Piece::weight_bytes + lane * Piece::scale_copy_bytes;
   stream_source<Piece> source;
@@ -196,7 +196,7 @@ __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
       store_shared_four(at, 0, 0, 0, 0);
   __syncthreads();
   /* Only now may successors start. Where there is room for two blocks, those of two successors would else come to lie
-   * on one multiprocessor twice and on another not at all (H200, 4 x 7168 x 2048, four vectors: 17.2 us behind another
+   * on one multiprocessor twice and on another not at all (H200, 4 x 7168 x 2048, four vectors: 17.2 us after another
    * product, and 11.9 so). */
   only_wait_for_predecessors();
   let_successors_start();
@@ -205,7 +205,7 @@ __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
    * this warp's turn every so manieth time. Warps without a turn wait too: no warp arrives for a tile that has not seen
    * the sums of the one before, so each sees every phase of the barrier, and two buffers of sums suffice. */
   const uint32_t pairs = (p.count + 1) / 2, turns = known_ahead(p.groups * pairs);
-  const uint32_t others = sums + half * Sums::slot_bytes + Sums::place(lane % 8) + (lane & 8);
+  const uint32_t others = sums + half * Sums::slot_bytes + Sums::offset_of(lane % 8) + (lane & 8);
   uint32_t turn = warp, parity = 0;
   const auto finish = [&](uint32_t row, uint32_t held_tile) {
     barrier_wait(meeting, parity ^ 1);
@@ -265,8 +265,8 @@ __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
             float sum = normalise<W, V, Slices, 32, false>(p, element, raw[a]);
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            const uint32_t mine = squares + (place.part * 16 + g + 8 * a) * STREAM_NUMBER;
-            if (t == 0 && place.group == 0) store_shared(mine, chunk ? load_shared(mine) + sum : sum);
+            const uint32_t mine = squares + (position.part * 16 + g + 8 * a) * STREAM_NUMBER;
+            if (t == 0 && position.group == 0) store_shared(mine, chunk ? load_shared(mine) + sum : sum);
           }
         const float own = convert_vector<W, V, Slices, InBf16>(raw[a], b[a]);
         if (keeps_corrections && t == 0) store_shared(kept + (warp * 16 + g + 8 * a) * STREAM_NUMBER, own);
@@ -285,13 +285,13 @@ __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
         }
         __syncthreads();
       }
-    /* What the loop needs of this lane's places: not before there are registers, and not in each tile. */
+    /* What the loop needs of this lane's addresses: not before there are registers, and not in each tile. */
     const uint32_t to_here = known_ahead(to), scales_to_here = known_ahead(scales_to);
     const uint32_t row_step = known_ahead(tile_step * rows);
     const uint32_t held_step = Cluster > 1 ? known_ahead(p.count * rows * STREAM_NUMBER) : 0;
     const uint32_t chunk_at = known_ahead(Piece::exchanged(lane * Slices) * 16);
-    const uint32_t slot = p.groups == 2 ? place.group * 8 + place.part : place.part;
-    const uint32_t own_sums = computed_here(sums + slot * Sums::slot_bytes + (Sums::place(g) ^ t * 16));
+    const uint32_t slot = p.groups == 2 ? position.group * 8 + position.part : position.part;
+    const uint32_t own_sums = computed_here(sums + slot * Sums::slot_bytes + (Sums::offset_of(g) ^ t * 16));
     uint32_t held_tile = held;
 #pragma unroll 1
     for (uint32_t next_row = first_tile * rows; next_row < p.m; next_row += row_step) {

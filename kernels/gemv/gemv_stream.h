@@ -6,7 +6,7 @@
 
 enum {
   GEMV_STREAM_SLOT_BYTES = 512, /* gemv_stream.cuh: sums of a warp, for each operand B */
-  GEMV_STREAM_FIXED_BYTES = 16 + (1 + GEMV_MOST_PARTS + 16) * 16 * 4, /* what lies behind all of these */
+  GEMV_STREAM_FIXED_BYTES = 16 + (1 + GEMV_MOST_PARTS + 16) * 16 * 4, /* what follows all of these */
 };
 
 /* gemv_stream.cuh: where the first stage begins. */

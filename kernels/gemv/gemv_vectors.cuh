@@ -18,7 +18,7 @@ template <rondo_dtype W, rondo_dtype V, int Slices> struct raw_vector {
 template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
 __device__ __forceinline__ void load_raw(const gemv_parameters &p, uint32_t vector, uint32_t element,
                                          raw_vector<W, V, Slices> &raw) {
-  const vector_place<V> from(p, min(vector, p.count - 1), element); /* columns without a vector repeat the last */
+  const vector_address<V> from(p, min(vector, p.count - 1), element); /* columns without a vector repeat the last */
 #pragma unroll
   for (int s = 0; s < Slices; s++) {
     const bool in = element + Slice * s < p.k;

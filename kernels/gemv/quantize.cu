@@ -13,13 +13,13 @@
 static_assert(QUANTIZE_ELEMENTS == 8 && GEMV_BLOCK == 2 * QUANTIZE_ELEMENTS, "what follows is written for");
 
 /* Where a thread's part begins in x (elements), codes and scales (bytes). */
-struct place {
+struct offsets {
   int64_t x, codes, scale;
 };
 
-__device__ __forceinline__ place place_of(const quantize_parameters &p, uint32_t part) {
+__device__ __forceinline__ offsets offsets_of(const quantize_parameters &p, uint32_t part) {
   uint32_t row = part / p.row_parts, column = part - row * p.row_parts;
-  place at = {(int64_t)column * QUANTIZE_ELEMENTS, (int64_t)column * (QUANTIZE_ELEMENTS / 2), column / 2};
+  offsets at = {(int64_t)column * QUANTIZE_ELEMENTS, (int64_t)column * (QUANTIZE_ELEMENTS / 2), column / 2};
   row_indices(row, p.extent, [&](int i, uint32_t index) {
     at.x += index * p.x_stride[i];
     at.codes += index * p.code_stride[i];
@@ -66,7 +66,7 @@ __device__ __forceinline__ void quantize(const quantize_parameters &p) {
   const uint32_t index = blockIdx.x * QUANTIZE_THREADS + threadIdx.x;
   /* Threads past the end repeat the last pair of parts: they are needed for the exchange. */
   const uint32_t part = index < p.parts ? index : p.parts - 2 + index % 2;
-  const place at = place_of(p, part);
+  const offsets at = offsets_of(p, part);
   float values[8];
   load_part(p, at.x, values);
 
