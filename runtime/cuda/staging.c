@@ -441,9 +441,13 @@ rondo_status staging_await(struct device *device, uint32_t lane) {
   rondo_status status = device_enter(device, "upload");
   if (status != RONDO_OK) return status;
   struct cu_event *last = staging->copied[(begun - 1) % COPIES];
+  const char *function = "cuStreamWaitEvent";
   cu_result result = device->driver.cuStreamWaitEvent(device->lanes[lane].stream, last, 0);
-  if (result != CU_SUCCESS) result = device_synchronize(device, staging->stream); /* then the host waits */
-  if (result != CU_SUCCESS) status = device_failed(device, result, "upload: cuStreamSynchronize");
+  if (result != CU_SUCCESS && !device_is_fatal(result)) { /* then the host waits */
+    function = "cuStreamSynchronize";
+    result = device_synchronize(device, staging->stream);
+  }
+  if (result != CU_SUCCESS) status = device_failed(device, result, "upload: %s", function);
   device_leave(device);
   return status;
 }

@@ -199,6 +199,15 @@ Test(upload, of_many_bytes_that_fails_leaves_nothing_behind) {
   }
 }
 
+/* After the device was lost. */
+static void large_abandon(struct large *s) {
+  rondo_close_exec(&s->exec);
+  rondo_close(&s->runtime);
+  REQUIRE_OK(rondo_graph_destroy(&s->graph));
+  free(s->data);
+  free(s->back);
+}
+
 /* Whichever call loses the device, with copies on their way: that is told, by whatever comes next too, and all closes.
  */
 Test(upload, of_many_bytes_that_loses_the_device_is_the_last) {
@@ -219,13 +228,29 @@ Test(upload, of_many_bytes_that_loses_the_device_is_the_last) {
                       "upload: the device was lost");
         REQUIRE_ERROR(rondo_download(s.exec, s.state, s.back, LARGE_BYTES), RONDO_DEVICE_LOST, "lost");
       }
-      rondo_close_exec(&s.exec);
-      rondo_close(&s.runtime);
-      REQUIRE_OK(rondo_graph_destroy(&s.graph));
-      free(s.data);
-      free(s.back);
+      large_abandon(&s);
       if (!failed || is_lost) require_no_violation(failed ? failed : "no call failed"); /* the rest is not looked at */
     }
+  }
+}
+
+/* A lane that is told to wait may be the first to see that the device is lost. Nobody waits for the lane then. */
+Test(upload, whose_lane_sees_that_the_device_is_lost_asks_nothing_more) {
+  bool is_found = false;
+  for (uint64_t n = 1; !is_found; n++) {
+    struct large s = {0};
+    large_ready(&s, FAKE_DEFERRED);
+    fake->fail_call(n, CU_ILLEGAL_ADDRESS);
+    rondo_status status = rondo_upload(s.exec, s.part, s.data, PART_BYTES);
+    const char *failed = fake->failed_call();
+    cr_assert(failed, "cuStreamWaitEvent is called");
+    is_found = !strcmp(failed, "cuStreamWaitEvent");
+    if (is_found) {
+      cr_assert_eq(status, RONDO_DEVICE_LOST);
+      cr_assert(strstr(rondo_error_text(), "upload: cuStreamWaitEvent"), "%s", rondo_error_text());
+    }
+    large_abandon(&s);
+    if (is_found) require_no_violation(failed);
   }
 }
 
