@@ -53,7 +53,7 @@ GEMV_PLANNER(gemv_head_one_plan) {
   plan->shared_bytes = GEMV_ONE_VECTOR_BYTES + layout->block_rows * row_bytes + GEMV_ONE_PADDING;
   plan->kernel = &kernel->of.kernel;
   /* In smaller matrices warps would have nothing to do, or multiprocessors; and others are as fast there. */
-  return groups >= GEMV_ONE_WARPS && groups <= GEMV_ONE_WARPS * GEMV_ONE_TURNS &&
+  return groups >= GEMV_ONE_WARPS && groups <= (int64_t)GEMV_ONE_WARPS * GEMV_ONE_TURNS &&
          plan->shared_bytes <= GEMV_MOST_SHARED_BYTES &&
          plan->blocks * problem->batch * 10 >= problem->multiprocessors * 9;
 }
