@@ -33,7 +33,7 @@ enum gemv_early {
   GEMV_NORM_EARLY = 4,  /* no task writes norm either, and there is one */
 };
 
-/* The epilogue: what is done to results beyond a factor. */
+/* The epilogue: operations on results after the product and its factor. */
 struct gemv_epilogue {
   uint32_t silu_mul, bias_dtype, residual_dtype;    /* types: rondo_dtype, as everywhere */
   const void *bias, *residual;                      /* NULL: none */

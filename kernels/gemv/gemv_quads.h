@@ -12,8 +12,8 @@ enum gemv_cut {
   GEMV_CHUNKED, /* any k */
 };
 
-/* KERNEL(chips, parameters, name, the most threads of a block, blocks of so many that a multiprocessor holds, rows of a
- * warp, slices of a part, half of a tile at a time): gemv_integer.cu. */
+/* KERNEL(chips, parameters, name, the most threads of a block, such blocks a multiprocessor, rows of a warp,
+ * slices of a part, half of a tile at a time): gemv_integer.cu. */
 #define GEMV_INTEGER_KERNELS(KERNEL)                                                                                   \
   KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_integer_r1_s1, 128, 8, 1, 1, false, GEMV_MASKED)                      \
   KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_integer_r2_s2, 224, 4, 2, 2, false, GEMV_EXACT)                       \

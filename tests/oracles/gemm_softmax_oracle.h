@@ -27,7 +27,7 @@ struct product {
   bool causal;
   float scale; /* 0: 1 */
   enum numbers numbers;
-  int64_t border; /* 0: dense tensors; else views that begin so many elements in */
+  int64_t border; /* 0: dense tensors; n: views that begin n elements after their tensors do */
   bool matrix;    /* no batch dimension */
 };
 

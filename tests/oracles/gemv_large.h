@@ -1,5 +1,5 @@
 /* gemv_large.h - large products on the kernel that the library chooses for them on an H200: values against fp64, the
- * same bits in every replay, weights that an earlier task of the graph writes, and what is done to results.
+ * same bits in every replay, weights that an earlier task of the graph writes, and epilogues.
  *
  * A stage of shared memory that is refilled too early shows in some replays only, mostly if the weights are still in
  * L2. Therefore one graph is replayed a hundred times. The host has one kernel for all sizes, so there all sizes have

@@ -31,7 +31,8 @@ rondo_status decoder_restart(struct decoder *decoder);
 /* Tokens of all sequences, each appended to its context: where that is full, the next one is the first of another. That
  * takes no upload: positions move back by what is added to them. */
 rondo_status decoder_replay(struct decoder *decoder, uint64_t count);
-/* Did so many tokens after a restart come to their places? What does not hold, by a download; NULL: all does. */
+/* Checks, by downloads, that `tokens` tokens after a restart came to their places. *complaint is the first fault, or
+ * NULL. */
 rondo_status decoder_check(const struct decoder *decoder, uint64_t tokens, const char **complaint);
 /* The tokens of the last replay. */
 const int32_t *decoder_tokens(const struct decoder *decoder);
