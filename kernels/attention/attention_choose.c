@@ -95,17 +95,13 @@ struct attention_problem attention_problem_of(const struct op_task *task, const 
   return problem;
 }
 
-static bool is_in(struct attention_range range, int64_t value) {
-  return value >= range.least && (!range.most || value <= range.most);
-}
-
 static bool is_in_ranges(const struct attention_choice *choice, const struct attention_problem *problem) {
   const struct op_operand *operands = problem->task->operands;
   const struct attention_shape *shape = &problem->shape;
   return choice->chips & launch_chip(problem->chip) && choice->q >> operands[ATTENTION_Q].dtype & 1 &&
          choice->kv >> operands[ATTENTION_K].dtype & 1 && !(problem->demands & ~choice->takes) &&
-         is_in(choice->dimension, shape->head_dimension) && is_in(choice->rows, shape->rows) &&
-         is_in(choice->query_length, shape->query_length) && is_in(choice->capacity, shape->capacity);
+         is_in_range(shape->head_dimension, choice->dimension) && is_in_range(shape->rows, choice->rows) &&
+         is_in_range(shape->query_length, choice->query_length) && is_in_range(shape->capacity, choice->capacity);
 }
 
 const struct attention_choice *attention_choose(const struct attention_problem *problem, struct attention_plan *plan) {

@@ -3,6 +3,7 @@
 #ifndef RONDO_ATTENTION_CHOOSE_H
 #define RONDO_ATTENTION_CHOOSE_H
 
+#include "../common/size_range.h"
 #include "attention_decode.h"
 #include "attention_portable.h"
 #include "attention_wgmma_plan.h"
@@ -32,16 +33,12 @@ struct attention_plan {
   struct attention_portable_plan portable;
 };
 
-struct attention_range {
-  int64_t least, most; /* most 0: no bound */
-};
-
 struct attention_choice {
   const char *name;
-  uint32_t chips;                                                 /* as launch_chip says them */
-  uint32_t q, kv;                                                 /* types, 1 << dtype */
-  uint32_t takes;                                                 /* demands */
-  struct attention_range dimension, rows, query_length, capacity; /* rows: of a KV head */
+  uint32_t chips;                                            /* as launch_chip says them */
+  uint32_t q, kv;                                            /* types, 1 << dtype */
+  uint32_t takes;                                            /* demands */
+  struct size_range dimension, rows, query_length, capacity; /* rows: of a KV head */
   /* Whether the design takes the problem. */
   bool (*plan)(const struct attention_problem *problem, struct attention_plan *plan);
   void (*launch)(const struct op_call *call, const struct attention_problem *problem, const struct attention_plan *plan,

@@ -95,10 +95,6 @@ const struct decoder_choice *decoder_choices(size_t *count) {
   return choices;
 }
 
-static bool is_in(int64_t value, struct decoder_range range) {
-  return !range.most || (range.least <= value && value <= range.most);
-}
-
 static bool is_multiple(int64_t value, int64_t step) { return !step || value % step == 0; }
 
 /* All that ranges, types and layout say of a kernel. */
@@ -106,10 +102,10 @@ static bool may_take(const struct decoder_choice *choice, const struct op_task *
                      const struct decoder_shape *shape) {
   const bool has_type = choice->weights ? shape->weights == choice->weights
                                         : shape->weights == RONDO_BF16 || shape->weights == RONDO_NVFP4;
-  return shape->dtype == RONDO_BF16 && has_type && is_in(shape->rows, choice->rows) &&
-         is_in(shape->hidden, choice->hidden) && is_in(shape->head_dimension, choice->head_dimension) &&
-         is_in(shape->group, choice->group) && is_in(shape->x_parts, choice->x_parts) &&
-         is_in(shape->out_parts, choice->out_parts) && is_multiple(shape->hidden, choice->hidden_step) &&
+  return shape->dtype == RONDO_BF16 && has_type && is_in_range(shape->rows, choice->rows) &&
+         is_in_range(shape->hidden, choice->hidden) && is_in_range(shape->head_dimension, choice->head_dimension) &&
+         is_in_range(shape->group, choice->group) && is_in_range(shape->x_parts, choice->x_parts) &&
+         is_in_range(shape->out_parts, choice->out_parts) && is_multiple(shape->hidden, choice->hidden_step) &&
          is_multiple(shape->columns, choice->columns_step) && decoder_weights_are_dense(task) &&
          choice->lies_well(task);
 }

@@ -6,6 +6,7 @@
 #ifndef RONDO_DECODER_CHOOSE_H
 #define RONDO_DECODER_CHOOSE_H
 
+#include "../common/size_range.h"
 #include "attention_block.h"
 #include "decoder.h"
 #include "feed_forward_known.h"
@@ -30,15 +31,11 @@ typedef rondo_status decoder_launcher(const struct op_call *call, const struct c
                                       const struct decoder_shape *shape, struct decoder_plan *plan,
                                       struct op_launches *launches);
 
-struct decoder_range {
-  int64_t least, most; /* 0 and 0: any */
-};
-
 struct decoder_choice {
   const char *name, *why;
   const struct op *op;
   rondo_dtype weights; /* 0: bf16 or NVFP4 */
-  struct decoder_range rows, hidden, head_dimension, group, x_parts, out_parts;
+  struct size_range rows, hidden, head_dimension, group, x_parts, out_parts;
   int64_t hidden_step, columns_step; /* hidden and columns are multiples; 0: any */
   bool (*lies_well)(const struct op_task *task);
   decoder_planner *plan; /* NULL: steps, which take everything */

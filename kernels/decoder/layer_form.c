@@ -5,6 +5,7 @@
  */
 #include "../../runtime/layer_form.h"
 
+#include "../common/size_range.h"
 #include "attention_block_wide.h"
 #include "decoder.h"
 #include "feed_forward_known.h"
@@ -14,14 +15,10 @@ enum {
   LARGE_PARTS = 15     /* clusters of eight blocks that an H200 runs at once */
 };
 
-struct range {
-  int64_t least, most;
-};
-
 /* A case of layers in halves. */
 struct measured {
   int64_t head_dimension;
-  struct range rows, hidden;
+  struct size_range rows, hidden;
   bool only_bf16;          /* of weights; else NVFP4 too */
   bool attention_is_steps; /* and leaves one part */
   bool last_part_is_late;  /* next to the 128 blocks of attention_block_wide.cu */
@@ -41,15 +38,13 @@ static const struct measured cases[] = {
      .attention_is_steps = true},
 };
 
-static bool is_in(int64_t value, struct range range) { return range.least <= value && value <= range.most; }
-
 static const struct measured *case_of(const struct layer_sizes *layer) {
   const bool is_bf16 = layer->weights == RONDO_BF16;
   if (layer->dtype != RONDO_BF16 || (!is_bf16 && layer->weights != RONDO_NVFP4)) return NULL;
   if (layer->kv_heads > FEED_FORWARD_MOST_PARTS) return NULL; /* attention leaves a part of each */
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    if (layer->head_dimension == cases[i].head_dimension && is_in(layer->rows, cases[i].rows) &&
-        is_in(layer->hidden, cases[i].hidden) && (is_bf16 || !cases[i].only_bf16))
+    if (layer->head_dimension == cases[i].head_dimension && is_in_range(layer->rows, cases[i].rows) &&
+        is_in_range(layer->hidden, cases[i].hidden) && (is_bf16 || !cases[i].only_bf16))
       return &cases[i];
   return NULL;
 }

@@ -35,8 +35,6 @@ static const struct gemm_softmax_choice choices[] = {
      .launch = gemm_softmax_wgmma_launch,
      .why = "panels of A and B pass through a ring while warpgroups multiply: any k, any number of columns"},
     {.name = "portable",
-     .n = {0, INT64_MAX},
-     .k = {0, INT64_MAX},
      .plan = gemm_softmax_portable_plan,
      .launch = gemm_softmax_portable_launch,
      .why = "mma.sync with online normalisation: every chip, every alignment"},
@@ -47,16 +45,12 @@ const struct gemm_softmax_choice *gemm_softmax_choices(size_t *count) {
   return choices;
 }
 
-static bool is_in(int64_t value, struct gemm_softmax_range range) {
-  return range.least <= value && value <= range.most;
-}
-
 static bool may_take(const struct gemm_softmax_choice *choice, const struct gemm_softmax_problem *problem) {
   if (choice->needs_deal && (!problem->is_dealt || !problem->is_softmax || problem->is_exact)) return false;
   if (choice->needs_maps && (!problem->has_maps || problem->m < 1 || problem->m > MOST || problem->batch < 1 ||
                              problem->batch > MOST / divide_up(problem->m, WGMMA_TILE)))
     return false;
-  return is_in(problem->n, choice->n) && is_in(problem->k, choice->k);
+  return is_in_range(problem->n, choice->n) && is_in_range(problem->k, choice->k);
 }
 
 const struct gemm_softmax_choice *gemm_softmax_choose(const struct gemm_softmax_problem *problem,

@@ -6,6 +6,7 @@
 #ifndef RONDO_GEMM_SOFTMAX_CHOOSE_H
 #define RONDO_GEMM_SOFTMAX_CHOOSE_H
 
+#include "../common/size_range.h"
 #include "gemm_softmax_wgmma.h"
 
 /* A kernel as the lists describe it. */
@@ -38,14 +39,10 @@ struct gemm_softmax_plan {
   int64_t grid, shared_bytes;
 };
 
-struct gemm_softmax_range {
-  int64_t least, most;
-};
-
 struct gemm_softmax_choice {
   const char *name, *why;
   bool needs_maps, needs_deal; /* has_maps; is_dealt, and a softmax in 16 bits */
-  struct gemm_softmax_range n, k;
+  struct size_range n, k;
   bool (*plan)(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
   void (*launch)(const struct op_call *call, const struct gemm_softmax_plan *plan, struct op_launches *launches);
 };

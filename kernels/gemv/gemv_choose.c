@@ -57,7 +57,7 @@ static const struct gemv_choice choices[] = {
         .count = {1, 1},
         .k = {2048, 16384},
         .k_multiple = 256,
-        .bytes = {.first = 12 << 20},
+        .bytes = {.least = 12 << 20},
         .takes = GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,
         .plan = gemv_ring_plan,
         .launch = gemv_ring_launch,
@@ -71,7 +71,7 @@ static const struct gemv_choice choices[] = {
         .count = {1, 4},
         .k = {3073, 14336},
         .k_multiple = 256,
-        .bytes = {.first = 24 << 20},
+        .bytes = {.least = 24 << 20},
         .takes = GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,
         .plan = gemv_ring_plan,
         .launch = gemv_ring_launch,
@@ -82,7 +82,7 @@ static const struct gemv_choice choices[] = {
         .chips = NEWER,
         .weights = NVFP4,
         .count = {2, 16},
-        .k = {.first = 1537},
+        .k = {.least = 1537},
         .takes = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS | GEMV_WITH_LOOSE_ROWS,
         .plan = gemv_stream_plan,
         .launch = gemv_stream_launch,
@@ -147,9 +147,8 @@ static uint32_t demands_of(const struct gemv_problem *problem) {
 
 static bool is_in_ranges(const struct gemv_choice *choice, const struct gemv_problem *problem) {
   return choice->chips & problem->chip && (!choice->weights || choice->weights >> problem->weights & 1) &&
-         (!choice->vectors || choice->vectors >> problem->vectors & 1) &&
-         gemv_in_range(choice->count, problem->count) && gemv_in_range(choice->k, problem->k) &&
-         gemv_in_range(choice->bytes, gemv_weight_bytes(problem)) &&
+         (!choice->vectors || choice->vectors >> problem->vectors & 1) && is_in_range(problem->count, choice->count) &&
+         is_in_range(problem->k, choice->k) && is_in_range(gemv_weight_bytes(problem), choice->bytes) &&
          (!choice->k_multiple || problem->k % choice->k_multiple == 0) && !(demands_of(problem) & ~choice->takes);
 }
 

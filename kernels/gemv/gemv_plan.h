@@ -7,6 +7,7 @@
 #define RONDO_GEMV_PLAN_H
 
 #include "../common/launch.h"
+#include "../common/size_range.h"
 #include "gemv_quads.h"
 
 enum {
@@ -129,18 +130,11 @@ enum gemv_demand {
   GEMV_WITH_MANY_MATRICES = 128 /* more than GEMV_MOST_BATCH */
 };
 
-struct gemv_range {
-  int64_t first, last; /* last: 0 for no limit */
-};
-static inline bool gemv_in_range(struct gemv_range range, int64_t value) {
-  return value >= range.first && (!range.last || value <= range.last);
-}
-
 struct gemv_choice {
   const char *name;
   uint32_t chips;                    /* CHIP_SM_80, .. */
   uint32_t weights, vectors;         /* types, as bits 1 << rondo_dtype; 0: any */
-  struct gemv_range count, k, bytes; /* bytes of all weights */
+  struct size_range count, k, bytes; /* bytes of all weights */
   int64_t k_multiple;                /* 0: any */
   uint32_t takes;                    /* demands that it can meet */
   /* May refuse. `plan` is zero. */

@@ -17,7 +17,7 @@ static const struct gemv_ring_kernel kernels[] = {GEMV_RING_KERNELS(RING)};
 
 struct rule {
   const char *kernel; /* the end of its name */
-  struct gemv_range k, bytes;
+  struct size_range k, bytes;
   int64_t least_count;
   int64_t groups;
   int64_t passes; /* a group multiplies its rows of a tile in this many steps */
@@ -30,7 +30,7 @@ enum { ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20
 static const struct rule rules_of_16_bits[] = {
     {.kernel = "blocks_s4",
      .k = {2048, 3072},
-     .bytes = {.first = SEVERAL_WAVES},
+     .bytes = {.least = SEVERAL_WAVES},
      .groups = 2,
      .passes = 1,
      .stages = 2},
@@ -40,34 +40,34 @@ static const struct rule rules_of_16_bits[] = {
      .groups = 1,
      .passes = 1,
      .stages = 2},
-    {.kernel = "blocks_s4", .k = {3073, 4096}, .bytes = {.first = MANY_BYTES}, .groups = 1, .passes = 2, .stages = 2},
+    {.kernel = "blocks_s4", .k = {3073, 4096}, .bytes = {.least = MANY_BYTES}, .groups = 1, .passes = 2, .stages = 2},
     {.kernel = "blocks_s4",
      .k = {4097, 7168},
-     .bytes = {.first = SEVERAL_WAVES},
+     .bytes = {.least = SEVERAL_WAVES},
      .groups = 1,
      .passes = 1,
      .stages = 2},
-    {.kernel = "q8_s2", .k = {7169, 8192}, .bytes = {.first = SEVERAL_WAVES}, .groups = 2, .passes = 1, .stages = 2},
-    {.kernel = "q8_s1", .k = {8193, 13312}, .bytes = {.first = ABOUT_A_WAVE}, .groups = 1, .passes = 2, .stages = 2},
-    {.kernel = "q8_s2", .k = {13313, 14336}, .bytes = {.first = SEVERAL_WAVES}, .groups = 1, .passes = 1, .stages = 2},
-    {.kernel = "q8_s2", .k = {14337, 16384}, .bytes = {.first = SEVERAL_WAVES}, .groups = 1, .passes = 2, .stages = 2},
+    {.kernel = "q8_s2", .k = {7169, 8192}, .bytes = {.least = SEVERAL_WAVES}, .groups = 2, .passes = 1, .stages = 2},
+    {.kernel = "q8_s1", .k = {8193, 13312}, .bytes = {.least = ABOUT_A_WAVE}, .groups = 1, .passes = 2, .stages = 2},
+    {.kernel = "q8_s2", .k = {13313, 14336}, .bytes = {.least = SEVERAL_WAVES}, .groups = 1, .passes = 1, .stages = 2},
+    {.kernel = "q8_s2", .k = {14337, 16384}, .bytes = {.least = SEVERAL_WAVES}, .groups = 1, .passes = 2, .stages = 2},
     {0},
 };
 
 /* The classes of counts are the kernels' most vectors. */
 static const struct rule nvfp4_rules[] = {
-    {.kernel = "nvfp4_s4", .k = {3073, 4096}, .bytes = {.first = MANY_BYTES}, .groups = 12, .passes = 1, .stages = 3},
-    {.kernel = "nvfp4_s7", .k = {6145, 7168}, .bytes = {.first = MANY_BYTES}, .groups = 8, .passes = 1, .stages = 2},
+    {.kernel = "nvfp4_s4", .k = {3073, 4096}, .bytes = {.least = MANY_BYTES}, .groups = 12, .passes = 1, .stages = 3},
+    {.kernel = "nvfp4_s7", .k = {6145, 7168}, .bytes = {.least = MANY_BYTES}, .groups = 8, .passes = 1, .stages = 2},
     {.kernel = "q4_s2",
      .k = {8193, 14336},
-     .bytes = {.first = SEVERAL_WAVES},
+     .bytes = {.least = SEVERAL_WAVES},
      .groups = 1,
      .passes = 1,
      .stages = 2,
      .least_count = 2},
     {.kernel = "q2_s4",
      .k = {8193, 14336},
-     .bytes = {.first = SEVERAL_WAVES},
+     .bytes = {.least = SEVERAL_WAVES},
      .groups = 1,
      .passes = 1,
      .stages = 2,
@@ -146,7 +146,7 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
 }
 
 static bool is_right(const struct gemv_problem *problem, const struct rule *rule) {
-  return gemv_in_range(rule->k, problem->k) && gemv_in_range(rule->bytes, gemv_weight_bytes(problem)) &&
+  return is_in_range(problem->k, rule->k) && is_in_range(gemv_weight_bytes(problem), rule->bytes) &&
          problem->count >= rule->least_count;
 }
 

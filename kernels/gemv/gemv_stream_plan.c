@@ -19,7 +19,7 @@ struct rule {
   const char *kernel;   /* the end of its name */
   const char *finishes; /* the same with an epilogue, which only clusters have */
   uint32_t vectors;     /* types, as bits; 0: any */
-  struct gemv_range count, k;
+  struct size_range count, k;
   int64_t from_bytes; /* of weights */
 };
 
@@ -37,12 +37,12 @@ enum {
  * in clusters of four. With few tiles a block, bf16 vectors stay bf16: the weights then take longer to decode, but
  * vectors are only reordered. */
 static const struct rule rules[] = {
-    {SIXTEEN "_c4", SIXTEEN "_c4", .vectors = 1 << RONDO_BF16, .count = {9, 16}, .k = {.first = 8193}},
-    {SIXTEEN "_c2", SIXTEEN "_c2", .count = {9, 16}, .k = {.first = 4097}},
+    {SIXTEEN "_c4", SIXTEEN "_c4", .vectors = 1 << RONDO_BF16, .count = {9, 16}, .k = {.least = 8193}},
+    {SIXTEEN "_c2", SIXTEEN "_c2", .count = {9, 16}, .k = {.least = 4097}},
     {SIXTEEN, SIXTEEN "_c2", .count = {9, 16}, .k = {1537, 4096}, .from_bytes = ABOUT_A_WAVE},
     {SIXTEEN "_in_bf16", SIXTEEN "_c2", .vectors = 1 << RONDO_BF16, .count = {9, 16}, .k = {3073, 4096},
      .from_bytes = LESS_THAN_A_WAVE},
-    {EIGHT "_c2", EIGHT "_c2", .count = {2, 8}, .k = {.first = 8193}},
+    {EIGHT "_c2", EIGHT "_c2", .count = {2, 8}, .k = {.least = 8193}},
     {EIGHT, EIGHT "_c2", .count = {2, 8}, .k = {4097, 8192}, .from_bytes = SEVERAL_WAVES},
     {EIGHT, EIGHT "_c2", .count = {2, 8}, .k = {2048, 4096}, .from_bytes = MANY_BYTES},
     {EIGHT, EIGHT "_c2", .count = {2, 8}, .k = {2048, 3072}, .from_bytes = SEVERAL_WAVES},
@@ -51,7 +51,7 @@ static const struct rule rules[] = {
 enum { RULES = sizeof rules / sizeof *rules };
 
 static bool is_right(const struct rule *rule, const struct gemv_problem *problem) {
-  return gemv_in_range(rule->count, problem->count) && gemv_in_range(rule->k, problem->k) &&
+  return is_in_range(problem->count, rule->count) && is_in_range(problem->k, rule->k) &&
          gemv_weight_bytes(problem) >= rule->from_bytes && (!rule->vectors || rule->vectors >> problem->vectors & 1);
 }
 
