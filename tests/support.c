@@ -8,13 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's name.
- * rondo_close leaks the host pool of a lost device on purpose. Tests of kernels and of the command do not free their
- * own memory. */
+/* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's name. rondo_close leaks the host pool of a lost device on
+ * purpose. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default"), weak));
-const char *__lsan_default_suppressions(void) {
-  return "leak:rondo_open_abi\nleak:tests/kernels/\nleak:tests/command/\n";
-}
+const char *__lsan_default_suppressions(void) { return "leak:rondo_open_abi\n"; }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
 void skip_under_valgrind(const char *reason) {
