@@ -11,7 +11,6 @@
  *
  * Columns that do not count, past n or above the causal diagonal, are -infinity in the reductions and zero in P.
  * Blocks of columns that count for no row of the tile are not made. */
-#include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "gemm_softmax.h"
@@ -137,7 +136,7 @@ template <int Columns> struct pipeline {
   }
 
   /* The next block of columns of A B^T. */
-  template <typename T> __device__ __forceinline__ void multiply_block(accumulators<Columns> &s) {
+  __device__ __forceinline__ void multiply_block(accumulators<Columns> &s) {
     /* ldmatrix: lanes 0-15 give the rows of A's left half, 16-31 those of its right half; lanes 0-15 also B's two
      * matrices side by side in k, 16-31 those of the next eight columns. */
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -149,7 +148,11 @@ template <int Columns> struct pipeline {
       __syncthreads(); /* the full stage is complete, and nobody reads the other one any more */
       load_next();
       const int a_full = k_steps > 1 ? full : 0;
-      tile_multiply<T, Columns>(s, a_address + a_full * A_STAGE * 2, b_address + full * B_STAGE * 2);
+      const uint32_t a_tile = a_address + a_full * A_STAGE * 2, b_tile = b_address + full * B_STAGE * 2;
+      if (p.is_bf16)
+        tile_multiply<__nv_bfloat16, Columns>(s, a_tile, b_tile);
+      else
+        tile_multiply<__half, Columns>(s, a_tile, b_tile);
     }
   }
 };
@@ -182,13 +185,13 @@ __device__ __forceinline__ void row_scale(accumulators<Columns> &s, float scale,
   }
 }
 
-template <int Columns, int R, bool Softmax>
-__device__ __forceinline__ void row_reduce(const accumulators<Columns> &s, row_state &row, bool last) {
+template <int Columns, int R>
+__device__ __forceinline__ void row_reduce(const accumulators<Columns> &s, row_state &row, bool is_softmax, bool last) {
   float max = row.max;
 #pragma unroll
   for (int t = 0; t < Columns / 8; t++) max = max_or_nan(max, max_or_nan(s[t][2 * R], s[t][2 * R + 1]));
   max = quad_max_or_nan(max);
-  if (Softmax) {
+  if (is_softmax) {
     const float base = base_of(max);
     float sum = row.sum * exponential(row.max - base);
 #pragma unroll
@@ -211,19 +214,18 @@ __device__ __forceinline__ void row_store(const gemm_softmax_parameters &p, cons
 }
 
 /* All that happens to row R of a block of columns; `first` is this lane's first column. */
-template <int Columns, int R, bool Softmax>
+template <int Columns, int R>
 __device__ __forceinline__ void row_take(const gemm_softmax_parameters &p, accumulators<Columns> &s, row_state &row,
                                          int64_t first, int64_t out, bool reduce, bool last, bool store) {
   const int counted = columns_from<Columns>(first, row.columns);
   row_scale<Columns, R>(s, p.scale, counted);
-  if (reduce) row_reduce<Columns, R, Softmax>(s, row, last);
-  if (Softmax && store && row.index < p.m)
+  if (reduce) row_reduce<Columns, R>(s, row, p.is_softmax, last);
+  if (p.is_softmax && store && row.index < p.m)
     row_store<Columns, R>(p, s, row, out + row.index * p.out_row_stride + first, columns_from<Columns>(first, p.n),
                           counted);
 }
 
-template <typename T, int Columns, bool Softmax>
-__device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
+template <int Columns> __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
   extern __shared__ __align__(16) uint16_t shared[];
   const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
   const int64_t matrix = blockIdx.x / p.row_tiles, first_row = (int64_t)(blockIdx.x % p.row_tiles) * ROWS;
@@ -240,7 +242,7 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
   /* Blocks of columns that count for some row of the tile: the last row sees furthest. */
   const int64_t last_row = min(first_row + ROWS, p.m) - 1;
   const int64_t column_end = p.causal ? max((int64_t)0, last_row + p.n - p.m + 1) : p.n;
-  const int blocks = (int)((column_end + Columns - 1) / Columns), passes = Softmax && blocks > 1 ? 2 : 1;
+  const int blocks = (int)((column_end + Columns - 1) / Columns), passes = p.is_softmax && blocks > 1 ? 2 : 1;
 
   pipeline<Columns> tiles = {p,
                              (const uint16_t *)p.a + matrix * p.a_batch_stride,
@@ -255,11 +257,11 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
     const bool reduce = pass == 0, store = pass == passes - 1;
     for (int block = 0; block < blocks; block++) {
       accumulators<Columns> s = {};
-      tiles.template multiply_block<T>(s);
+      tiles.multiply_block(s);
       const int64_t first = (int64_t)block * Columns + 2 * quad;
       const bool last = block == blocks - 1;
-      row_take<Columns, 0, Softmax>(p, s, rows[0], first, out, reduce, last, store);
-      row_take<Columns, 1, Softmax>(p, s, rows[1], first, out, reduce, last, store);
+      row_take<Columns, 0>(p, s, rows[0], first, out, reduce, last, store);
+      row_take<Columns, 1>(p, s, rows[1], first, out, reduce, last, store);
     }
   }
 
@@ -267,7 +269,7 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
   for (int r = 0; r < 2; r++) {
     if (rows[r].index >= p.m) continue;
     const int64_t at = out + rows[r].index * p.out_row_stride;
-    if constexpr (!Softmax) {
+    if (!p.is_softmax) {
       if (quad == 0) ((float *)p.out)[at] = rows[r].max;
     } else { /* columns after the last block that was made */
       for (int64_t column = (int64_t)blocks * Columns + 2 * quad; column < p.n; column += 8)
@@ -278,6 +280,6 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
 
 } // namespace
 
-#define DEFINE(chips, parameters, name, threads, type, columns, is_softmax, blocks)                                    \
-  DEFINE_KERNEL(chips, parameters, name, threads, blocks, gemm_softmax<element<type>, columns, is_softmax>)
+#define DEFINE(chips, parameters, name, threads, columns, blocks)                                                      \
+  DEFINE_KERNEL(chips, parameters, name, threads, blocks, gemm_softmax<columns>)
 GEMM_SOFTMAX_KERNELS(DEFINE)

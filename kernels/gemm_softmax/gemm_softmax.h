@@ -18,7 +18,7 @@ enum {
 
 enum gemm_softmax_output { GEMM_SOFTMAX_F32, GEMM_SOFTMAX_F16, GEMM_SOFTMAX_BF16 };
 
-/* rondo_gemm_rowmax_* and rondo_gemm_softmax_*. Strides are in elements. */
+/* rondo_gemm_softmax_64 and rondo_gemm_softmax_128. Strides are in elements. */
 struct gemm_softmax_parameters {
   const void *a, *b;
   void *out; /* max, or p */
@@ -26,6 +26,8 @@ struct gemm_softmax_parameters {
   int64_t m, n, k;
   uint32_t row_tiles; /* of GEMM_SOFTMAX_ROWS in a matrix; the grid is row_tiles * batch */
   float scale;
+  uint32_t is_softmax; /* else maxima */
+  uint32_t is_bf16;    /* A and B are, else f16 */
   uint32_t causal;
   uint32_t vectors; /* rows of A and B begin at multiples of 16 bytes */
   uint32_t pairs;   /* rows of P begin at multiples of two elements */
@@ -37,17 +39,11 @@ struct gemm_softmax_parameters {
 #define GEMM_SOFTMAX_SHARED_BYTES(columns)                                                                             \
   (2 * GEMM_SOFTMAX_STAGES * (GEMM_SOFTMAX_ROWS + (columns)) * GEMM_SOFTMAX_PITCH)
 
-/* KERNEL(chips, parameters, name, threads, type, columns, is softmax, blocks that a multiprocessor must hold at least):
- * without the last ptxas spills for more of them. */
+/* KERNEL(chips, parameters, name, threads, columns, blocks that a multiprocessor must hold at least: without the last
+ * ptxas spills for more of them) */
 #define GEMM_SOFTMAX_KERNELS(KERNEL)                                                                                   \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_f16_64, GEMM_THREADS, RONDO_F16, 64, false, 4)         \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_f16_128, GEMM_THREADS, RONDO_F16, 128, false, 3)       \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_bf16_64, GEMM_THREADS, RONDO_BF16, 64, false, 4)       \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_bf16_128, GEMM_THREADS, RONDO_BF16, 128, false, 3)     \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_f16_64, GEMM_THREADS, RONDO_F16, 64, true, 4)         \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_f16_128, GEMM_THREADS, RONDO_F16, 128, true, 3)       \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_bf16_64, GEMM_THREADS, RONDO_BF16, 64, true, 4)       \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_bf16_128, GEMM_THREADS, RONDO_BF16, 128, true, 3)
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_64, GEMM_THREADS, 64, 4)                              \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_128, GEMM_THREADS, 128, 3)
 
 #ifndef __CUDACC__
 #include "../../runtime/op.h"

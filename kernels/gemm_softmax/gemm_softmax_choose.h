@@ -9,18 +9,7 @@
 #include "../common/size_range.h"
 #include "gemm_softmax_wgmma.h"
 
-/* A kernel as the lists describe it. */
-struct gemm_softmax_variant {
-  struct op_kernel kernel;
-  rondo_dtype dtype;
-  bool is_softmax;
-  int64_t cluster; /* blocks that share rows */
-  bool held;       /* each makes two blocks of columns at once, the first held in 16 bits */
-  int64_t steps;   /* staggered: of WGMMA_DEPTH in k; else 0, any */
-};
-
 struct gemm_softmax_problem {
-  rondo_dtype dtype;
   bool is_softmax;
   bool is_exact; /* results have more than 16 bits */
   bool has_maps; /* of sm_90a: tensor maps of all operands can be made */
@@ -32,8 +21,8 @@ struct gemm_softmax_problem {
 struct gemm_softmax_plan {
   const struct op_kernel *kernel;
   int64_t steps, tiles;  /* see gemm_softmax_wgmma_parameters */
-  int64_t cluster;       /* blocks that share rows */
-  int64_t clusters;      /* staggered, resident: of a matrix; streamed: of all */
+  int64_t row_blocks;    /* neighbours in a cluster that share rows */
+  int64_t groups;        /* of such blocks; staggered, resident: of a matrix; streamed: of all */
   int64_t column_blocks; /* streamed */
   int64_t a_box_rows, b_box_rows, p_box_rows;
   int64_t grid, shared_bytes;

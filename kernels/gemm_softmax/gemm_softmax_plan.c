@@ -1,140 +1,139 @@
-/* gemm_softmax_plan.c - the planners of gemm_softmax_choose.h: which kernel of a list, how rows are dealt to clusters,
- * and shared memory. */
+/* gemm_softmax_plan.c - the planners of gemm_softmax_choose.h: the kernel of a list, how many blocks share rows, and
+ * shared memory. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "gemm_softmax_choose.h"
 
-#define VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held)                                    \
-  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, 0},
-#define STAGGERED_VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held, steps)                   \
-  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, steps},
-static const struct gemm_softmax_variant staggered[] = {GEMM_SOFTMAX_STAGGERED_KERNELS(STAGGERED_VARIANT)};
-static const struct gemm_softmax_variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(VARIANT)};
-static const struct gemm_softmax_variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(VARIANT)};
-enum {
-  STAGGERED = sizeof staggered / sizeof *staggered,
-  RESIDENT = sizeof resident / sizeof *resident,
-  STREAMED = sizeof streamed / sizeof *streamed
-};
-
-struct portable_variant {
+/* A kernel of warpgroups as its list describes it. */
+struct variant {
   struct op_kernel kernel;
-  rondo_dtype dtype;
-  int64_t columns;
-  uint32_t shared_bytes;
   bool is_softmax;
+  int64_t cluster; /* blocks */
+  bool held;       /* a block makes two blocks of columns at once, and holds the first in 16 bits */
 };
 
-#define PORTABLE_VARIANT(chips, parameters, name, threads, dtype, columns, is_softmax, blocks)                         \
-  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, columns, GEMM_SOFTMAX_SHARED_BYTES(columns), is_softmax},
-static const struct portable_variant portable[] = {GEMM_SOFTMAX_KERNELS(PORTABLE_VARIANT)};
+#define STAGGERED_KERNEL(chips, parameters, name, threads, steps) KERNEL_ENTRY(chips, parameters, name, threads),
+static const struct op_kernel staggered[] = {GEMM_SOFTMAX_STAGGERED_KERNELS(STAGGERED_KERNEL)}; /* by steps */
+#define RESIDENT_VARIANT(chips, parameters, name, threads, is_softmax)                                                 \
+  {KERNEL_ENTRY(chips, parameters, name, threads), is_softmax, WGMMA_CLUSTER, false},
+static const struct variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(RESIDENT_VARIANT)};
+#define STREAMED_VARIANT(chips, parameters, name, threads, is_softmax, cluster, held)                                  \
+  {KERNEL_ENTRY(chips, parameters, name, threads), is_softmax, cluster, held},
+static const struct variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(STREAMED_VARIANT)};
+#define PORTABLE_KERNEL(chips, parameters, name, threads, columns, blocks)                                             \
+  KERNEL_ENTRY(chips, parameters, name, threads),
+static const struct op_kernel portable[] = {GEMM_SOFTMAX_KERNELS(PORTABLE_KERNEL)}; /* 64 and 128 columns */
 
 enum { MOST = 1 << 30 /* blocks, and tiles of all matrices */ };
 
-/* The narrowest that holds a row, or the widest of the list. */
-static const struct gemm_softmax_variant *variant_of(const struct gemm_softmax_variant *list, size_t count,
-                                                     const struct gemm_softmax_problem *problem,
-                                                     int64_t columns_of_block) {
-  const struct gemm_softmax_variant *best = NULL;
-  for (size_t i = 0; i < count; i++) {
-    const struct gemm_softmax_variant *v = &list[i];
-    if (v->dtype != problem->dtype || v->is_softmax != problem->is_softmax || v->held) continue;
-    if (v->steps && v->steps != divide_up(problem->k, WGMMA_DEPTH)) continue;
-    best = v; /* clusters grow along the list */
-    if (v->cluster * columns_of_block >= problem->n) return v;
-  }
-  return best;
+/* The fewest blocks, a power of two from `least` to `most`, that together are as wide as a row. */
+static int64_t row_blocks_of(int64_t n, int64_t columns_of_block, int64_t least, int64_t most) {
+  int64_t blocks = least;
+  while (blocks < most && blocks * columns_of_block < n) blocks *= 2;
+  return blocks;
 }
 
-/* A cluster lies within a part of the chip: clusters of four and eight find 120 of an H200's 132 multiprocessors. */
-static int64_t clusters_at_once(int64_t multiprocessors, int64_t cluster) {
+/* A cluster lies within a part of the chip: clusters of four and eight find 120 of an H200's 132 multiprocessors.
+ * Returns how many groups of `row_blocks` run at once in clusters of `cluster` blocks. */
+static int64_t groups_at_once(int64_t multiprocessors, int64_t cluster, int64_t row_blocks) {
   const int64_t found = cluster > 2 ? multiprocessors * 10 / 11 : multiprocessors;
-  return larger(found / cluster, 1);
+  return larger(found / cluster, 1) * cluster / row_blocks;
 }
 
-/* Work of the cluster with the most rows: products of 64 rows by a block of columns, one after the other. */
-static int64_t work_of(const struct gemm_softmax_problem *problem, const struct gemm_softmax_variant *variant,
-                       int64_t tiles) {
-  const int64_t rows = divide_up(tiles * problem->batch, clusters_at_once(problem->multiprocessors, variant->cluster));
-  const int64_t blocks = divide_up(problem->n, variant->cluster * WGMMA_COLUMNS);
-  return rows * blocks * (blocks > 1 && !variant->held ? 2 : 1);
+/* Whole clusters for `groups` of blocks that share rows; the last may be without rows. */
+static int64_t grid_of(int64_t groups, int64_t row_blocks, int64_t cluster) {
+  return divide_up(groups * row_blocks, cluster) * cluster;
 }
 
-/* The streaming kernel with the least work; of two with the same work the one that holds nothing and rounds once. */
-static const struct gemm_softmax_variant *streamed_variant_of(const struct gemm_softmax_problem *problem,
-                                                              int64_t tiles) {
-  const struct gemm_softmax_variant *best = variant_of(streamed, STREAMED, problem, WGMMA_COLUMNS);
-  if (divide_up(problem->k, WGMMA_DEPTH) <= RESIDENT_MOST_STEPS) return best; /* the softmax bounds it */
-  for (size_t i = 0; i < STREAMED; i++) {
-    const struct gemm_softmax_variant *v = &streamed[i];
-    if (!v->held || v->dtype != problem->dtype || !problem->is_softmax || problem->is_exact) continue;
-    if (problem->n <= v->cluster * WGMMA_COLUMNS || problem->n > 2 * v->cluster * WGMMA_COLUMNS) continue;
-    if (work_of(problem, v, tiles) < work_of(problem, best, tiles)) best = v;
-  }
-  return best;
-}
+/* ---- B stays in shared memory ------------------------------------------------------------------------------------ */
 
-/* ---- Plans ------------------------------------------------------------------------------------------------------- */
-
-/* B in shared memory: clusters of a matrix, of which each takes a tile of rows after the other. */
-static bool clusters_deal(const struct gemm_softmax_problem *problem, const struct gemm_softmax_variant *variant,
-                          int64_t least, struct gemm_softmax_plan *plan) {
-  const int64_t found = clusters_at_once(problem->multiprocessors, variant->cluster) / problem->batch;
-  plan->kernel = &variant->kernel, plan->cluster = variant->cluster;
-  plan->clusters = smaller(larger(larger(found, least), 1), plan->tiles);
-  plan->grid = problem->batch * plan->clusters * variant->cluster;
+/* Groups of blocks for each matrix, of which each takes a tile of rows after the other; at least `least`. */
+static bool deal_tiles(const struct gemm_softmax_problem *problem, int64_t least, struct gemm_softmax_plan *plan) {
+  const int64_t found = groups_at_once(problem->multiprocessors, WGMMA_CLUSTER, plan->row_blocks) / problem->batch;
+  plan->groups = smaller(larger(larger(found, least), 1), plan->tiles);
+  plan->grid = grid_of(problem->batch * plan->groups, plan->row_blocks, WGMMA_CLUSTER);
   return plan->grid <= MOST && plan->tiles <= MOST / problem->batch;
 }
 
 bool gemm_softmax_staggered_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
-  const struct gemm_softmax_variant *variant = variant_of(staggered, STAGGERED, problem, STAGGERED_COLUMNS);
-  if (!variant) return false;
   plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, STAGGERED_ROWS);
+  plan->kernel = &staggered[plan->steps - 1];
+  plan->row_blocks = row_blocks_of(problem->n, STAGGERED_COLUMNS, WGMMA_CLUSTER / 2, WGMMA_CLUSTER);
   plan->a_box_rows = STAGGERED_ROWS, plan->b_box_rows = 16, plan->p_box_rows = STAGGERED_BOX_ROWS(plan->steps);
-  plan->shared_bytes = STAGGERED_SHARED_BYTES(plan->steps, variant->cluster);
-  return clusters_deal(problem, variant, 1, plan);
+  plan->shared_bytes = STAGGERED_SHARED_BYTES(plan->steps);
+  return deal_tiles(problem, 1, plan);
 }
 
 bool gemm_softmax_resident_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
-  const struct gemm_softmax_variant *variant = variant_of(resident, RESIDENT, problem, RESIDENT_COLUMNS);
-  if (!variant) return false;
-  const int64_t cluster = variant->cluster, panel = WGMMA_PANEL_BYTES;
   const int64_t stages = problem->is_softmax ? RESIDENT_STAGES : RESIDENT_ROWMAX_STAGES;
+  plan->kernel = &resident[resident[0].is_softmax != problem->is_softmax].kernel;
+  plan->row_blocks = row_blocks_of(problem->n, RESIDENT_COLUMNS, WGMMA_CLUSTER / 2, WGMMA_CLUSTER);
   plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, WGMMA_TILE);
   plan->a_box_rows = WGMMA_TILE, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = WGMMA_TILE;
-  plan->shared_bytes = plan->steps * (RESIDENT_B_BYTES + stages * panel) +
-                       (problem->is_softmax ? RESIDENT_STAGING_BYTES : 0) +
-                       RESIDENT_SLOT_BYTES(problem->is_softmax, cluster) + WGMMA_BARRIER_BYTES;
+  plan->shared_bytes = plan->steps * (RESIDENT_B_BYTES + stages * WGMMA_PANEL_BYTES) +
+                       (problem->is_softmax ? RESIDENT_STAGING_BYTES : 0) + RESIDENT_SLOT_BYTES(problem->is_softmax) +
+                       WGMMA_BARRIER_BYTES;
   /* A block has room for the maxima of RESIDENT_ROWMAX_TURNS tiles. */
-  const int64_t least = problem->is_softmax ? 1 : divide_up(plan->tiles, cluster * RESIDENT_ROWMAX_TURNS);
-  return clusters_deal(problem, variant, least, plan);
+  const int64_t least = problem->is_softmax ? 1 : divide_up(plan->tiles, plan->row_blocks * RESIDENT_ROWMAX_TURNS);
+  return deal_tiles(problem, least, plan);
+}
+
+/* ---- B is streamed ----------------------------------------------------------------------------------------------- */
+
+/* The first kernel of the list that may have `row_blocks` blocks share rows. */
+static const struct variant *streamed_variant(bool is_softmax, bool held, int64_t row_blocks) {
+  for (size_t i = 0; i < sizeof streamed / sizeof *streamed; i++) {
+    const struct variant *v = &streamed[i];
+    if (v->is_softmax == is_softmax && v->held == held && v->cluster >= row_blocks) return v;
+  }
+  return NULL;
+}
+
+/* Work of the group with the most rows: products of 64 rows by a block of columns, one after the other. */
+static int64_t work_of(const struct gemm_softmax_problem *problem, const struct variant *variant, int64_t row_blocks,
+                       int64_t tiles) {
+  const int64_t groups = groups_at_once(problem->multiprocessors, variant->cluster, row_blocks);
+  const int64_t blocks = divide_up(problem->n, row_blocks * WGMMA_COLUMNS);
+  return divide_up(tiles * problem->batch, groups) * blocks * (blocks > 1 && !variant->held ? 2 : 1);
+}
+
+/* The kernel with the least work; of two with the same work the one that holds nothing and rounds once. */
+static const struct variant *streamed_choose(const struct gemm_softmax_problem *problem, int64_t tiles,
+                                             int64_t *row_blocks) {
+  *row_blocks = row_blocks_of(problem->n, WGMMA_COLUMNS, 1, STREAMED_MOST_SHARERS);
+  const struct variant *best = streamed_variant(problem->is_softmax, false, *row_blocks);
+  if (divide_up(problem->k, WGMMA_DEPTH) <= RESIDENT_MOST_STEPS) return best; /* the softmax bounds it */
+  if (!problem->is_softmax || problem->is_exact) return best;
+  for (int64_t blocks = 2; blocks <= STREAMED_MOST_SHARERS; blocks *= 2) {
+    const struct variant *held = streamed_variant(true, true, blocks);
+    if (problem->n <= blocks * WGMMA_COLUMNS || problem->n > 2 * blocks * WGMMA_COLUMNS) continue;
+    if (work_of(problem, held, blocks, tiles) < work_of(problem, best, *row_blocks, tiles))
+      best = held, *row_blocks = blocks;
+  }
+  return best;
 }
 
 bool gemm_softmax_streamed_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
   plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, WGMMA_TILE);
-  const struct gemm_softmax_variant *variant = streamed_variant_of(problem, plan->tiles);
-  if (!variant) return false;
-  const int64_t cluster = variant->cluster;
-  plan->kernel = &variant->kernel, plan->cluster = cluster;
-  plan->clusters = smaller(clusters_at_once(problem->multiprocessors, cluster), plan->tiles * problem->batch);
-  plan->column_blocks = divide_up(problem->n, cluster * WGMMA_COLUMNS);
-  plan->grid = plan->clusters * cluster;
-  plan->a_box_rows = STREAMED_ROWS / cluster, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = 16;
-  plan->shared_bytes = STREAMED_RING_BYTES + (problem->is_softmax ? STREAMED_STAGING_BYTES : 0) +
-                       STREAMED_SLOT_BYTES(cluster) + WGMMA_BARRIER_BYTES;
+  const struct variant *variant = streamed_choose(problem, plan->tiles, &plan->row_blocks);
+  const int64_t blocks = plan->row_blocks, most = groups_at_once(problem->multiprocessors, variant->cluster, blocks);
+  plan->kernel = &variant->kernel;
+  plan->groups = smaller(most, plan->tiles * problem->batch);
+  plan->column_blocks = divide_up(problem->n, blocks * WGMMA_COLUMNS);
+  plan->grid = grid_of(plan->groups, blocks, variant->cluster);
+  plan->a_box_rows = STREAMED_ROWS / blocks, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = 16;
+  plan->shared_bytes = STREAMED_RING_BYTES + (problem->is_softmax ? STREAMED_STAGING_BYTES : 0) + STREAMED_SLOT_BYTES +
+                       WGMMA_BARRIER_BYTES;
   return true;
 }
 
+/* ---- Every chip -------------------------------------------------------------------------------------------------- */
+
 bool gemm_softmax_portable_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
-  const int64_t columns = problem->n > 64 ? 128 : 64;
-  for (size_t i = 0; i < sizeof portable / sizeof *portable; i++) {
-    const struct portable_variant *v = &portable[i];
-    if (v->is_softmax != problem->is_softmax || v->dtype != problem->dtype || v->columns != columns) continue;
-    plan->kernel = &v->kernel, plan->cluster = 1;
-    plan->tiles = divide_up(problem->m, GEMM_SOFTMAX_ROWS);
-    plan->grid = plan->tiles * problem->batch;
-    plan->shared_bytes = v->shared_bytes;
-    return true;
-  }
-  return false;
+  const bool is_wide = problem->n > 64;
+  plan->kernel = &portable[is_wide];
+  plan->tiles = divide_up(problem->m, GEMM_SOFTMAX_ROWS);
+  plan->grid = plan->tiles * problem->batch;
+  plan->shared_bytes = GEMM_SOFTMAX_SHARED_BYTES(is_wide ? 128 : 64);
+  return true;
 }

@@ -1,16 +1,17 @@
-/* gemm_softmax_resident.cu - softmax and maxima of the rows of S = scale A B^T for short k, where
- * gemm_softmax_staggered.cu does not suit. The product, and for the softmax the write of P, bound it.
+/* gemm_softmax_resident.cu - softmax and maxima of the rows of S = scale A B^T for k up to 128 and 1025 to 4096
+ * columns, unless gemm_softmax_staggered.cu takes the task. The product bounds it, for the softmax also the write of P.
  *
- * A cluster takes 64 rows of S at a time, a warpgroup of each of its blocks 256 columns of them. A block's rows of B
- * stay in shared memory, where one thread requests them once; A's tiles follow each other. S never leaves the
- * registers. A warpgroup takes exponentials counted from its own maximum, sends its {max, sum} to all blocks of the
- * cluster, receives theirs, and scales. The next product is under way before P goes to shared memory and from there, by
- * tensor copies, to memory. For the maxima no warpgroup waits: they go to the block that owns the tile, which ends with
- * them.
+ * The rows of B that a block multiplies stay in its shared memory; one thread requests them once. Four or eight blocks
+ * of a cluster share rows: they take 64 rows of A at a time, and each of a block's warpgroups makes 256 columns of S. S
+ * never leaves the registers.
  *
- * Softmax: 256 threads with 223 registers, 64 KB of B for each 64 of k, 64 KB of stores in flight. Measured on an H200:
- * README.md. */
-#include "../common/element.cuh"
+ * Softmax: a warpgroup takes exponentials relative to its own maximum. It sends {max, sum} of each row to all sharers,
+ * receives theirs and scales. The next product is under way before P goes to shared memory, and from there to memory
+ * by tensor copies. Maxima: no warpgroup waits. Each sends its maxima to one of the sharers, which reduces them at the
+ * end.
+ *
+ * Softmax: 256 threads with up to 255 registers, 64 KB of B for each 64 of k, 64 KB of stores in flight. README.md has
+ * measurements. */
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
@@ -19,197 +20,244 @@
 
 namespace {
 
-/* Addresses in shared memory. Panels come first: they begin at multiples of 1024 bytes. */
-template <bool Softmax, int Cluster> struct places {
+constexpr int N = WGMMA_COLUMNS, PARTS = RESIDENT_PARTS, B_PANEL = WGMMA_COLUMNS * 128;
+constexpr int MOST_PARTS = WGMMA_CLUSTER * PARTS; /* of a row, one for each warpgroup that makes columns of it */
+
+/* A warp of a block. Its warpgroup takes items in turn with the block's others: item PARTS * turn + part is part `part`
+ * of the block's columns, of tile number `turn` of its rows. */
+template <bool Softmax> struct resident_warp {
   static constexpr int WARPGROUPS = Softmax ? RESIDENT_WARPGROUPS : RESIDENT_ROWMAX_WARPGROUPS;
   static constexpr int STAGES = Softmax ? RESIDENT_STAGES : RESIDENT_ROWMAX_STAGES;
-  /* A warpgroup passes by some turns. It sees each fill of a stage or none: a phase of a barrier has but one bit, and
-   * who missed one would take the fill before for the one it waits for. */
-  static_assert(STAGES * RESIDENT_PARTS % WARPGROUPS == 0);
-  static constexpr int PARTICIPANTS = Cluster * RESIDENT_PARTS; /* warpgroups that share a row */
-  static constexpr int B_PANEL = WGMMA_COLUMNS * 128;
-  uint32_t b, a, staging, slots, a_full, a_empty, b_full, heard;
+  /* A warpgroup skips some turns. For each stage it sees all fills or none, since a barrier's phase has one bit: after
+   * a skipped fill it would take the fill before for the next. */
+  static_assert(STAGES * PARTS % WARPGROUPS == 0);
 
-  __device__ __forceinline__ places(uint32_t shared, uint32_t steps) {
-    b = shared;
-    a = b + RESIDENT_PARTS * steps * B_PANEL;
-    staging = a + STAGES * steps * WGMMA_PANEL_BYTES;
+  const gemm_softmax_wgmma_parameters &p;
+  const row_sharers sharers;
+  uint32_t b, a, staging, slots, a_full, a_empty, b_full, heard; /* addresses in shared memory */
+  uint32_t warpgroup, warp, lane, rank, matrix, first_tile;
+
+  __device__ __forceinline__ resident_warp(const gemm_softmax_wgmma_parameters &parameters, uint32_t shared)
+      : p(parameters), sharers{parameters} {
+    b = shared; /* panels come first: they begin at multiples of 1024 bytes */
+    a = b + PARTS * p.steps * B_PANEL;
+    staging = a + STAGES * p.steps * WGMMA_PANEL_BYTES;
     slots = staging + (Softmax ? WARPGROUPS * WGMMA_STAGING_BYTES : 0);
-    a_full = slots + RESIDENT_SLOT_BYTES(Softmax, Cluster);
+    a_full = slots + RESIDENT_SLOT_BYTES(Softmax);
     a_empty = a_full + 8 * STAGES;
     b_full = a_empty + 8 * STAGES;
-    heard = b_full + 8 * RESIDENT_PARTS;
+    heard = b_full + 8 * PARTS;
+    /* A reduction over the warp lands in a uniform register, from which descriptors are made without moves. */
+    warpgroup = __reduce_max_sync(0xffffffffu, threadIdx.x / 128);
+    warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, rank = sharers.rank();
+    matrix = sharers.index() / p.groups, first_tile = sharers.index() % p.groups;
   }
-};
 
-/* Earlier stores of the warpgroup have read its staging. */
-__device__ __forceinline__ void staging_wait(uint32_t warpgroup) {
-  if (threadIdx.x % 128 == 0) tensor_store_wait_read<0>();
-  warps_meet(1 + warpgroup, 128);
-}
+  __device__ __forceinline__ uint32_t tile_of(uint32_t turn) const { return first_tile + turn * p.groups; }
+  __device__ __forceinline__ bool is_valid(uint32_t item) const { return tile_of(item / PARTS) < p.tiles; }
 
-/* What the warpgroup has written to its staging, boxes of 64 rows, to memory from `column` on. */
-__device__ __forceinline__ void staging_store(const gemm_softmax_wgmma_parameters &p, uint32_t staging,
-                                              uint32_t warpgroup, int column, int columns_of_box, int row, int matrix) {
-  writes_reach_products();
-  warps_meet(1 + warpgroup, 128);
-  if (threadIdx.x % 128) return;
-  const uint64_t policy = read_once_policy();
-#pragma unroll
-  for (int box = 0; box < 4; box++)
-    tensor_store(&p.p, column + box * columns_of_box, row, matrix, staging + box * WGMMA_PANEL_BYTES, policy);
-  tensor_store_commit();
-}
+  /* ---- Copies ---- */
 
-template <typename T, bool Softmax, int Cluster>
-__device__ __forceinline__ void resident(const gemm_softmax_wgmma_parameters &p) {
-  using place = places<Softmax, Cluster>;
-  constexpr int N = WGMMA_COLUMNS, PARTS = RESIDENT_PARTS, STAGES = place::STAGES;
-  extern __shared__ __align__(1024) unsigned char shared[];
-  const place at(shared_address(shared), p.steps);
-  /* A reduction over the warp lands in a register of its own kind, from which descriptors are made without moves. */
-  const uint32_t warpgroup = __reduce_max_sync(0xffffffffu, threadIdx.x / 128);
-  const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
-  const uint32_t rank = cluster_rank(), cluster = blockIdx.x / Cluster;
-  const uint32_t matrix = cluster / p.clusters, first_tile = cluster % p.clusters;
-  const auto tile_of = [&](uint32_t turn) { return first_tile + turn * p.clusters; };
-
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) barrier_init(at.a_full + 8 * i, 1), barrier_init(at.a_empty + 8 * i, 4 * PARTS);
-    for (int i = 0; i < PARTS; i++) barrier_init(at.b_full + 8 * i, 1);
-    for (int i = 0; i < 2; i++) barrier_init(at.heard + 8 * i, 4 * PARTS);
-    barriers_are_initialised();
+  __device__ __forceinline__ void begin() const {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < STAGES; i++) barrier_init(a_full + 8 * i, 1), barrier_init(a_empty + 8 * i, 4 * PARTS);
+      for (int i = 0; i < PARTS; i++) barrier_init(b_full + 8 * i, 1);
+      for (int i = 0; i < 2; i++) barrier_init(heard + 8 * i, 4 * PARTS);
+      barriers_are_initialised();
+    }
+    cluster_meet();
   }
-  cluster_meet();
 
-  const auto a_load = [&](uint32_t turn) {
-    const uint32_t stage = turn % STAGES, barrier = at.a_full + 8 * stage;
+  __device__ __forceinline__ void a_load(uint32_t turn) const {
+    const uint32_t stage = turn % STAGES, barrier = a_full + 8 * stage;
     barrier_expect(barrier, p.steps * WGMMA_PANEL_BYTES);
     for (uint32_t k = 0; k < p.steps; k++)
-      tensor_copy(at.a + (stage * p.steps + k) * WGMMA_PANEL_BYTES, &p.a, WGMMA_DEPTH * k, tile_of(turn) * WGMMA_TILE,
+      tensor_copy(a + (stage * p.steps + k) * WGMMA_PANEL_BYTES, &p.a, WGMMA_DEPTH * k, tile_of(turn) * WGMMA_TILE,
                   matrix, barrier, read_often_policy());
-  };
-  if (threadIdx.x == 0) {
-    a_load(0);
-    for (uint32_t part = 0; part < PARTS; part++) {
-      barrier_expect(at.b_full + 8 * part, p.steps * place::B_PANEL);
-      for (uint32_t k = 0; k < p.steps; k++)
-        tensor_copy(at.b + (part * p.steps + k) * place::B_PANEL, &p.b, WGMMA_DEPTH * k, (rank * PARTS + part) * N,
-                    matrix, at.b_full + 8 * part, read_often_policy());
-    }
-    for (uint32_t turn = 1; turn < STAGES && tile_of(turn) < p.tiles; turn++) a_load(turn);
   }
-  __syncwarp();
 
-  /* Items: for each turn the parts of a tile. A warpgroup takes every so many of them. */
-  float s[N / 2];
-  const auto valid = [&](uint32_t item) { return tile_of(item / PARTS) < p.tiles; };
-  const auto multiply =
-      [&](uint32_t item) { /* after the last item the product is not used */
-                           const uint32_t turn = item / PARTS, part = item % PARTS, stage = turn % STAGES;
-                           if (valid(item)) {
-                             barrier_wait(at.a_full + 8 * stage, turn / STAGES & 1);
-                             barrier_wait(at.b_full + 8 * part, 0);
-                           }
-                           uint64_t a = operand_descriptor(at.a + stage * p.steps * WGMMA_PANEL_BYTES, 0);
-                           uint64_t b = operand_descriptor(at.b + part * p.steps * place::B_PANEL, 0);
-                           pin(s);
-#pragma unroll 1
-                           for (uint32_t k = 0; k < p.steps; k++) {
-                             wgmma_fence();
-#pragma unroll
-                             for (int q = 0; q < 4; q++)
-                               warpgroup_product<T, N>::shared(s, operand_further(a, 32 * q),
-                                                               operand_further(b, 32 * q), k || q);
-                             wgmma_commit();
-                             a = operand_further(a, WGMMA_PANEL_BYTES), b = operand_further(b, place::B_PANEL);
-                           }
-      };
+  /* The first tiles of A, and all of the block's rows of B. */
+  __device__ __forceinline__ void load_first() const {
+    if (threadIdx.x == 0) {
+      a_load(0);
+      for (uint32_t part = 0; part < PARTS; part++) {
+        barrier_expect(b_full + 8 * part, p.steps * B_PANEL);
+        for (uint32_t k = 0; k < p.steps; k++)
+          tensor_copy(b + (part * p.steps + k) * B_PANEL, &p.b, WGMMA_DEPTH * k, (rank * PARTS + part) * N, matrix,
+                      b_full + 8 * part, read_often_policy());
+      }
+      for (uint32_t turn = 1; turn < STAGES && tile_of(turn) < p.tiles; turn++) a_load(turn);
+    }
+    __syncwarp();
+  }
 
-  if constexpr (Softmax) multiply(warpgroup);
-  for (uint32_t item = warpgroup; valid(item); item += place::WARPGROUPS) {
-    const uint32_t turn = item / PARTS, part = item % PARTS, stage = turn % STAGES;
-    const int tile_row = tile_of(turn) * WGMMA_TILE, row = tile_row + 16 * warp + group;
-    const int first = (rank * PARTS + part) * N;
-    if constexpr (!Softmax) multiply(item);
-    wgmma_wait<0>();
-    pin(s);
+  /* The warp has read the item's tile of A. The warp that releases a tile last asks for the next in its place. */
+  __device__ __forceinline__ void a_release(uint32_t turn, uint32_t part) const {
+    const uint32_t stage = turn % STAGES;
     if (lane == 0) {
-      barrier_arrive(at.a_empty + 8 * stage);
+      barrier_arrive(a_empty + 8 * stage);
       if (warp == 0 && part == PARTS - 1 && tile_of(turn + STAGES) < p.tiles) {
-        barrier_wait(at.a_empty + 8 * stage, turn / STAGES & 1);
+        barrier_wait(a_empty + 8 * stage, turn / STAGES & 1);
         a_load(turn + STAGES);
       }
     }
     __syncwarp();
+  }
 
-    const column_counts counts = counts_of(p, tile_row, row, first, N);
-    rows_prepare(p, s, counts);
-    row_pair own = {{row_max<0>(s), row_max<1>(s)}, {0.0f, 0.0f}};
-    if constexpr (!Softmax) {
-      const uint32_t slot = turn / Cluster * place::PARTICIPANTS + rank * PARTS + part;
-      const uint32_t there = address_in(turn % Cluster, at.slots + (slot * WGMMA_TILE + 16 * warp + group) * 4);
-      if (quad == 0) store_there(there, own.max[0]), store_there(there + 8 * 4, own.max[1]);
-    } else {
-      rows_exponentials(s, own.max, p.factor, own.sum);
-      own.sum[0] = quad_sum(own.sum[0]), own.sum[1] = quad_sum(own.sum[1]);
-      /* Two sets of slots: who tells of the next tile but one has heard of the next, so that all have read of this. */
-      const uint32_t slots = at.slots + turn % 2 * place::PARTICIPANTS * WGMMA_SLOT_BYTES;
-      const uint32_t heard = at.heard + 8 * (turn % 2);
-      rows_tell<Cluster>(own, slots + (rank * PARTS + part) * WGMMA_SLOT_BYTES, heard, 0);
-      barrier_wait_cluster(heard, turn / 2 & 1);
-      rows_finish(s, factors_of(own, rows_combine<place::PARTICIPANTS>(slots, p.factor), p.factor), counts);
+  /* ---- Products ---- */
 
-      const uint32_t staging = at.staging + warpgroup * WGMMA_STAGING_BYTES, rows_of_warp = staging + warp * 16 * 128;
-      uint32_t packed[N / 4];
-      staging_wait(warpgroup);
-      if (p.output == GEMM_SOFTMAX_F32) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          if (half) staging_wait(warpgroup);
-#pragma unroll
-          for (int box = 0; box < 4; box++)
-            box_fill_32(rows_of_warp + box * WGMMA_PANEL_BYTES, s + (4 * half + box) * 16);
-          staging_store(p, staging, warpgroup, first + half * N / 2, 32, tile_row, matrix);
-        }
-      } else {
-        rows_pack(packed, s, p.output);
-      }
-      multiply(item + place::WARPGROUPS);
-      if (p.output != GEMM_SOFTMAX_F32) {
-#pragma unroll
-        for (int box = 0; box < 4; box++) box_fill_16(rows_of_warp + box * WGMMA_PANEL_BYTES, packed + box * 16);
-        staging_store(p, staging, warpgroup, first, 64, tile_row, matrix);
-      }
+  /* s := the item, under way; or, after the last item, a product that nobody uses. */
+  __device__ __forceinline__ void multiply(float (&s)[N / 2], uint32_t item) const {
+    const uint32_t turn = item / PARTS, part = item % PARTS, stage = turn % STAGES;
+    if (is_valid(item)) {
+      barrier_wait(a_full + 8 * stage, turn / STAGES & 1);
+      barrier_wait(b_full + 8 * part, 0);
+    }
+    uint64_t rows = operand_descriptor(a + stage * p.steps * WGMMA_PANEL_BYTES, 0);
+    uint64_t columns = operand_descriptor(b + part * p.steps * B_PANEL, 0);
+    pin(s);
+#pragma unroll 1
+    for (uint32_t k = 0; k < p.steps; k++) {
+      multiply_panel<N>(p, s, rows, columns, k);
+      rows = operand_further(rows, WGMMA_PANEL_BYTES), columns = operand_further(columns, B_PANEL);
     }
   }
 
-  if constexpr (Softmax) {
-    wgmma_wait<0>();
-    pin(s);
-    if (threadIdx.x % 128 == 0) tensor_store_wait();
-  } else {
-    cluster_meet();
-    for (uint32_t i = threadIdx.x;; i += blockDim.x) {
-      const uint32_t turn = i / WGMMA_TILE * Cluster + rank, row = tile_of(turn) * WGMMA_TILE + i % WGMMA_TILE;
-      if (tile_of(turn) >= p.tiles) break;
-      float max = -INFINITY;
-      for (uint32_t slot = 0; slot < place::PARTICIPANTS; slot++)
-        max = max_or_nan(
-            max,
-            shared_float(at.slots + ((i / WGMMA_TILE * place::PARTICIPANTS + slot) * WGMMA_TILE + i % WGMMA_TILE) * 4));
-      if (row < p.m) p.max[matrix * p.max_batch_stride + row * p.max_row_stride] = max * p.factor;
+  /* ---- P to memory ---- */
+
+  /* Earlier stores of the warpgroup have read its staging. */
+  __device__ __forceinline__ void staging_wait() const {
+    if (threadIdx.x % 128 == 0) tensor_store_wait_read<0>();
+    warps_meet(1 + warpgroup, 128);
+  }
+  /* The warpgroup's staging, boxes of 64 rows, to memory from `column` on. */
+  __device__ __forceinline__ void staging_store(int column, int columns_of_box, int row) const {
+    writes_reach_products();
+    warps_meet(1 + warpgroup, 128);
+    if (threadIdx.x % 128) return;
+    const uint64_t policy = read_once_policy();
+#pragma unroll
+    for (int box = 0; box < 4; box++)
+      tensor_store(&p.p, column + box * columns_of_box, row, matrix,
+                   staging + warpgroup * WGMMA_STAGING_BYTES + box * WGMMA_PANEL_BYTES, policy);
+    tensor_store_commit();
+  }
+
+  /* Stores the item's P. Before the stores of 16-bit results the product of the next item begins. */
+  __device__ __forceinline__ void store(float (&s)[N / 2], uint32_t next, int column, int row) const {
+    const uint32_t rows_of_warp = staging + warpgroup * WGMMA_STAGING_BYTES + warp * 16 * 128;
+    uint32_t packed[N / 4];
+    staging_wait();
+    if (p.output == GEMM_SOFTMAX_F32) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        if (half) staging_wait();
+#pragma unroll
+        for (int box = 0; box < 4; box++)
+          box_fill_32(rows_of_warp + box * WGMMA_PANEL_BYTES, s + (4 * half + box) * 16);
+        staging_store(column + half * N / 2, 32, row);
+      }
+    } else {
+      rows_pack(packed, s, p.output);
     }
+    multiply(s, next);
+    if (p.output == GEMM_SOFTMAX_F32) return;
+#pragma unroll
+    for (int box = 0; box < 4; box++) box_fill_16(rows_of_warp + box * WGMMA_PANEL_BYTES, packed + box * 16);
+    staging_store(column, 64, row);
+  }
+
+  /* ---- Items ---- */
+
+  /* s := P. */
+  __device__ __forceinline__ void normalise(float (&s)[N / 2], uint32_t turn, uint32_t part,
+                                            const column_counts &counts) const {
+    row_pair own = {{row_max<0>(s), row_max<1>(s)}, {0.0f, 0.0f}};
+    rows_exponentials(s, own.max, p.factor, own.sum);
+    own.sum[0] = quad_sum(own.sum[0]), own.sum[1] = quad_sum(own.sum[1]);
+    /* Two sets of slots suffice: a sender for the tile after the next has heard of the next tile, so all have read the
+     * slots of this one. */
+    const uint32_t now = slots + turn % 2 * MOST_PARTS * WGMMA_SLOT_BYTES, barrier = heard + 8 * (turn % 2);
+    rows_tell<WGMMA_CLUSTER>(sharers, own, now + (rank * PARTS + part) * WGMMA_SLOT_BYTES, barrier);
+    barrier_wait_cluster(barrier, turn / 2 & 1);
+    rows_finish(s, factors_of(own, rows_combine<MOST_PARTS>(now, sharers.count() * PARTS, p.factor), p.factor), counts);
+  }
+
+  /* The slot of a row's maximum in the sharer that reduces the tile: turns of a sharer, parts, rows. */
+  __device__ __forceinline__ uint32_t max_slot(uint32_t turn_of_sharer, uint32_t part, uint32_t row) const {
+    return slots + ((turn_of_sharer * MOST_PARTS + part) * WGMMA_TILE + row) * 4;
+  }
+
+  __device__ __forceinline__ void maxima_tell(const float (&s)[N / 2], uint32_t turn, uint32_t part) const {
+    const float max[2] = {row_max<0>(s), row_max<1>(s)};
+    const uint32_t slot = max_slot(turn >> p.row_blocks_log2, rank * PARTS + part, 16 * warp + lane / 4);
+    const uint32_t there = sharers.address(turn & (sharers.count() - 1), slot);
+    if (lane % 4 == 0) store_there(there, max[0]), store_there(there + 8 * 4, max[1]);
+  }
+
+  /* The maxima of the block's share of the tiles, a row a thread. */
+  __device__ __forceinline__ void maxima_store() const {
+    for (uint32_t i = threadIdx.x;; i += blockDim.x) {
+      const uint32_t turn = i / WGMMA_TILE, tile = tile_of(turn * sharers.count() + rank), row = i % WGMMA_TILE;
+      if (tile >= p.tiles) break;
+      float max = -INFINITY;
+#pragma unroll
+      for (uint32_t part = 0; part < MOST_PARTS; part++)
+        if (part < sharers.count() * PARTS) max = max_or_nan(max, shared_float(max_slot(turn, part, row)));
+      if (tile * WGMMA_TILE + row < p.m)
+        p.max[matrix * p.max_batch_stride + (tile * WGMMA_TILE + row) * p.max_row_stride] = max * p.factor;
+    }
+  }
+
+  __device__ __forceinline__ void run() const {
+    float s[N / 2];
+    if constexpr (Softmax) multiply(s, warpgroup);
+    for (uint32_t item = warpgroup; is_valid(item); item += WARPGROUPS) {
+      const uint32_t turn = item / PARTS, part = item % PARTS;
+      const int tile_row = tile_of(turn) * WGMMA_TILE, first = (rank * PARTS + part) * N;
+      if constexpr (!Softmax) multiply(s, item);
+      wgmma_wait<0>();
+      pin(s);
+      a_release(turn, part);
+      const column_counts counts = counts_of(p, tile_row, tile_row + 16 * warp + lane / 4, first, N);
+      rows_prepare(p, s, counts);
+      if constexpr (Softmax) {
+        normalise(s, turn, part, counts);
+        store(s, item + WARPGROUPS, first, tile_row);
+      } else {
+        maxima_tell(s, turn, part);
+      }
+    }
+    if constexpr (Softmax) {
+      wgmma_wait<0>();
+      pin(s);
+      if (threadIdx.x % 128 == 0) tensor_store_wait();
+    }
+  }
+};
+
+template <bool Softmax> __device__ __forceinline__ void resident(const gemm_softmax_wgmma_parameters &p) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const resident_warp<Softmax> at(p, shared_address(shared));
+  const bool has_rows = at.matrix < p.batch; /* the last blocks of the last cluster may have none */
+  at.begin();
+  if (has_rows) {
+    at.load_first();
+    at.run();
+  }
+  if constexpr (!Softmax) {
+    cluster_meet();
+    if (has_rows) at.maxima_store();
   }
 }
 
 } // namespace
 
-#define DEFINE(chips, parameters, name, threads, type, is_softmax, cluster, held)                                      \
-  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
+#define DEFINE(chips, parameters, name, threads, is_softmax)                                                           \
+  extern "C" __global__ void __cluster_dims__(WGMMA_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                       \
       name(const __grid_constant__ parameters p) {                                                                     \
     wait_for_predecessors();                                                                                           \
-    resident<element<type>, is_softmax, cluster>(p);                                                                   \
+    resident<is_softmax>(p);                                                                                           \
     publish(p.done);                                                                                                   \
   }
 GEMM_SOFTMAX_RESIDENT_KERNELS(DEFINE)

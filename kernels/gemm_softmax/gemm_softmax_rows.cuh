@@ -12,6 +12,7 @@
 
 #include "../common/ptx.cuh"
 #include "../common/tensor_copy.cuh"
+#include "../common/wgmma.cuh"
 #include "gemm_softmax_wgmma.h"
 
 namespace {
@@ -46,6 +47,27 @@ __device__ __forceinline__ float shared_float(uint32_t address) {
 }
 __device__ __forceinline__ void shared_store(uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+/* ---- Products ---------------------------------------------------------------------------------------------------- */
+
+/* s = A B^T, or s += A B^T for k > 0, of a panel of A and one of B, under way. */
+template <typename T, int N>
+__device__ __forceinline__ void multiply_panel_as(float (&s)[N / 2], uint64_t a, uint64_t b, uint32_t k) {
+  wgmma_fence();
+#pragma unroll
+  for (int q = 0; q < 4; q++)
+    warpgroup_product<T, N>::shared(s, operand_further(a, 32 * q), operand_further(b, 32 * q), k || q);
+  wgmma_commit();
+}
+/* Each type has a fence and a commit of its own: ptxas serialises products that share them across a branch. */
+template <int N>
+__device__ __forceinline__ void multiply_panel(const gemm_softmax_wgmma_parameters &p, float (&s)[N / 2], uint64_t a,
+                                               uint64_t b, uint32_t k) {
+  if (p.is_bf16)
+    multiply_panel_as<__nv_bfloat16, N>(s, a, b, k);
+  else
+    multiply_panel_as<__half, N>(s, a, b, k);
 }
 
 /* ---- Rows in registers ------------------------------------------------------------------------------------------- */
@@ -134,16 +156,31 @@ __device__ __forceinline__ void rows_exponentials(float (&s)[Count], const float
 
 /* ---- What blocks of a cluster tell each other -------------------------------------------------------------------- */
 
-/* A warp's {max, sum} of 16 rows into `slot` of `Blocks` blocks of the cluster, from block `first` on. The barrier in
- * the same place of each counts the bytes, and expects those of this block from this arrival. */
-template <int Blocks>
-__device__ __forceinline__ void rows_tell(const row_pair &rows, uint32_t slot, uint32_t barrier, uint32_t first) {
+/* The blocks of a cluster that share this block's rows: `count` neighbours, a power of two. */
+struct row_sharers {
+  const gemm_softmax_wgmma_parameters &p;
+  __device__ __forceinline__ uint32_t count() const { return p.row_blocks; }
+  __device__ __forceinline__ uint32_t rank() const { return cluster_rank() & (count() - 1); }   /* of this block */
+  __device__ __forceinline__ uint32_t first() const { return cluster_rank() & ~(count() - 1); } /* in the cluster */
+  __device__ __forceinline__ uint32_t index() const { return blockIdx.x >> p.row_blocks_log2; } /* in the grid */
+  /* The address in the sharer of this rank. */
+  __device__ __forceinline__ uint32_t address(uint32_t sharer, uint32_t here) const {
+    return address_in(first() + sharer, here);
+  }
+};
+
+/* A warp's {max, sum} of 16 rows into `slot` of all sharers, at most `Most`. The barrier in the same place of each
+ * counts the bytes, and expects those of this block from this arrival. */
+template <int Most>
+__device__ __forceinline__ void rows_tell(const row_sharers &sharers, const row_pair &rows, uint32_t slot,
+                                          uint32_t barrier) {
   const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
-  if (lane == 0) barrier_expect(barrier, Blocks * 8 * 16);
+  if (lane == 0) barrier_expect(barrier, sharers.count() * 8 * 16);
 #pragma unroll
-  for (uint32_t block = quad; block < Blocks; block += 4)
-    store_there(address_in(first + block, slot + (8 * warp + group) * 16), rows.max[0], rows.sum[0], rows.max[1],
-                rows.sum[1], address_in(first + block, barrier));
+  for (uint32_t i = 0; i < Most; i += 4)
+    if (i + quad < sharers.count())
+      store_there(sharers.address(i + quad, slot + (8 * warp + group) * 16), rows.max[0], rows.sum[0], rows.max[1],
+                  rows.sum[1], sharers.address(i + quad, barrier));
 }
 
 /* {max, sum} of all of a quad's columns from its lanes' of `Count` parts; a part's maximum is the quad's. */
@@ -161,15 +198,15 @@ template <int Count> __device__ __forceinline__ row_pair rows_join(const row_pai
   return all;
 }
 
-/* All rows' maxima and sums from `Count` slots, in the order of the slots. */
-template <int Count> __device__ __forceinline__ row_pair rows_combine(uint32_t slots, float factor) {
-  constexpr int EACH = (Count + 3) / 4; /* slots of a lane of the quad */
+/* All rows' maxima and sums from `count` slots, at most `Most`, in the order of the slots. */
+template <int Most> __device__ __forceinline__ row_pair rows_combine(uint32_t slots, uint32_t count, float factor) {
+  constexpr int EACH = Most / 4; /* slots of a lane of the quad */
   const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   row_pair part[EACH], all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     part[i] = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
-    if (4 * i + quad < Count) {
+    if (4 * i + quad < count) {
       const float4 told = load_shared_four(slots + (4 * i + quad) * WGMMA_SLOT_BYTES + (8 * warp + group) * 16);
       part[i] = {{told.x, told.z}, {told.y, told.w}};
     }

@@ -96,11 +96,21 @@ __device__ __forceinline__ float squares_of(const uint32_t (&pairs)[4], __half) 
   }
   return sum;
 }
-template <typename T> __device__ __forceinline__ float squares(uint32_t address) {
-  const float4 eight = load_shared_four(address);
-  const uint32_t pairs[4] = {__float_as_uint(eight.x), __float_as_uint(eight.y), __float_as_uint(eight.z),
-                             __float_as_uint(eight.w)};
-  return squares_of(pairs, T());
+template <typename T, int Chunks, typename At> __device__ __forceinline__ float squares_as(At at) {
+  float sum[2] = {0.0f, 0.0f};
+#pragma unroll
+  for (int chunk = 0; chunk < Chunks; chunk++) {
+    const float4 eight = load_shared_four(at(chunk));
+    const uint32_t pairs[4] = {__float_as_uint(eight.x), __float_as_uint(eight.y), __float_as_uint(eight.z),
+                               __float_as_uint(eight.w)};
+    sum[chunk % 2] += squares_of(pairs, T());
+  }
+  return sum[0] + sum[1];
+}
+/* Of a row's chunks of eight numbers, at these addresses. */
+template <int Chunks, typename At>
+__device__ __forceinline__ float squares(const gemm_softmax_wgmma_parameters &p, At at) {
+  return p.is_bf16 ? squares_as<__nv_bfloat16, Chunks>(at) : squares_as<__half, Chunks>(at);
 }
 
 /* Of eight numbers of each lane, one for each r, the lanes of a t make one each: that of r = g. Half of them go to the
@@ -125,23 +135,23 @@ __device__ __forceinline__ float of_row(float value, int r, uint32_t t) {
   return __shfl_sync(0xffffffffu, value, 4 * r + t);
 }
 
-/* A row's {max, sum} from `Count` entries of it. */
+/* A row's {max, sum} from `count` entries of it, each 256 bytes after the other. */
 struct row_told {
   float max, sum;
 };
-template <int Count> __device__ __forceinline__ row_told entries_join(uint32_t entries, uint32_t stride, float factor) {
+template <int Most> __device__ __forceinline__ row_told entries_join(uint32_t entries, uint32_t count, float factor) {
   row_told all = {-INFINITY, 0.0f};
-  float max[Count], sum[Count];
+  float max[Most], sum[Most];
 #pragma unroll
-  for (int i = 0; i < Count; i++) {
-    const float2 entry = load_shared_two(entries + i * stride);
+  for (uint32_t i = 0; i < Most; i++) {
+    const float2 entry = i < count ? load_shared_two(entries + i * 256) : make_float2(-INFINITY, 0.0f);
     max[i] = entry.x, sum[i] = entry.y;
   }
 #pragma unroll
-  for (int i = 0; i < Count; i++) all.max = max_or_nan(all.max, max[i]);
+  for (int i = 0; i < Most; i++) all.max = max_or_nan(all.max, max[i]);
   const float base = base_of(all.max);
 #pragma unroll
-  for (int i = 0; i < Count; i++) all.sum += sum[i] * weight_of(max[i], base, factor);
+  for (int i = 0; i < Most; i++) all.sum += sum[i] * weight_of(max[i], base, factor);
   return all;
 }
 
@@ -181,7 +191,7 @@ __device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &
 
 /* s := B A^T, under way. Each product waits for its rows of B: a block's first begins while others are still coming. */
 template <typename T, int Steps>
-__device__ __forceinline__ void multiply(tile_numbers &s, uint32_t b_panels, uint32_t b_full, uint32_t a_tile) {
+__device__ __forceinline__ void multiply_as(tile_numbers &s, uint32_t b_panels, uint32_t b_full, uint32_t a_tile) {
   const uint64_t a = operand_descriptor(a_tile, 0), b0 = operand_descriptor(b_panels, 0);
 #pragma unroll
   for (int b = 0; b < STAGGERED_PRODUCTS; b++) pin(s[b]);
@@ -196,6 +206,15 @@ __device__ __forceinline__ void multiply(tile_numbers &s, uint32_t b_panels, uin
           operand_further(a, k / 4 * STAGGERED_ROWS * 128 + k % 4 * 32), k > 0);
   }
   wgmma_commit();
+}
+
+template <int Steps>
+__device__ __forceinline__ void multiply(const gemm_softmax_wgmma_parameters &p, tile_numbers &s, uint32_t b_panels,
+                                         uint32_t b_full, uint32_t a_tile) {
+  if (p.is_bf16)
+    multiply_as<__nv_bfloat16, Steps>(s, b_panels, b_full, a_tile);
+  else
+    multiply_as<__half, Steps>(s, b_panels, b_full, a_tile);
 }
 
 /* Signs by which a larger number is a larger logit, and -infinity where columns do not count: all of a warp's, or none.

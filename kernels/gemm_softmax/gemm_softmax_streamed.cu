@@ -12,7 +12,6 @@
  * 288 threads with 168 registers, or 384 of which those that multiply have 240, 192 KB of stages. Bound by the products
  * for long k: they run at the speed of a plain one, but rows wait for their softmax, some 3 us a tile. Measured on an
  * H200: README.md. */
-#include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
@@ -22,31 +21,32 @@
 namespace {
 
 constexpr int N = WGMMA_COLUMNS, STAGES = STREAMED_STAGES, WARPS = 8 /* that multiply */;
+constexpr int MOST_SHARERS = STREAMED_MOST_SHARERS;
 constexpr uint32_t A_BYTES = 2 * WGMMA_PANEL_BYTES, WARP_BOX_BYTES = 16 * WGMMA_BOX_BYTES;
 
 /* Addresses in shared memory. */
-template <bool Softmax, int Cluster> struct places {
+template <bool Softmax> struct places {
   uint32_t ring, staging, slots, full, empty, heard;
   __device__ __forceinline__ explicit places(uint32_t shared) {
     ring = shared;
     staging = ring + STAGES * STREAMED_STAGE_BYTES;
     slots = staging + (Softmax ? WARPS * WARP_BOX_BYTES : 0);
-    full = slots + STREAMED_SLOT_BYTES(Cluster);
+    full = slots + STREAMED_SLOT_BYTES;
     empty = full + 8 * STAGES;
     heard = empty + 8 * STAGES; /* for each set of slots and each warpgroup */
   }
 };
 
-/* Rows of a cluster: a range of units of 64, which it takes two at a time where they lie in one matrix. */
+/* Rows of the sharers: a range of units of 64, which they take two at a time if these lie in one matrix. */
 struct row_tile {
   uint32_t unit, end, units; /* the next, and those of the tile */
   int matrix, row;           /* the first */
   int column_end;            /* no row of the tile counts columns from here on */
 
-  __device__ __forceinline__ row_tile(const gemm_softmax_wgmma_parameters &p, uint32_t cluster) {
-    const uint32_t all = p.tiles * p.batch, least = all / p.clusters, more = all % p.clusters;
-    unit = cluster * least + min(cluster, more);
-    end = unit + least + (cluster < more);
+  __device__ __forceinline__ row_tile(const gemm_softmax_wgmma_parameters &p, const row_sharers &sharers) {
+    const uint32_t index = sharers.index(), all = p.tiles * p.batch, least = all / p.groups, more = all % p.groups;
+    unit = index * least + min(index, more);
+    end = index < p.groups ? unit + least + (index < more) : unit; /* the last blocks may have none */
   }
   __device__ __forceinline__ bool next(const gemm_softmax_wgmma_parameters &p) {
     if (unit == end) return false;
@@ -60,68 +60,77 @@ struct row_tile {
   }
 };
 
-/* A stage of the ring, and how often it has been used. */
-struct ring_turn {
-  uint32_t count = 0;
-  __device__ __forceinline__ uint32_t stage() const { return count % STAGES; }
-  __device__ __forceinline__ uint32_t parity() const { return count / STAGES % 2; }
-};
-
 /* The warp that asks for copies; one thread does. Each block of the cluster has the others' consent before its copies
  * overwrite their stages: `empty` counts the warps of all. */
-template <bool Softmax, int Cluster, bool Held>
-__device__ __forceinline__ void ask(const gemm_softmax_wgmma_parameters &p, const places<Softmax, Cluster> &at) {
-  constexpr uint32_t A_PART = A_BYTES / Cluster; /* of a panel of 128 rows */
-  const uint32_t rank = cluster_rank(), passes = Softmax && !Held && p.blocks > 1 ? 2 : 1;
+template <bool Softmax, bool Held>
+__device__ __forceinline__ void ask(const gemm_softmax_wgmma_parameters &p, const places<Softmax> &at,
+                                    const row_sharers &sharers) {
+  const uint32_t rank = sharers.rank(), count = sharers.count(), passes = Softmax && !Held && p.blocks > 1 ? 2 : 1;
+  const uint32_t rows = STREAMED_ROWS / count; /* of A's panel that this block asks for */
+  const uint16_t to_all = ((1 << count) - 1) << sharers.first();
   const uint64_t policy = read_often_policy();
-  ring_turn turn;
-  row_tile tile(p, blockIdx.x / Cluster);
+  uint32_t asked = 0; /* stages */
+  row_tile tile(p, sharers);
   while (tile.next(p))
     for (uint32_t pass = 0; pass < passes; pass++)
-      for (uint32_t block = 0; block < p.blocks && (int)(block * Cluster * N) < tile.column_end; block++)
-        for (uint32_t k = 0; k < p.steps; k++, turn.count++) {
-          const uint32_t to = at.ring + turn.stage() * STREAMED_STAGE_BYTES, barrier = at.full + 8 * turn.stage();
-          barrier_wait(at.empty + 8 * turn.stage(), turn.parity() ^ 1);
+      for (uint32_t block = 0; block < p.blocks && (int)(block * count * N) < tile.column_end; block++)
+        for (uint32_t k = 0; k < p.steps; k++, asked++) {
+          const uint32_t stage = asked % STAGES, to = at.ring + stage * STREAMED_STAGE_BYTES;
+          const uint32_t barrier = at.full + 8 * stage;
+          barrier_wait(at.empty + 8 * stage, asked / STAGES % 2 ^ 1);
           barrier_expect(barrier, STREAMED_STAGE_BYTES);
-          const int row = tile.row + rank * (128 / Cluster), column = (block * Cluster + rank) * N;
-          if constexpr (Cluster > 1)
-            tensor_copy_to((1 << Cluster) - 1, to + rank * A_PART, &p.a, WGMMA_DEPTH * k, row, tile.matrix, barrier,
-                           policy);
+          const int row = tile.row + rank * rows, column = (block * count + rank) * N;
+          if (count > 1)
+            tensor_copy_to(to_all, to + rank * rows * 128, &p.a, WGMMA_DEPTH * k, row, tile.matrix, barrier, policy);
           else
             tensor_copy(to, &p.a, WGMMA_DEPTH * k, row, tile.matrix, barrier, policy);
           tensor_copy(to + A_BYTES, &p.b, WGMMA_DEPTH * k, column, tile.matrix, barrier, policy);
         }
 }
 
-/* This warp needs the stage no more, nor what any block's copies brought there. */
-template <int Cluster> __device__ __forceinline__ void stage_release(uint32_t empty, uint32_t stage) {
-  const uint32_t lane = threadIdx.x % 32;
-  if (lane < Cluster) barrier_arrive_there(address_in(lane, empty + 8 * stage));
-}
+/* The ring as a warp that multiplies sees it. */
+template <bool Softmax> struct ring_reader {
+  const places<Softmax> &at;
+  const row_sharers &sharers;
+  uint32_t count = 0; /* stages that were read */
+
+  /* Waits until the next stage is full. */
+  __device__ __forceinline__ uint32_t stage_wait() const {
+    barrier_wait(at.full + 8 * (count % STAGES), count / STAGES % 2);
+    return at.ring + count % STAGES * STREAMED_STAGE_BYTES;
+  }
+  /* The warp needs this stage no more, nor what any block's copies brought there. */
+  __device__ __forceinline__ void release(uint32_t which) const {
+    const uint32_t lane = threadIdx.x % 32;
+    if (lane < sharers.count()) barrier_arrive_there(sharers.address(lane, at.empty + 8 * (which % STAGES)));
+  }
+  /* A warpgroup without rows lets a block of columns go by. */
+  __device__ __forceinline__ void pass_by(uint32_t steps) {
+    for (uint32_t k = 0; k < steps; k++, count++) {
+      stage_wait();
+      release(count);
+    }
+  }
+};
 
 /* s := 64 x 256 of A B^T. */
-template <typename T, int Cluster>
-__device__ __forceinline__ void multiply(float (&s)[N / 2], uint32_t steps, ring_turn &turn, uint32_t ring,
-                                         uint32_t full, uint32_t empty, uint32_t warpgroup) {
+template <bool Softmax>
+__device__ __forceinline__ void multiply(const gemm_softmax_wgmma_parameters &p, float (&s)[N / 2], uint32_t steps,
+                                         ring_reader<Softmax> &ring, uint32_t warpgroup) {
   pin(s);
-  for (uint32_t k = 0; k < steps; k++, turn.count++) {
-    const uint32_t stage = ring + turn.stage() * STREAMED_STAGE_BYTES;
-    barrier_wait(full + 8 * turn.stage(), turn.parity());
+  for (uint32_t k = 0; k < steps; k++, ring.count++) {
+    const uint32_t stage = ring.stage_wait();
     const uint64_t a = operand_descriptor(stage + warpgroup * WGMMA_PANEL_BYTES, 0);
     const uint64_t b = operand_descriptor(stage + A_BYTES, 0);
-    wgmma_fence();
-#pragma unroll
-    for (int q = 0; q < 4; q++)
-      warpgroup_product<T, N>::shared(s, operand_further(a, 32 * q), operand_further(b, 32 * q), k || q);
-    wgmma_commit();
+    multiply_panel<N>(p, s, a, b, k);
     if (k) {
       wgmma_wait<1>();
-      stage_release<Cluster>(empty, (turn.count - 1) % STAGES);
+      ring.release(ring.count - 1);
     }
   }
   wgmma_wait<0>();
   pin(s);
-  if (steps) stage_release<Cluster>(empty, (turn.count - 1) % STAGES);
+  if (steps) ring.release(ring.count - 1);
   __syncwarp();
 }
 
@@ -179,30 +188,20 @@ __device__ __forceinline__ void held_store(const gemm_softmax_wgmma_parameters &
   }
 }
 
-/* A warpgroup without rows lets a block of columns go by. */
-template <int Cluster>
-__device__ __forceinline__ void pass_by(uint32_t steps, ring_turn &turn, uint32_t full, uint32_t empty) {
-  for (uint32_t k = 0; k < steps; k++, turn.count++) {
-    barrier_wait(full + 8 * turn.stage(), turn.parity());
-    stage_release<Cluster>(empty, turn.stage());
-  }
-}
-
 /* The softmax where a block makes two blocks of columns, and holds the first. */
-template <typename T, int Cluster>
-__device__ __forceinline__ void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<true, Cluster> &at,
-                                            uint32_t warpgroup) {
-  const uint32_t rank = cluster_rank(), warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
+__device__ __forceinline__ void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<true> &at,
+                                            const row_sharers &sharers, uint32_t warpgroup) {
+  const uint32_t rank = sharers.rank(), warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
   const uint32_t staging = at.staging + threadIdx.x / 32 * WARP_BOX_BYTES;
   uint32_t told = 0;
-  ring_turn turn;
-  row_tile tile(p, blockIdx.x / Cluster);
+  ring_reader<true> ring = {at, sharers};
+  row_tile tile(p, sharers);
   while (tile.next(p)) {
     const int tile_row = tile.row + WGMMA_TILE * warpgroup, row = tile_row + 16 * warp + group;
-    const auto first_of = [&](int block) { return (int)((block * Cluster + rank) * N); };
-    const auto steps_of = [&](int block) { return block * Cluster * N < tile.column_end ? p.steps : 0; };
+    const auto first_of = [&](int block) { return (int)((block * sharers.count() + rank) * N); };
+    const auto steps_of = [&](int block) { return (int)(block * sharers.count() * N) < tile.column_end ? p.steps : 0; };
     if (warpgroup >= tile.units) {
-      for (int block = 0; block < 2; block++) pass_by<Cluster>(steps_of(block), turn, at.full, at.empty);
+      for (int block = 0; block < 2; block++) ring.pass_by(steps_of(block));
       continue;
     }
     uint32_t held[N / 4];
@@ -210,7 +209,7 @@ __device__ __forceinline__ void reduce_held(const gemm_softmax_wgmma_parameters 
     float s[N / 2];
 #pragma unroll
     for (int block = 0; block < 2; block++) {
-      multiply<T, Cluster>(s, steps_of(block), turn, at.ring, at.full, at.empty, warpgroup);
+      multiply(p, s, steps_of(block), ring, warpgroup);
       rows_prepare(p, s, counts_of(p, tile_row, row, first_of(block), N));
       part[block] = {{row_max<0>(s), row_max<1>(s)}, {0.0f, 0.0f}};
       rows_exponentials(s, part[block].max, p.factor, part[block].sum);
@@ -219,10 +218,10 @@ __device__ __forceinline__ void reduce_held(const gemm_softmax_wgmma_parameters 
         pin(held);
       }
     }
-    const uint32_t set = told % 2 * 2 + warpgroup, slots = at.slots + set * Cluster * WGMMA_SLOT_BYTES;
-    rows_tell<Cluster>(rows_join(part, p.factor), slots + rank * WGMMA_SLOT_BYTES, at.heard + 8 * set, 0);
+    const uint32_t set = told % 2 * 2 + warpgroup, slots = at.slots + set * MOST_SHARERS * WGMMA_SLOT_BYTES;
+    rows_tell<MOST_SHARERS>(sharers, rows_join(part, p.factor), slots + rank * WGMMA_SLOT_BYTES, at.heard + 8 * set);
     barrier_wait_cluster(at.heard + 8 * set, told++ / 2 % 2);
-    const row_pair all = rows_combine<Cluster>(slots, p.factor);
+    const row_pair all = rows_combine<MOST_SHARERS>(slots, sharers.count(), p.factor);
     held_store(p, held, factors_of(part[0], all, p.factor), staging, first_of(0), tile_row, tile.matrix);
     rows_finish(s, factors_of(part[1], all, p.factor), counts_of(p, tile_row, row, first_of(1), N));
     rows_store(p, s, staging, first_of(1), tile_row + 16 * warp, tile.matrix);
@@ -231,38 +230,38 @@ __device__ __forceinline__ void reduce_held(const gemm_softmax_wgmma_parameters 
   __syncwarp();
 }
 
-template <typename T, bool Softmax, int Cluster>
-__device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax, Cluster> &at,
-                                       uint32_t warpgroup) {
-  const uint32_t rank = cluster_rank(), warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4;
+template <bool Softmax>
+__device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax> &at,
+                                       const row_sharers &sharers, uint32_t warpgroup) {
+  const uint32_t rank = sharers.rank(), warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4;
   const uint32_t passes = Softmax && p.blocks > 1 ? 2 : 1;
   const uint32_t staging = at.staging + threadIdx.x / 32 * WARP_BOX_BYTES;
   uint32_t told = 0; /* tiles of this warpgroup whose rows have been told about */
   const auto agree = [&](const row_pair &own) {
-    if constexpr (Cluster == 1) return own;
-    const uint32_t slots = at.slots + (told % 2 * 2 + warpgroup) * Cluster * WGMMA_SLOT_BYTES;
+    if (sharers.count() == 1) return own;
+    const uint32_t slots = at.slots + (told % 2 * 2 + warpgroup) * MOST_SHARERS * WGMMA_SLOT_BYTES;
     const uint32_t heard = at.heard + 8 * (told % 2 * 2 + warpgroup);
-    rows_tell<Cluster>(own, slots + rank * WGMMA_SLOT_BYTES, heard, 0);
+    rows_tell<MOST_SHARERS>(sharers, own, slots + rank * WGMMA_SLOT_BYTES, heard);
     barrier_wait_cluster(heard, told++ / 2 % 2);
-    return rows_combine<Cluster>(slots, p.factor);
+    return rows_combine<MOST_SHARERS>(slots, sharers.count(), p.factor);
   };
 
-  ring_turn turn;
-  row_tile tile(p, blockIdx.x / Cluster);
+  ring_reader<Softmax> ring = {at, sharers};
+  row_tile tile(p, sharers);
   while (tile.next(p)) {
     const int tile_row = tile.row + WGMMA_TILE * warpgroup, row = tile_row + 16 * warp + group;
     row_pair own = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; /* of this block's columns */
     row_factors factors;
     for (uint32_t pass = 0; pass < passes; pass++)
       for (uint32_t block = 0; block < p.blocks; block++) {
-        const int first = (block * Cluster + rank) * N;
-        const uint32_t steps = (int)(block * Cluster * N) < tile.column_end ? p.steps : 0;
+        const int first = (block * sharers.count() + rank) * N;
+        const uint32_t steps = (int)(block * sharers.count() * N) < tile.column_end ? p.steps : 0;
         if (warpgroup >= tile.units) { /* has no rows */
-          pass_by<Cluster>(steps, turn, at.full, at.empty);
+          ring.pass_by(steps);
           continue;
         }
         float s[N / 2];
-        multiply<T, Cluster>(s, steps, turn, at.ring, at.full, at.empty, warpgroup);
+        multiply(p, s, steps, ring, warpgroup);
         const column_counts counts = counts_of(p, tile_row, row, first, N);
         rows_prepare(p, s, counts);
         if (pass == 0) {
@@ -302,13 +301,14 @@ __device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, c
   __syncwarp();
 }
 
-template <typename T, bool Softmax, int Cluster, bool Held>
-__device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p) {
+template <bool Softmax, bool Held> __device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const places<Softmax, Cluster> at(shared_address(shared));
+  const places<Softmax> at(shared_address(shared));
+  const row_sharers sharers = {p};
   const uint32_t warpgroup = __reduce_max_sync(0xffffffffu, threadIdx.x / 128);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) barrier_init(at.full + 8 * i, 1), barrier_init(at.empty + 8 * i, WARPS * Cluster);
+    for (int i = 0; i < STAGES; i++)
+      barrier_init(at.full + 8 * i, 1), barrier_init(at.empty + 8 * i, WARPS * sharers.count());
     for (int i = 0; i < 4; i++) barrier_init(at.heard + 8 * i, 4);
     barriers_are_initialised();
   }
@@ -316,13 +316,13 @@ __device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p)
   if (warpgroup < 2) {
     if constexpr (Held) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)STREAMED_HELD_REGISTERS));
-      reduce_held<T, Cluster>(p, at, warpgroup);
+      reduce_held(p, at, sharers, warpgroup);
     } else {
-      reduce<T, Softmax, Cluster>(p, at, warpgroup);
+      reduce<Softmax>(p, at, sharers, warpgroup);
     }
   } else {
     if constexpr (Held) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)STREAMED_ASKING_REGISTERS));
-    if (threadIdx.x == 2 * 128) ask<Softmax, Cluster, Held>(p, at);
+    if (threadIdx.x == 2 * 128) ask<Softmax, Held>(p, at, sharers);
     __syncwarp();
   }
   cluster_meet(); /* others still arrive at this block's barriers */
@@ -330,11 +330,11 @@ __device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p)
 
 } // namespace
 
-#define DEFINE(chips, parameters, name, threads, type, is_softmax, cluster, held)                                      \
+#define DEFINE(chips, parameters, name, threads, is_softmax, cluster, held)                                            \
   extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
       name(const __grid_constant__ parameters p) {                                                                     \
     wait_for_predecessors();                                                                                           \
-    streamed<element<type>, is_softmax, cluster, held>(p);                                                             \
+    streamed<is_softmax, held>(p);                                                                                     \
     publish(p.done);                                                                                                   \
   }
 GEMM_SOFTMAX_STREAMED_KERNELS(DEFINE)

@@ -7,6 +7,7 @@
 #include "gemm_softmax.h"
 
 enum {
+  WGMMA_CLUSTER = 8,
   WGMMA_TILE = 64,                             /* rows of a warpgroup */
   WGMMA_COLUMNS = 256,                         /* of a warpgroup */
   WGMMA_DEPTH = 64,                            /* of k in a panel: 128 bytes */
@@ -34,10 +35,9 @@ enum {
   RESIDENT_ROWMAX_TURNS = 4,
 };
 
-/* Of shared memory: for the softmax two sets of slots, for the maxima those of all tiles that a block owns. */
-#define RESIDENT_SLOT_BYTES(is_softmax, cluster)                                                                       \
-  ((is_softmax) ? 2 * (cluster)*RESIDENT_PARTS * WGMMA_SLOT_BYTES                                                      \
-                : RESIDENT_ROWMAX_TURNS * (cluster)*RESIDENT_PARTS * WGMMA_TILE * 4)
+/* Of shared memory: for the softmax two sets of slots, for the maxima those of all tiles that a block reduces. */
+#define RESIDENT_SLOT_BYTES(is_softmax)                                                                                \
+  (WGMMA_CLUSTER * RESIDENT_PARTS * ((is_softmax) ? 2 * WGMMA_SLOT_BYTES : RESIDENT_ROWMAX_TURNS * WGMMA_TILE * 4))
 
 /* rondo_gemm_softmax_staggered_*: gemm_softmax_staggered.cu. The same for softmax in 16 bits: warpgroups take turns. */
 enum {
@@ -55,7 +55,7 @@ enum {
   STAGGERED_BOX_BYTES =
       STAGGERED_WARPGROUPS * STAGGERED_WARPS * 2 * 32 * 128, /* two boxes of each warp, or two halves */
   STAGGERED_TOLD_BYTES =
-      STAGGERED_WARPGROUPS * STAGGERED_ROWS * 24 + STAGGERED_MEASURING_WARPS * 4, /* for each block of the cluster */
+      STAGGERED_WARPGROUPS * STAGGERED_ROWS * 24 + STAGGERED_MEASURING_WARPS * 4, /* for each block of a cluster */
   STAGGERED_OWN_BYTES =
       STAGGERED_WARPGROUPS * STAGGERED_WARPS * STAGGERED_ROWS * 12 + STAGGERED_WARPGROUPS * STAGGERED_ROWS * 4 + 512
 };
@@ -64,9 +64,9 @@ enum {
 #define STAGGERED_A_TILES(steps)  (2 / (steps))
 #define STAGGERED_BOX_ROWS(steps) (32 / (steps))
 
-#define STAGGERED_SHARED_BYTES(steps, cluster)                                                                         \
-  ((steps)*STAGGERED_B_BYTES + STAGGERED_A_BYTES + STAGGERED_BOX_BYTES / (steps) + (cluster)*STAGGERED_TOLD_BYTES +    \
-   STAGGERED_OWN_BYTES)
+#define STAGGERED_SHARED_BYTES(steps)                                                                                  \
+  ((steps)*STAGGERED_B_BYTES + STAGGERED_A_BYTES + STAGGERED_BOX_BYTES / (steps) +                                     \
+   WGMMA_CLUSTER * STAGGERED_TOLD_BYTES + STAGGERED_OWN_BYTES)
 
 /* rondo_gemm_softmax_streamed_*, rondo_gemm_rowmax_streamed_*: gemm_softmax_streamed.cu. */
 enum {
@@ -79,67 +79,48 @@ enum {
   STREAMED_ROWS = 2 * WGMMA_TILE,
   STREAMED_STAGE_BYTES = 2 * WGMMA_PANEL_BYTES + WGMMA_COLUMNS * 128,
   STREAMED_RING_BYTES = STREAMED_STAGES * STREAMED_STAGE_BYTES,
-  STREAMED_STAGING_BYTES = 2 * WGMMA_PANEL_BYTES, /* a box of 16 rows for each warp */
+  STREAMED_STAGING_BYTES = 2 * WGMMA_PANEL_BYTES,                     /* a box of 16 rows for each warp */
+  STREAMED_MOST_SHARERS = 4,                                          /* blocks that share rows */
+  STREAMED_SLOT_BYTES = STREAMED_MOST_SHARERS * 4 * WGMMA_SLOT_BYTES, /* two sets for each warpgroup */
 };
-
-#define STREAMED_SLOT_BYTES(cluster) ((cluster)*4 * WGMMA_SLOT_BYTES) /* two sets for each warpgroup */
 
 struct gemm_softmax_wgmma_parameters {
   struct tensor_map a, b, p; /* p: of the softmax */
   float *max;                /* of the maxima */
   int64_t max_batch_stride, max_row_stride;
   uint32_t batch, m, n;
-  uint32_t steps;    /* of WGMMA_DEPTH in k */
-  uint32_t tiles;    /* of rows in a matrix: of 64, staggered of 32 */
-  uint32_t clusters; /* resident, staggered: of a matrix; streamed: of all */
-  uint32_t blocks;   /* streamed: of columns, that a block takes one after the other; 2 where it holds one */
+  uint32_t steps;      /* of WGMMA_DEPTH in k */
+  uint32_t tiles;      /* of rows in a matrix: of 64, staggered of 32 */
+  uint32_t row_blocks; /* neighbours in a cluster that share rows: 1, 2, 4 or 8 */
+  uint32_t row_blocks_log2;
+  uint32_t groups;  /* of such blocks; resident, staggered: of a matrix; streamed: of all */
+  uint32_t blocks;  /* streamed: of columns, that a block takes one after the other; 2 where it holds one */
+  uint32_t is_bf16; /* A and B are, else f16 */
   uint32_t causal, negative, output;
   uint32_t b_groups; /* staggered: of B's rows, from one matrix to the next */
   float factor;      /* |scale|, times log2(e) for the softmax */
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, type, is softmax, blocks of a cluster, a block of columns is held) */
-#define GEMM_SOFTMAX_RESIDENT(KERNEL, T, type)                                                                         \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c4, 256, type, true, 4, false)  \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c8, 256, type, true, 8, false)  \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c4, 384, type, false, 4, false)  \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c8, 384, type, false, 8, false)
+/* KERNEL(chips, parameters, name, threads, is softmax) */
 #define GEMM_SOFTMAX_RESIDENT_KERNELS(KERNEL)                                                                          \
-  GEMM_SOFTMAX_RESIDENT(KERNEL, f16, RONDO_F16)                                                                        \
-  GEMM_SOFTMAX_RESIDENT(KERNEL, bf16, RONDO_BF16)
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident, 128 * RESIDENT_WARPGROUPS, true)     \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident, 128 * RESIDENT_ROWMAX_WARPGROUPS,     \
+         false)
 
-/* The same, and steps. */
-#define GEMM_SOFTMAX_STAGGERED(KERNEL, T, type)                                                                        \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_##T##_k64_c4, STAGGERED_THREADS,     \
-         type, true, 4, false, 1)                                                                                      \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_##T##_k64_c8, STAGGERED_THREADS,     \
-         type, true, 8, false, 1)                                                                                      \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_##T##_k128_c4, STAGGERED_THREADS,    \
-         type, true, 4, false, 2)                                                                                      \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_##T##_k128_c8, STAGGERED_THREADS,    \
-         type, true, 8, false, 2)
+/* KERNEL(chips, parameters, name, threads, steps) */
 #define GEMM_SOFTMAX_STAGGERED_KERNELS(KERNEL)                                                                         \
-  GEMM_SOFTMAX_STAGGERED(KERNEL, f16, RONDO_F16)                                                                       \
-  GEMM_SOFTMAX_STAGGERED(KERNEL, bf16, RONDO_BF16)
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_k64, STAGGERED_THREADS, 1)           \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_k128, STAGGERED_THREADS, 2)
 
-#define GEMM_SOFTMAX_STREAMED(KERNEL, T, type)                                                                         \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c1, STREAMED_THREADS, type,     \
-         true, 1, false)                                                                                               \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c2, STREAMED_THREADS, type,     \
-         true, 2, false)                                                                                               \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c4, STREAMED_THREADS, type,     \
-         true, 4, false)                                                                                               \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_held_##T##_c2, STREAMED_HELD_THREADS, type,    \
-         true, 2, true)                                                                                                \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_held_##T##_c4, STREAMED_HELD_THREADS, type,    \
-         true, 4, true)                                                                                                \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_streamed_##T##_c1, STREAMED_THREADS, type,      \
-         false, 1, false)                                                                                              \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_streamed_##T##_c4, STREAMED_THREADS, type,      \
-         false, 4, false)
+/* KERNEL(chips, parameters, name, threads, is softmax, blocks of a cluster, a block of columns is held) */
+#define GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, name, ...)                                                                \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, name, __VA_ARGS__)
 #define GEMM_SOFTMAX_STREAMED_KERNELS(KERNEL)                                                                          \
-  GEMM_SOFTMAX_STREAMED(KERNEL, f16, RONDO_F16)                                                                        \
-  GEMM_SOFTMAX_STREAMED(KERNEL, bf16, RONDO_BF16)
+  GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, rondo_gemm_softmax_streamed_c2, STREAMED_THREADS, true, 2, false)               \
+  GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, rondo_gemm_softmax_streamed_c4, STREAMED_THREADS, true, 4, false)               \
+  GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, rondo_gemm_softmax_held_c2, STREAMED_HELD_THREADS, true, 2, true)               \
+  GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, rondo_gemm_softmax_held_c4, STREAMED_HELD_THREADS, true, 4, true)               \
+  GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, rondo_gemm_rowmax_streamed, STREAMED_THREADS, false, 4, false)
 
 #endif

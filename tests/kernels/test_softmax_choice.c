@@ -114,7 +114,7 @@ Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_b
   const struct gemm_softmax_attributes plain = {0};
   struct op_launches launches;
   const struct op_launch *launch = selected(operands, plain, h200, &launches);
-  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_resident_bf16_c8") == 0, "%s", launch->kernel);
+  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_resident") == 0, "%s", launch->kernel);
   cr_assert(launch->map_count == 3 && launch->grid[0] % 8 == 0);
   for (uint32_t i = 0; i < 3; i++) cr_assert_eq(launch->maps[i].rank, 3);
   cr_assert(launch->maps[2].box[0] == 32 && launch->maps[2].box[1] == 64 && launch->maps[2].size[0] == 4092);
@@ -123,23 +123,23 @@ Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_b
   struct chip chip = h200;
   chip.version = 80;
   selected(operands, plain, chip, &launches);
-  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_128") == 0);
   chip.version = 90, chip.shared_bytes = 100000; /* too little of it */
   selected(operands, plain, chip, &launches);
-  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_128") == 0);
   for (int i = 0; i < 3; i++) { /* one that begins at no multiple of 16 bytes */
     operands[i].offset_bytes += 8;
     selected(operands, plain, h200, &launches);
-    cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0, "operand %d", i);
+    cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_128") == 0, "operand %d", i);
     operands[i].offset_bytes -= 8;
   }
   operands[1].shape[0] = operands[2].shape[1] = 4091; /* rows that end inside of 16 bytes */
   selected(operands, plain, h200, &launches);
-  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_128") == 0);
   operands[1].shape[0] = operands[2].shape[1] = 4092;
   const struct gemm_softmax_attributes immense = {.scale = 3e38f}; /* which times log2(e) is no number */
   selected(operands, immense, h200, &launches);
-  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_128") == 0);
 }
 
 /* B's rows are dealt by groups of 128, where its view has them and all columns count. */
@@ -149,7 +149,7 @@ Test(softmax, gemm_softmax_select_deals_rows_of_b_where_a_map_can) {
   const struct gemm_softmax_attributes plain = {0};
   struct op_launches launches;
   const struct op_launch *launch = selected(operands, plain, h200, &launches);
-  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_staggered_f16_k128_c8") == 0, "%s", launch->kernel);
+  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_staggered_k128") == 0, "%s", launch->kernel);
   cr_assert(launch->map_count == 3 && launch->maps[1].rank == 4);
   static const uint64_t sizes[] = {104, 16, 8, 17}, strides[] = {2, 224, 3584, 28672};
   static const uint32_t box[] = {64, 16, 1, 4};
@@ -159,23 +159,24 @@ Test(softmax, gemm_softmax_select_deals_rows_of_b_where_a_map_can) {
     cr_assert_eq(launch->maps[1].box[i], box[i], "dimension %d", i);
   }
   selected(operands, (struct gemm_softmax_attributes){.causal = true}, h200, &launches);
-  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident_f16_c8") == 0);
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident") == 0);
   operands[1].shape[0] = operands[2].shape[1] = 2168;
   selected(operands, plain, h200, &launches);
-  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident_f16_c8") == 0);
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident") == 0);
 }
 
 Test(softmax, gemm_softmax_select_knows_alignment_and_width) {
   struct gemm_softmax_parameters q;
   struct op_operand a = operand_of(RONDO_BF16, 100, 24, 24, 0), b = operand_of(RONDO_BF16, 65, 24, 32, 64);
   struct op_launch launch = launch_of(a, b, operand_of(RONDO_F16, 100, 65, 66, 4), &q);
-  cr_assert(strcmp(launch.kernel, "rondo_gemm_softmax_bf16_128") == 0 && launch.grid[0] == 2);
-  cr_assert(q.vectors && q.pairs && q.row_tiles == 2 && q.scale == 1.0f && q.output == GEMM_SOFTMAX_F16);
+  cr_assert(strcmp(launch.kernel, "rondo_gemm_softmax_128") == 0 && launch.grid[0] == 2);
+  cr_assert(q.is_softmax && q.is_bf16 && q.vectors && q.pairs && q.row_tiles == 2 && q.scale == 1.0f &&
+            q.output == GEMM_SOFTMAX_F16);
   launch_of(operand_of(RONDO_BF16, 100, 24, 28, 0), b, operand_of(RONDO_F16, 100, 65, 66, 2), &q);
   cr_assert(!q.vectors && !q.pairs);
   launch_of(a, operand_of(RONDO_BF16, 65, 24, 32, 8), operand_of(RONDO_F32, 100, 65, 65, 0), &q);
   cr_assert(!q.vectors && !q.pairs);
   b.shape[0] = 64;
   launch = launch_of(a, b, operand_of(RONDO_F32, 100, 64, 64, 8), &q);
-  cr_assert(strcmp(launch.kernel, "rondo_gemm_softmax_bf16_64") == 0 && q.vectors && q.pairs);
+  cr_assert(strcmp(launch.kernel, "rondo_gemm_softmax_64") == 0 && q.vectors && q.pairs);
 }

@@ -11,8 +11,7 @@ enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 227 << 10 };
 static struct gemm_softmax_problem random_problem(struct random *random) {
   static const int64_t most[] = {1, 64, 300, 5000, 100000, (int64_t)1 << 31}, batches[] = {1, 1, 2, 7, 300, 1 << 20};
   static const int64_t depths[] = {1, 64, 65, 128, 129, 512, 100000}, multiprocessors[] = {1, 78, 132, 148};
-  return (struct gemm_softmax_problem){.dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
-                                       .is_softmax = random_between(random, 0, 1),
+  return (struct gemm_softmax_problem){.is_softmax = random_between(random, 0, 1),
                                        .is_exact = random_between(random, 0, 1),
                                        .has_maps = random_between(random, 0, 7) != 0,
                                        .is_dealt = random_between(random, 0, 1),
@@ -28,35 +27,43 @@ static bool is_named(const struct gemm_softmax_choice *choice, const char *name)
   return choice && strcmp(choice->name, name) == 0;
 }
 
-/* One tile of rows after the other comes to a cluster of its matrix; shared memory holds all of B's columns and k. */
+/* Whole clusters, of which at most the last has blocks without rows. */
+static void check_grid(const struct gemm_softmax_plan *plan, int64_t groups, int64_t cluster) {
+  cr_assert_eq(plan->grid % cluster, 0);
+  cr_assert_eq(cluster % plan->row_blocks, 0);
+  cr_assert(plan->grid >= groups * plan->row_blocks && plan->grid < groups * plan->row_blocks + cluster);
+}
+
+/* Each tile of rows comes to a group of blocks of its matrix; their shared memory holds all of B's columns and k. */
 static void check_resident(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
-  cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles);
-  cr_assert_eq(plan->grid, problem->batch * plan->clusters * plan->cluster);
-  cr_assert_geq(plan->cluster * RESIDENT_PARTS * WGMMA_COLUMNS, problem->n);
+  cr_assert(plan->groups >= 1 && plan->groups <= plan->tiles);
+  check_grid(plan, problem->batch * plan->groups, WGMMA_CLUSTER);
+  cr_assert_geq(plan->row_blocks * RESIDENT_PARTS * WGMMA_COLUMNS, problem->n);
   cr_assert_leq(plan->steps, RESIDENT_MOST_STEPS);
   cr_assert(plan->a_box_rows == 64 && plan->b_box_rows == 256 && plan->p_box_rows == 64);
   if (!problem->is_softmax) { /* the maxima of the tiles that a block owns */
-    const int64_t turns = (plan->tiles + plan->clusters - 1) / plan->clusters;
-    cr_assert_leq(turns, RESIDENT_ROWMAX_TURNS * plan->cluster);
+    const int64_t turns = (plan->tiles + plan->groups - 1) / plan->groups;
+    cr_assert_leq(turns, RESIDENT_ROWMAX_TURNS * plan->row_blocks);
   }
 }
 
 static void check_staggered(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
   cr_assert(problem->is_softmax && !problem->is_exact && problem->is_dealt);
-  cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles);
-  cr_assert_eq(plan->grid, problem->batch * plan->clusters * plan->cluster);
-  cr_assert_geq(plan->cluster * STAGGERED_COLUMNS, problem->n);
+  cr_assert(plan->groups >= 1 && plan->groups <= plan->tiles);
+  check_grid(plan, problem->batch * plan->groups, WGMMA_CLUSTER);
+  cr_assert_geq(plan->row_blocks * STAGGERED_COLUMNS, problem->n);
   cr_assert(plan->a_box_rows == 32 && plan->b_box_rows == 16 && plan->p_box_rows == (plan->steps == 1 ? 32 : 16));
-  cr_assert(strstr(plan->kernel->name, plan->steps == 1 ? "_k64_" : "_k128_"), "%s", plan->kernel->name);
+  cr_assert(strstr(plan->kernel->name, plan->steps == 1 ? "_k64" : "_k128"), "%s", plan->kernel->name);
 }
 
-/* Every cluster has rows, and the blocks of columns that it takes cover n. A kernel that holds one makes two. */
+/* Every group of blocks has rows, and the blocks of columns that it takes cover n. A kernel that holds one makes two.
+ */
 static void check_streamed(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
-  const int64_t columns = plan->cluster * WGMMA_COLUMNS;
-  cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles * problem->batch);
-  cr_assert_eq(plan->grid, plan->clusters * plan->cluster);
+  const int64_t columns = plan->row_blocks * WGMMA_COLUMNS;
+  cr_assert(plan->groups >= 1 && plan->groups <= plan->tiles * problem->batch);
+  check_grid(plan, plan->groups, strstr(plan->kernel->name, "_c2") ? 2 : 4);
   cr_assert(plan->column_blocks * columns >= problem->n && (plan->column_blocks - 1) * columns < problem->n);
-  cr_assert(plan->a_box_rows * plan->cluster == 128 && plan->b_box_rows == 256 && plan->p_box_rows == 16);
+  cr_assert(plan->a_box_rows * plan->row_blocks == 128 && plan->b_box_rows == 256 && plan->p_box_rows == 16);
   if (strstr(plan->kernel->name, "_held_"))
     cr_assert(problem->is_softmax && !problem->is_exact && plan->column_blocks == 2);
 }
@@ -65,13 +72,11 @@ static void check_streamed(const struct gemm_softmax_problem *problem, const str
 static void check_warpgroups(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan,
                              int64_t rows) {
   cr_assert(problem->has_maps);
-  cr_assert(strstr(plan->kernel->name, problem->dtype == RONDO_F16 ? "_f16_" : "_bf16_"), "%s", plan->kernel->name);
   cr_assert_eq(strstr(plan->kernel->name, "rowmax") == NULL, problem->is_softmax);
   cr_assert(plan->steps * 64 >= problem->k && (plan->steps - 1) * 64 < problem->k);
   cr_assert(plan->tiles * rows >= problem->m && (plan->tiles - 1) * rows < problem->m);
   cr_assert(plan->tiles * problem->batch <= INT32_MAX && plan->grid <= INT32_MAX);
   cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
-  cr_assert_eq(plan->grid % plan->cluster, 0);
 }
 
 Test(softmax_plan, gemm_softmax_plan_keeps_what_its_kernels_rely_on) {
@@ -110,26 +115,29 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
     int64_t m, n, k;
     bool is_softmax, is_exact;
     const char *name;
-    int64_t grid;
+    int64_t row_blocks, grid;
   } cases[] = {
-      {4096, 4096, 64, true, false, "rondo_gemm_softmax_staggered_bf16_k64_c8", 120},
-      {4096, 4096, 64, true, true, "rondo_gemm_softmax_resident_bf16_c8", 120},
-      {4096, 4096, 128, true, false, "rondo_gemm_softmax_staggered_bf16_k128_c8", 120},
-      {1024, 1024, 64, true, false, "rondo_gemm_softmax_streamed_bf16_c4", 64},
-      {2048, 2048, 64, true, false, "rondo_gemm_softmax_staggered_bf16_k64_c4", 120},
-      {4096, 4088, 64, true, false, "rondo_gemm_softmax_resident_bf16_c8", 120},
-      {4096, 4096, 64, false, false, "rondo_gemm_rowmax_resident_bf16_c8", 120},
-      {8192, 1024, 1024, true, false, "rondo_gemm_softmax_held_bf16_c2", 132},
-      {8192, 1024, 1024, true, true, "rondo_gemm_softmax_streamed_bf16_c4", 120},
-      {4096, 2048, 1024, true, false, "rondo_gemm_softmax_held_bf16_c4", 120},
-      {4096, 2048, 1024, true, true, "rondo_gemm_softmax_streamed_bf16_c4", 120},
-      {16384, 512, 512, true, false, "rondo_gemm_softmax_streamed_bf16_c2", 132},
-      {100, 200, 64, true, false, "rondo_gemm_softmax_streamed_bf16_c1", 2},
-      {100, 9000, 64, true, false, "rondo_gemm_softmax_streamed_bf16_c4", 8},
+      {4096, 4096, 64, true, false, "rondo_gemm_softmax_staggered_k64", 8, 120},
+      {4096, 4096, 64, true, true, "rondo_gemm_softmax_resident", 8, 120},
+      {4096, 4096, 128, true, false, "rondo_gemm_softmax_staggered_k128", 8, 120},
+      {1024, 1024, 64, true, false, "rondo_gemm_softmax_streamed_c4", 4, 64},
+      {2048, 2048, 64, true, false, "rondo_gemm_softmax_staggered_k64", 4, 120},
+      {4096, 4088, 64, true, false, "rondo_gemm_softmax_resident", 8, 120},
+      {4096, 4096, 64, false, false, "rondo_gemm_rowmax_resident", 8, 120},
+      {8192, 1024, 1024, true, false, "rondo_gemm_softmax_held_c2", 2, 132},
+      {8192, 1024, 1024, true, true, "rondo_gemm_softmax_streamed_c4", 4, 120},
+      {4096, 2048, 1024, true, false, "rondo_gemm_softmax_held_c4", 4, 120},
+      {4096, 2048, 1024, true, true, "rondo_gemm_softmax_streamed_c4", 4, 120},
+      {16384, 512, 512, true, false, "rondo_gemm_softmax_streamed_c2", 2, 132},
+      {100, 200, 64, true, false, "rondo_gemm_softmax_streamed_c2", 1, 2},
+      {1100, 200, 64, false, false, "rondo_gemm_rowmax_streamed", 1, 20},
+      {100, 2048, 64, true, false, "rondo_gemm_softmax_staggered_k64", 4, 16},
+      {33, 1152, 128, true, false, "rondo_gemm_softmax_staggered_k128", 4, 8},
+      {64, 1152, 128, true, true, "rondo_gemm_softmax_resident", 4, 8},
+      {100, 9000, 64, true, false, "rondo_gemm_softmax_streamed_c4", 4, 8},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct gemm_softmax_problem problem = {.dtype = RONDO_BF16,
-                                                 .is_softmax = cases[i].is_softmax,
+    const struct gemm_softmax_problem problem = {.is_softmax = cases[i].is_softmax,
                                                  .is_exact = cases[i].is_exact,
                                                  .has_maps = true,
                                                  .is_dealt = cases[i].n % STAGGERED_GROUP == 0,
@@ -142,6 +150,7 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
     struct gemm_softmax_plan plan;
     cr_assert(gemm_softmax_choose(&problem, &plan), "case %zu", i);
     cr_assert_str_eq(plan.kernel->name, cases[i].name, "case %zu", i);
+    cr_assert_eq(plan.row_blocks, cases[i].row_blocks, "case %zu: %lld share rows", i, (long long)plan.row_blocks);
     cr_assert_eq(plan.grid, cases[i].grid, "case %zu has %lld blocks", i, (long long)plan.grid);
   }
 }
@@ -149,8 +158,7 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
 Test(softmax_plan, gemm_softmax_plan_leaves_narrow_and_empty_products_to_the_portable_kernels) {
   static const int64_t sizes[][3] = {{64, 128, 64}, {64, 1, 64}, {64, 300, 0}, {0, 300, 64}, {64, 0, 64}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    const struct gemm_softmax_problem problem = {.dtype = RONDO_F16,
-                                                 .is_softmax = true,
+    const struct gemm_softmax_problem problem = {.is_softmax = true,
                                                  .has_maps = true,
                                                  .batch = 1,
                                                  .m = sizes[i][0],
