@@ -39,7 +39,7 @@ struct attention_wgmma_parameters {
   float cap_scale;        /* with a cap: scale / cap */
   int32_t window;         /* KV rows that a query row sees at most */
   int32_t most_length;    /* of kv_lengths: see attention_shape */
-  /* Of attention_e4m3.h's kernels alone: */
+  /* Of attention_wgmma_e4m3.h's kernels alone: */
   float v_scale; /* O is multiplied by it */
   int32_t bf16;  /* O's type: bf16, or f16 */
 };

@@ -6,6 +6,7 @@
 #include "../common/element.cuh"
 #include "../common/ptx.cuh"
 #include "../common/tensor_copy.cuh"
+#include "../common/wgmma.cuh"
 #include "attention_wgmma_tiles.cuh"
 
 /* What a kernel is made for: a line of the list in attention_wgmma.h. */
@@ -13,6 +14,8 @@ template <rondo_dtype Dtype, int Dimension, attention_wgmma_mask Mask, int Cappe
           int KvSlots, int QuerySlots, int Cluster, int Early>
 struct wgmma_tiling {
   using type = element<Dtype>;
+  template <int Columns> using product = warpgroup_product<type, Columns>;
+  static constexpr bool is_e4m3 = false;
   static constexpr bool causal = Mask != ATTENTION_WGMMA_ALL, window = Mask == ATTENTION_WGMMA_WINDOW, capped = Capped;
   static constexpr int dimension = Dimension, warpgroups = Warpgroups, tile = Tile;
   static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = Cluster;
@@ -20,14 +23,18 @@ struct wgmma_tiling {
    * must not be counted for this one. */
   static constexpr int landings = Cluster == 2 ? KvSlots : 1;
   static constexpr int early = Tile / 2 * Early / 8 / 4 * 4; /* scores weighed before the wait */
-  static constexpr int rows = 64 * Warpgroups, panels = Dimension / 64;
+  static constexpr int rows = 64 * Warpgroups, panels = Dimension / 64, row_bytes = 2 * Dimension;
   static constexpr int column_bytes = ATTENTION_WGMMA_COLUMN_BYTES(Warpgroups, Mask);
-  static constexpr int query_bytes = 64 * Dimension * 2, kv_bytes = Tile * Dimension * 2; /* of a slot */
+  static constexpr int query_bytes = 64 * row_bytes, kv_bytes = Tile * row_bytes,
+                       value_bytes = kv_bytes;                      /* of a slot */
+  static constexpr int output = Dimension, weight_words = Tile / 4; /* O's columns; a thread's words of P */
+  static constexpr int value_panel_bytes = Tile * 128, value_step_bytes = 16 * 128; /* V's 16 rows of a product */
+  static constexpr int value_warps = 1;                                             /* that bring V */
   /* 64 Ki registers: as many at launch for each warpgroup, then few for the one that copies. */
   static constexpr int copying_registers = Warpgroups == 2 ? 40 : 32, computing_registers = Warpgroups == 2 ? 232 : 160;
   static_assert(!(causal && Cluster > 1), "blocks of a cluster walk over the same KV tiles");
   static_assert(Cluster <= 2, "a share is half of a KV tile");
-  static_assert((KvSlots & (KvSlots - 1)) == 0, "places in a ring are bits of a count");
+  static_assert((KvSlots & (KvSlots - 1)) == 0, "a slot's number is bits of a count");
 };
 
 enum : uint32_t {
@@ -35,45 +42,6 @@ enum : uint32_t {
   WIDE_BARRIER = 4, /* likewise */
   PASSES = 3,
   PASS_BYTES = ATTENTION_WGMMA_MOST_TILES / 8 + 4
-};
-
-/* Where things lie in shared memory. */
-template <typename Size> struct places {
-  uint32_t query, key, value;                            /* slots */
-  uint32_t key_full, key_empty, value_full, value_empty; /* a barrier for each slot */
-  uint32_t query_full, query_empty;                      /* one for each slot and warpgroup */
-  uint32_t value_landed;                                 /* Size::landings */
-  uint32_t pass_ended;                                   /* one */
-  uint32_t columns_free, columns_full;                   /* one */
-  uint32_t tile;                                         /* what a slot of Q is of, for each slot and warpgroup */
-  uint32_t never;                                        /* written by nobody */
-  uint32_t wide;                                         /* two words for each warpgroup */
-  uint32_t failed;                                       /* for two passes: a word, and a bit for each tile */
-  uint32_t columns;                                      /* what the third pass has taken out of each column of V */
-
-  __device__ __forceinline__ explicit places(uint32_t base) {
-    query = base;
-    key = query + Size::query_slots * Size::warpgroups * Size::query_bytes;
-    value = key + Size::kv_slots * Size::kv_bytes;
-    key_full = value + Size::kv_slots * Size::kv_bytes;
-    key_empty = key_full + 8 * Size::kv_slots;
-    value_full = key_empty + 8 * Size::kv_slots;
-    value_empty = value_full + 8 * Size::kv_slots;
-    query_full = value_empty + 8 * Size::kv_slots;
-    query_empty = query_full + 8 * Size::query_slots * Size::warpgroups;
-    value_landed = query_empty + 8 * Size::query_slots * Size::warpgroups;
-    pass_ended = value_landed + 8 * Size::landings;
-    columns_free = pass_ended + 8;
-    columns_full = columns_free + 8;
-    never = columns_full + 8;
-    tile = key_full + ATTENTION_WGMMA_BARRIER_BYTES;
-    wide = tile + 32 * Size::query_slots * Size::warpgroups;
-    failed = wide + 8 * Size::warpgroups;
-    columns = failed + 2 * PASS_BYTES;
-    static_assert(32 * Size::kv_slots + 16 * Size::query_slots * Size::warpgroups + 8 * Size::landings + 32 <=
-                      ATTENTION_WGMMA_BARRIER_BYTES,
-                  "barriers");
-  }
 };
 
 __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
@@ -99,6 +67,50 @@ __device__ __forceinline__ void store_shared_16(uint32_t address, uint4 v) {
 __device__ __forceinline__ void or_shared(uint32_t address, uint32_t bits) {
   asm volatile("red.shared.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
 }
+
+/* Where things lie in shared memory. */
+template <typename Size> struct shared_layout {
+  uint32_t query, key, value;                            /* slots */
+  uint32_t key_full, key_empty, value_full, value_empty; /* a barrier for each slot */
+  uint32_t query_full, query_empty;                      /* one for each slot and warpgroup */
+  uint32_t value_landed;                                 /* Size::landings */
+  uint32_t pass_ended;                                   /* one */
+  uint32_t columns_free, columns_full;                   /* one */
+  uint32_t tile;                                         /* what a slot of Q is of, for each slot and warpgroup */
+  uint32_t unwritten;                                    /* hold() */
+  uint32_t wide;                                         /* two words for each warpgroup */
+  uint32_t failed;                                       /* for two passes: a word, and a bit for each tile */
+  uint32_t columns;                                      /* what the third pass has taken out of each column of V */
+
+  __device__ __forceinline__ explicit shared_layout(uint32_t base) {
+    query = base;
+    key = query + Size::query_slots * Size::warpgroups * Size::query_bytes;
+    value = key + Size::kv_slots * Size::kv_bytes;
+    key_full = value + Size::kv_slots * Size::kv_bytes;
+    key_empty = key_full + 8 * Size::kv_slots;
+    value_full = key_empty + 8 * Size::kv_slots;
+    value_empty = value_full + 8 * Size::kv_slots;
+    query_full = value_empty + 8 * Size::kv_slots;
+    query_empty = query_full + 8 * Size::query_slots * Size::warpgroups;
+    value_landed = query_empty + 8 * Size::query_slots * Size::warpgroups;
+    pass_ended = value_landed + 8 * Size::landings;
+    columns_free = pass_ended + 8;
+    columns_full = columns_free + 8;
+    unwritten = columns_full + 8;
+    tile = key_full + ATTENTION_WGMMA_BARRIER_BYTES;
+    wide = tile + 32 * Size::query_slots * Size::warpgroups;
+    failed = wide + 8 * Size::warpgroups;
+    columns = failed + 2 * PASS_BYTES;
+    static_assert(32 * Size::kv_slots + 16 * Size::query_slots * Size::warpgroups + 8 * Size::landings + 32 <=
+                      ATTENTION_WGMMA_BARRIER_BYTES,
+                  "barriers");
+  }
+
+  /* By all threads, before products. */
+  __device__ __forceinline__ void fill() const {
+    if (threadIdx.x < 2 * Size::warpgroups) store_shared(wide + 4 * threadIdx.x, 0);
+  }
+};
 
 /* One lane of a warp whose lanes are all here, and always the same. */
 __device__ __forceinline__ bool elected() {
@@ -129,7 +141,8 @@ __device__ __forceinline__ void transpose(uint32_t (&word)[4]) {
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
 
 /* A tile has to be computed again, and with it those of the cluster's other blocks, which share copies. */
-template <typename Size> __device__ __forceinline__ void fail(const places<Size> &at, uint32_t pass, uint32_t number) {
+template <typename Size>
+__device__ __forceinline__ void fail(const shared_layout<Size> &at, uint32_t pass, uint32_t number) {
   const uint32_t any = at.failed + pass * PASS_BYTES, word = any + 4 + number / 32 * 4;
   or_shared(any, 1);
   or_shared(word, 1u << number % 32);
@@ -140,7 +153,7 @@ template <typename Size> __device__ __forceinline__ void fail(const places<Size>
 }
 
 /* All warps of the cluster: whether there is another pass after this one. */
-template <typename Size> __device__ __forceinline__ bool again(const places<Size> &at, uint32_t pass) {
+template <typename Size> __device__ __forceinline__ bool again(const shared_layout<Size> &at, uint32_t pass) {
   __syncwarp();
   if constexpr (Size::cluster > 1) {
     cluster_meet();
@@ -153,7 +166,7 @@ template <typename Size> __device__ __forceinline__ bool again(const places<Size
 
 /* This block's next tile of a pass: all in the first, in a later one those that failed in the one before. */
 template <typename Size>
-__device__ __forceinline__ bool next_tile(tile_walk<Size> &walk, const places<Size> &at, uint32_t pass,
+__device__ __forceinline__ bool next_tile(tile_walk<Size> &walk, const shared_layout<Size> &at, uint32_t pass,
                                           query_tile &tile) {
   while (walk.next(tile)) {
     if (!pass) return true;

@@ -6,7 +6,7 @@
 #include "attention_wgmma_block.cuh"
 
 /* The place in a ring of slots, and the parity that its empty barrier had before. */
-template <int Slots> struct ring_end {
+template <int Slots> struct ring_writer {
   uint32_t slot = 0, parity = 1;
   __device__ __forceinline__ void advance() {
     if (++slot < Slots) return;
@@ -19,7 +19,7 @@ template <int Slots> struct ring_end {
 enum : uint32_t { NO_TILE = 0xffffffffu };
 
 template <typename Size>
-__device__ __forceinline__ void copy_query(const attention_wgmma_parameters &p, const places<Size> &at,
+__device__ __forceinline__ void copy_query(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
                                            const query_tile &tile, uint32_t slot, uint32_t parity) {
   const uint64_t policy = read_once_policy();
 #pragma unroll 1
@@ -100,7 +100,7 @@ __device__ __forceinline__ uint4 take_out(uint4 eight, uint32_t columns, uint32_
 /* A slot of V by a whole warp: rows beyond the length become zeros, whatever memory holds there. Where `all`, numbers
  * that are none are taken out of the others. */
 template <typename Size>
-__device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const places<Size> &at,
+__device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
                                       const query_tile &tile, uint32_t slot, int row, bool all) {
   const uint32_t lane = threadIdx.x % 32;
   /* With a window the last tile ends with the last row that is seen. */
@@ -134,9 +134,9 @@ __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const
 
 /* All KV tiles of a query tile, from the last to the first. */
 template <typename Size, bool Values>
-__device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, const places<Size> &at,
+__device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
                                         const query_tile &tile, uint32_t rank, uint32_t pass,
-                                        ring_end<Size::kv_slots> &ring, uint32_t &landed, uint32_t &parity) {
+                                        ring_writer<Size::kv_slots> &ring, uint32_t &landed, uint32_t &parity) {
   const void *map = Values ? &p.v : &p.k;
   const uint32_t to = Values ? at.value : at.key;
   const uint32_t full = Values ? at.value_full : at.key_full, empty = Values ? at.value_empty : at.key_empty;
@@ -179,11 +179,12 @@ __device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, con
 }
 
 template <typename Size>
-__device__ __forceinline__ void copy(const attention_wgmma_parameters &p, const places<Size> &at, uint32_t rank) {
+__device__ __forceinline__ void copy_two_bytes(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
+                                               uint32_t rank) {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Size::copying_registers));
   const uint32_t warp = uniform(threadIdx.x / 32);
-  ring_end<Size::kv_slots> kv;
-  ring_end<Size::query_slots> query;
+  ring_writer<Size::kv_slots> kv;
+  ring_writer<Size::query_slots> query;
   uint32_t landed = 0, parity = 0; /* parities of V's landings; of columns_free */
 #pragma unroll 1
   for (uint32_t pass = 0; pass < PASSES; pass++) {

@@ -1,5 +1,5 @@
 /* attention_wgmma_launch.c - the problem of attention_wgmma_plan.c from a task, and the parameters and tensor maps of a
- * kernel of attention_wgmma.cu or attention_e4m3.cu. */
+ * kernel of attention_wgmma.cu or attention_wgmma_e4m3.cu. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "attention_choose.h"

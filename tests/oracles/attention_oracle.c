@@ -45,7 +45,7 @@ static double capped(const struct attention *a, double score) {
 }
 
 /* Where all is e4m3, the device may round weights to it as well, and products of e4m3 keep 14 bits of a term
- * (attention_e4m3.cu). */
+ * (attention_wgmma_e4m3.cu). */
 static bool weights_e4m3(const struct attention *a) { return a->device && a->e4m3_q && a->dimension == 128; }
 
 /* Beside an e4m3 cache it may round them to f16, whatever q and o are. */

@@ -1,10 +1,10 @@
-/* attention_e4m3_copies.cuh - the warps of attention_e4m3.cu that copy: one each for Q and K, and two for V, which
- * bring half of a KV tile each and transpose it: products of e4m3 reduce only what is contiguous. */
-#ifndef RONDO_ATTENTION_E4M3_COPIES_CUH
-#define RONDO_ATTENTION_E4M3_COPIES_CUH
+/* attention_wgmma_e4m3_copies.cuh - the warps of attention_wgmma_e4m3.cu that copy: one each for Q and K, and two for
+ * V, which bring half of a KV tile each and transpose it: products of e4m3 reduce only what is contiguous. */
+#ifndef RONDO_ATTENTION_WGMMA_E4M3_COPIES_CUH
+#define RONDO_ATTENTION_WGMMA_E4M3_COPIES_CUH
 
-#include "attention_e4m3_block.cuh"
 #include "attention_wgmma_copies.cuh"
+#include "attention_wgmma_e4m3_block.cuh"
 
 /* Half of a KV tile of V, under way to a landing. */
 struct value_part {
@@ -71,9 +71,9 @@ template <typename Size> __device__ __forceinline__ void transpose_part(uint32_t
 /* What one of V's two warps knows between KV tiles: a part is on its way while the one before is transposed. */
 template <typename Size> struct value_copies {
   const attention_wgmma_parameters &p;
-  const places<Size> &at;
+  const shared_layout<Size> &at;
   const uint32_t half;
-  ring_end<Size::kv_slots> slots = {};
+  ring_writer<Size::kv_slots> slots = {};
   value_part part = {};
   uint32_t begun = 0, ended = 0; /* parts */
   uint32_t parity = 0;           /* of columns_free */
@@ -126,8 +126,8 @@ template <typename Size> struct value_copies {
 
 /* All KV tiles of a query tile, from the last to the first. */
 template <typename Size>
-__device__ __forceinline__ void copy_keys(const attention_wgmma_parameters &p, const places<Size> &at,
-                                          const query_tile &tile, ring_end<Size::kv_slots> &ring) {
+__device__ __forceinline__ void copy_keys(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
+                                          const query_tile &tile, ring_writer<Size::kv_slots> &ring) {
   const uint64_t policy = read_often_policy();
 #pragma unroll 1
   for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
@@ -143,11 +143,11 @@ __device__ __forceinline__ void copy_keys(const attention_wgmma_parameters &p, c
 }
 
 template <typename Size>
-__device__ __forceinline__ void copy_e4m3(const attention_wgmma_parameters &p, const places<Size> &at) {
+__device__ __forceinline__ void copy_e4m3(const attention_wgmma_parameters &p, const shared_layout<Size> &at) {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Size::copying_registers));
   const uint32_t warp = uniform(threadIdx.x / 32);
-  ring_end<Size::kv_slots> keys;
-  ring_end<Size::query_slots> query;
+  ring_writer<Size::kv_slots> keys;
+  ring_writer<Size::query_slots> query;
   value_copies<Size> values = {p, at, warp / 2};
 #pragma unroll 1
   for (uint32_t pass = 0; pass < PASSES; pass++) {

@@ -1,7 +1,8 @@
-/* attention_e4m3.h - attention of many query rows on sm_90a where Q, K and V are e4m3: what host code and kernels of
- * attention_e4m3.cu tell each other. Parameters are attention_wgmma.h's; boxes of V have half of a KV tile's rows. */
-#ifndef RONDO_ATTENTION_E4M3_H
-#define RONDO_ATTENTION_E4M3_H
+/* attention_wgmma_e4m3.h - attention of many query rows on sm_90a where Q, K and V are e4m3: what host code and kernels
+ * of attention_wgmma_e4m3.cu tell each other. Parameters are attention_wgmma.h's; boxes of V have half of a KV tile's
+ * rows. */
+#ifndef RONDO_ATTENTION_WGMMA_E4M3_H
+#define RONDO_ATTENTION_WGMMA_E4M3_H
 
 #include "attention_wgmma.h"
 

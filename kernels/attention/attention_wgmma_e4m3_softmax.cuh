@@ -1,12 +1,12 @@
-/* attention_e4m3_softmax.cuh - scores to weights in e4m3, in the registers of a warpgroup's products; see
+/* attention_wgmma_e4m3_softmax.cuh - scores to weights in e4m3, in the registers of a warpgroup's products; see
  * attention_wgmma_softmax.cuh.
  *
  * In e4m3 a number from 2^-6 to 448 has three bits behind its first; smaller ones have fewer, and below 2^-10 they
  * vanish. So a row's reference is such that the largest weight of its first tile is 2^6, and moves on when a weight is
  * rounded to 448, to which larger ones are rounded too. From then on the largest is at least 2^6 again, and what a
  * small weight loses is at most 2^-16 of the largest. */
-#ifndef RONDO_ATTENTION_E4M3_SOFTMAX_CUH
-#define RONDO_ATTENTION_E4M3_SOFTMAX_CUH
+#ifndef RONDO_ATTENTION_WGMMA_E4M3_SOFTMAX_CUH
+#define RONDO_ATTENTION_WGMMA_E4M3_SOFTMAX_CUH
 
 #include "attention_wgmma_softmax.cuh"
 
@@ -18,7 +18,7 @@ constexpr int first_exponent = 6;
 constexpr float rounded_to_448 = 432.0f; /* from here on */
 
 /* A thread's word of weights is made of four scores: this one, the next, and those four further. The columns of the
- * next product thereby are in another order than the score's: attention_e4m3_copies.cuh. */
+ * next product thereby are in another order than the score's: attention_wgmma_e4m3_copies.cuh. */
 __device__ __forceinline__ constexpr int first_score(int word) {
   return 16 * (word / 4) + 8 * (word / 2 % 2) + 2 * (word % 2);
 }

@@ -1,0 +1,146 @@
+/* attention_wgmma_loop.cuh - the main loop of a computing warpgroup, and the kernel around it, for numbers of 16 bits
+ * (attention_wgmma.cu) and for e4m3 (attention_wgmma_e4m3.cu).
+ *
+ * `Policy` says what the two do differently. It is a warpgroup_products with these functions:
+ *   clear                      zeros in O and its totals
+ *   weigh_first_tile, round    the first KV tile of a query tile: scores to weights, weights to operand A
+ *   end_accumulate_and_round   the same with the end of the query tile before in between
+ *   attend_rest                all other KV tiles of a query tile
+ *   sums_end                   what O lacks after its last product
+ *   weigh_again                a KV tile in a later pass
+ *   put_back, finish           infinities and NaNs of V; results
+ *   copy                       the warps that copy */
+#ifndef RONDO_ATTENTION_WGMMA_LOOP_CUH
+#define RONDO_ATTENTION_WGMMA_LOOP_CUH
+
+#include "../common/launch.cuh"
+#include "attention_wgmma_products.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+
+template <typename Policy> struct attention_loop : Policy {
+  using Size = typename Policy::tiling;
+  using Policy::p, Policy::at, Policy::rows, Policy::s, Policy::o, Policy::weights, Policy::query, Policy::values;
+  using Policy::Policy;
+
+  /* The first pass. */
+  __device__ __forceinline__ void attend() {
+    query_tile tile;
+    uint32_t number = 0;
+    if (this->warpgroup == Size::warpgroups - 1) this->pass_turn();
+    if (!query.wait(tile)) return;
+    int j = kv_tiles_of<Size>(p, tile) - 1;
+    this->score_alone();
+    this->weigh_first_tile(tile, j);
+    this->round();
+    while (true) {
+      this->clear();
+      this->attend_rest(tile, j - 1);
+      query.release();
+      /* The first score of the next query tile beside the last sums of this one. */
+      const query_tile done = tile;
+      if (!query.wait(tile)) {
+        tile = done;
+        break;
+      }
+      j = kv_tiles_of<Size>(p, tile) - 1;
+      this->score_beside_accumulate();
+      const softmax_rows done_rows = rows;
+      this->weigh_first_tile(tile, j);
+      this->end_accumulate_and_round();
+      this->sums_end();
+      this->finish(done, done_rows, 0, number);
+      number = Size::causal && !Size::is_e4m3 ? uniform(number + 1) : number + 1; /* no register is left for it */
+    }
+    values.wait();
+    this->begin_accumulate();
+    this->end_accumulate();
+    this->sums_end();
+    this->finish(tile, rows, 0, number);
+  }
+
+  /* The other passes, one step after the other: load, score, mask, update, accumulate. */
+  __device__ __forceinline__ void attend_again(uint32_t pass) {
+    query_tile tile;
+    uint32_t parity = 0;
+#pragma unroll 1
+    while (query.wait(tile)) {
+      if (pass == PASSES - 1) barrier_arrive(at.columns_free);
+      rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+      this->clear();
+#pragma unroll 1
+      for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
+        this->score_alone();
+        this->mask_tile(tile, j);
+        scale_first(s, p.scale_log2);
+        this->weigh_again();
+        values.wait();
+        this->begin_accumulate();
+        this->end_accumulate();
+        this->tile_is_summed(j);
+      }
+      this->sums_end();
+      query.release();
+      if (pass == PASSES - 1) this->put_back(parity);
+      parity ^= 1;
+      this->finish(tile, rows, pass, tile.number);
+    }
+  }
+};
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* All that needs no predecessor. */
+template <typename Size>
+__device__ __forceinline__ void prepare(const attention_wgmma_parameters &p, const shared_layout<Size> &at) {
+  if (threadIdx.x == 0) {
+    tensor_prefetch(&p.q);
+    tensor_prefetch(&p.k);
+    tensor_prefetch(&p.v);
+    for (uint32_t i = 0; i < Size::kv_slots; i++) {
+      const uint32_t warps = 4 * Size::warpgroups * Size::cluster;
+      barrier_init(at.key_full + 8 * i, 1);
+      barrier_init(at.value_full + 8 * i, Size::value_warps);
+      barrier_init(at.key_empty + 8 * i, warps);
+      barrier_init(at.value_empty + 8 * i, warps);
+    }
+    for (uint32_t i = 0; i < Size::query_slots * Size::warpgroups; i++) {
+      barrier_init(at.query_full + 8 * i, 1);
+      barrier_init(at.query_empty + 8 * i, 4);
+    }
+    for (uint32_t i = 0; i < Size::landings; i++) barrier_init(at.value_landed + 8 * i, 1);
+    barrier_init(at.pass_ended, 4 * (1 + Size::warpgroups));
+    barrier_init(at.columns_free, 128 * Size::warpgroups);
+    barrier_init(at.columns_full, 32 * Size::value_warps);
+    barriers_are_initialised();
+  }
+  for (uint32_t i = threadIdx.x; i < 2 * PASS_BYTES / 4; i += blockDim.x) store_shared(at.failed + 4 * i, 0);
+  at.fill();
+  if (Size::cluster > 1)
+    cluster_meet();
+  else
+    __syncthreads();
+}
+
+template <typename Policy> __device__ __forceinline__ void attend_wgmma(const attention_wgmma_parameters &p) {
+  using Size = typename Policy::tiling;
+  extern __shared__ __align__(1024) unsigned char wgmma_shared[];
+  const shared_layout<Size> at(shared_address(wgmma_shared));
+  const uint32_t warpgroup = uniform(threadIdx.x / 128), rank = Size::cluster > 1 ? cluster_rank() : 0;
+  prepare(p, at);
+  wait_for_predecessors();
+  if (warpgroup == 0) {
+    Policy::copy(p, at, rank);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Size::computing_registers));
+    attention_loop<Policy> rows(p, at, warpgroup - 1, rank);
+    rows.attend();
+#pragma unroll 1
+    for (uint32_t pass = 1; pass < PASSES && again(at, pass - 1); pass++) rows.attend_again(pass);
+  }
+  /* Others of the cluster may still copy into this block's memory, or arrive at its barriers. */
+  if (Size::cluster > 1) cluster_meet();
+}
+
+#endif
+#endif
