@@ -139,7 +139,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   __device__ __forceinline__ void attend_rest(const query_tile &tile, int j) {
     j = first_steps(tile, j);
     for (const int end = edge_end(tile); j >= end; j--) step<false>(tile, j);
-    if constexpr (Size::window)
+    if constexpr (Size::general)
       for (; j >= 0; j--) step<true>(tile, j);
   }
   __device__ __forceinline__ void sums_end() {}
@@ -159,7 +159,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
     for (int i = 0; i < Size::dimension / 2; i++) {
       const uint32_t row = first_row + (i & 2 ? 8 : 0);
       const uint32_t column = at.columns + (8 * (i / 4) + threadIdx.x % 4 * 2 + i % 2) * Size::column_bytes;
-      if constexpr (Size::window) {
+      if constexpr (Size::general) {
         const uint32_t word = column + row / 32 * 4, kind_bytes = Size::rows / 8;
         if (load_shared(word) >> row % 32 & 1) o[i] += NAN;
         if (load_shared(word + kind_bytes) >> row % 32 & 1) o[i] += INFINITY;
@@ -197,19 +197,20 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
     bool failed = false;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const bool fits = (sum[half] > 0.5f && sum[half] < 1e30f) || !this->sees_some(tile, half);
+      const bool sees = this->sees_some(tile, half);
+      const bool fits = (sum[half] > 0.5f && sum[half] < 1e30f) || !sees;
       failed |= pass ? special[half] && !isnan(sum[half]) : special[half] || !fits;
     }
     if (pass < PASSES - 1 && __any_sync(0xffffffffu, failed) && threadIdx.x % 32 == 0) fail(at, pass, number);
   }
 };
 
-#define DEFINE(chips, parameters, name, threads, type, dimension, mask, cap, warpgroups, tile, kv_slots, query_slots,  \
+#define DEFINE(chips, parameters, name, threads, type, dimension, mask, warpgroups, tile, kv_slots, query_slots,       \
                cluster, early)                                                                                         \
   extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
       name(const __grid_constant__ parameters p) {                                                                     \
     let_successors_start();                                                                                            \
-    attend_wgmma<sixteen_bits<wgmma_tiling<type, dimension, ATTENTION_WGMMA_##mask, cap, warpgroups, tile, kv_slots,   \
+    attend_wgmma<sixteen_bits<wgmma_tiling<type, dimension, ATTENTION_WGMMA_##mask, warpgroups, tile, kv_slots,        \
                                            query_slots, cluster, early>>>(p);                                          \
     publish(p.done);                                                                                                   \
   }

@@ -9,11 +9,12 @@
 #include "../common/tensor_map.h"
 #include "attention.h"
 
-/* Which KV rows a query row sees: all, those up to itself, or the last so many of these. */
-enum attention_wgmma_mask { ATTENTION_WGMMA_ALL, ATTENTION_WGMMA_CAUSAL, ATTENTION_WGMMA_WINDOW };
+/* Which KV rows a query row sees: all; those up to itself; or what the parameters say, with or without a causal mask, a
+ * window and a soft cap. */
+enum attention_wgmma_mask { ATTENTION_WGMMA_ALL, ATTENTION_WGMMA_CAUSAL, ATTENTION_WGMMA_GENERAL };
 
 enum {
-  ATTENTION_WGMMA_NO_WINDOW = 1 << 30,  /* of the kernels that have one: as many as there are */
+  ATTENTION_WGMMA_NO_WINDOW = 1 << 30,  /* for general kernels */
   ATTENTION_WGMMA_LEAST_DIMENSION = 64, /* of a kernel: narrower heads are copied with zeros beside them */
   ATTENTION_WGMMA_BARRIER_BYTES = 272,
   ATTENTION_WGMMA_QUERY_BOX = 64,   /* positions that one copy of Q brings */
@@ -36,47 +37,42 @@ struct attention_wgmma_parameters {
   int32_t query_length, capacity;
   int32_t head_dimension; /* columns of O that there are */
   float scale_log2;       /* scale * log2(e), positive; with a cap: cap * log2(e) */
-  float cap_scale;        /* with a cap: scale / cap */
-  int32_t window;         /* KV rows that a query row sees at most */
+  float cap_scale;        /* of general kernels: scale / cap, or 0: no cap */
+  int32_t window;         /* of general kernels: KV rows that a query row sees at most */
   int32_t most_length;    /* of kv_lengths: see attention_shape */
+  int32_t causal_length;  /* of general kernels: query_length under the causal mask, else 0 */
   /* Of attention_wgmma_e4m3.h's kernels alone: */
   float v_scale; /* O is multiplied by it */
   int32_t bf16;  /* O's type: bf16, or f16 */
 };
 
 /* Shared memory of a block: slots of Q, K and V; barriers; 32 for each slot of Q; 8 for each warpgroup; for each of two
- * passes a word and a bit for each tile; a word for each column of V, or with a window three bits for each query row.
+ * passes a word and a bit for each tile; a word for each column of V, or in general kernels three bits for each query
+ * row.
  */
-#define ATTENTION_WGMMA_COLUMN_BYTES(warpgroups, mask) ((mask) == ATTENTION_WGMMA_WINDOW ? 24 * (warpgroups) : 4)
+#define ATTENTION_WGMMA_COLUMN_BYTES(warpgroups, mask) ((mask) == ATTENTION_WGMMA_GENERAL ? 24 * (warpgroups) : 4)
 #define ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots, mask)                         \
   (2 * (dimension) * (64 * (warpgroups) * (query_slots) + 2 * (tile) * (kv_slots)) + ATTENTION_WGMMA_BARRIER_BYTES +   \
    32 * (warpgroups) * (query_slots) + 8 * (warpgroups) + 2 * (ATTENTION_WGMMA_MOST_TILES / 8 + 4) +                   \
    (dimension)*ATTENTION_WGMMA_COLUMN_BYTES(warpgroups, mask))
 
-/* KERNEL(chips, parameters, name, threads, type, head dimension, mask, whether scores have a cap, warpgroups that
- *        compute, KV rows of a tile, slots of K and of V, slots of Q, blocks of a cluster, eighths of a tile's
- *        exponentials before the wait) */
+/* KERNEL(chips, parameters, name, threads, type, head dimension, mask, warpgroups that compute, KV rows of a tile,
+ * slots of K and of V, slots of Q, blocks of a cluster, eighths of a tile's exponentials before the wait) */
 #define ATTENTION_WGMMA_KERNELS_OF(KERNEL, name, T)                                                                    \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64, 384, T, 64, ALL, 0, 2, 128, 4, 2, 1, 4)                   \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_causal, 384, T, 64, CAUSAL, 0, 2, 128, 4, 2, 1, 4)         \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high, 512, T, 64, ALL, 0, 3, 128, 4, 2, 1, 2)              \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high_causal, 512, T, 64, CAUSAL, 0, 3, 128, 4, 2, 1, 2)    \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128, 384, T, 128, ALL, 0, 2, 128, 2, 2, 1, 4)                 \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_causal, 384, T, 128, CAUSAL, 0, 2, 128, 2, 2, 1, 4)       \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_pair, 384, T, 128, ALL, 0, 2, 128, 2, 2, 2, 4)            \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256, 384, T, 256, ALL, 0, 2, 64, 2, 1, 1, 4)                  \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_pair, 384, T, 256, ALL, 0, 2, 64, 2, 1, 2, 4)             \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_causal, 384, T, 256, CAUSAL, 0, 2, 64, 2, 1, 1, 4)        \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_window, 384, T, 64, WINDOW, 0, 2, 128, 4, 2, 1, 4)         \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high_window, 512, T, 64, WINDOW, 0, 3, 128, 4, 2, 1, 2)    \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_window, 384, T, 128, WINDOW, 0, 2, 128, 2, 2, 1, 4)       \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_window, 384, T, 256, WINDOW, 0, 2, 64, 2, 1, 1, 4)        \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_window_cap, 384, T, 64, WINDOW, 1, 2, 128, 4, 2, 1, 4)     \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_window_cap, 384, T, 128, WINDOW, 1, 2, 128, 2, 2, 1, 4)   \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_window_cap, 384, T, 256, WINDOW, 1, 2, 64, 2, 1, 1, 4)    \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_cap, 384, T, 64, ALL, 1, 2, 128, 4, 2, 1, 4)               \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_cap, 384, T, 128, ALL, 1, 2, 128, 2, 2, 1, 4)             \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_cap, 384, T, 256, ALL, 1, 2, 64, 2, 1, 1, 4)
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64, 384, T, 64, ALL, 2, 128, 4, 2, 1, 4)                      \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_causal, 384, T, 64, CAUSAL, 2, 128, 4, 2, 1, 4)            \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high, 512, T, 64, ALL, 3, 128, 4, 2, 1, 2)                 \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high_causal, 512, T, 64, CAUSAL, 3, 128, 4, 2, 1, 2)       \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128, 384, T, 128, ALL, 2, 128, 2, 2, 1, 4)                    \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_causal, 384, T, 128, CAUSAL, 2, 128, 2, 2, 1, 4)          \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_pair, 384, T, 128, ALL, 2, 128, 2, 2, 2, 4)               \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256, 384, T, 256, ALL, 2, 64, 2, 1, 1, 4)                     \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_pair, 384, T, 256, ALL, 2, 64, 2, 1, 2, 4)                \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_causal, 384, T, 256, CAUSAL, 2, 64, 2, 1, 1, 4)           \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_general, 384, T, 64, GENERAL, 2, 128, 4, 2, 1, 4)          \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high_general, 512, T, 64, GENERAL, 3, 128, 4, 2, 1, 2)     \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_general, 384, T, 128, GENERAL, 2, 128, 2, 2, 1, 4)        \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_general, 384, T, 256, GENERAL, 2, 64, 2, 1, 1, 4)
 #define ATTENTION_WGMMA_KERNELS(KERNEL)                                                                                \
   ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_f16, RONDO_F16)                                             \
   ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_bf16, RONDO_BF16)

@@ -10,13 +10,14 @@
 #include "attention_wgmma_tiles.cuh"
 
 /* What a kernel is made for: a line of the list in attention_wgmma.h. */
-template <rondo_dtype Dtype, int Dimension, attention_wgmma_mask Mask, int Capped, int Warpgroups, int Tile,
-          int KvSlots, int QuerySlots, int Cluster, int Early>
+template <rondo_dtype Dtype, int Dimension, attention_wgmma_mask Mask, int Warpgroups, int Tile, int KvSlots,
+          int QuerySlots, int Cluster, int Early>
 struct wgmma_tiling {
   using type = element<Dtype>;
   template <int Columns> using product = warpgroup_product<type, Columns>;
   static constexpr bool is_e4m3 = false;
-  static constexpr bool causal = Mask != ATTENTION_WGMMA_ALL, window = Mask == ATTENTION_WGMMA_WINDOW, capped = Capped;
+  /* A general kernel has the structure of a causal one with a window. */
+  static constexpr bool causal = Mask != ATTENTION_WGMMA_ALL, general = Mask == ATTENTION_WGMMA_GENERAL;
   static constexpr int dimension = Dimension, warpgroups = Warpgroups, tile = Tile;
   static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = Cluster;
   /* Barriers of copies of V that are cleaned. The other block of a pair may be a slot ahead: what it copies for that

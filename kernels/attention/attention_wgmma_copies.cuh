@@ -69,7 +69,7 @@ template <> constexpr uint32_t special_bits<__half> = 0x7c00;
 template <typename Size>
 __device__ __forceinline__ void note(uint32_t columns, uint32_t column, uint32_t kind, int first, int last) {
   const uint32_t address = columns + column * Size::column_bytes;
-  if constexpr (Size::window) {
+  if constexpr (Size::general) {
 #pragma unroll 1
     for (int w = 0; w < Size::rows / 32; w++) {
       const int begin = max(first - 32 * w, 0), end = min(last - 32 * w, 31);
@@ -104,7 +104,7 @@ __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const
                                       const query_tile &tile, uint32_t slot, int row, bool all) {
   const uint32_t lane = threadIdx.x % 32;
   /* With a window the last tile ends with the last row that is seen. */
-  const int there = Size::window ? Size::tile : min(tile.length - row, Size::tile);
+  const int there = Size::general ? Size::tile : min(tile.length - row, Size::tile);
 #pragma unroll 1
   for (int panel = 0; panel < Size::panels; panel++) {
     const uint32_t from = slot + panel * (Size::tile * 128);
@@ -117,14 +117,14 @@ __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const
       if (mine >= there) {
         store_shared_16(address, make_uint4(0, 0, 0, 0));
       }
-      for (uint32_t turn = 0; all && turn < (Size::window ? 1 : 4); turn++) {
+      for (uint32_t turn = 0; all && turn < (Size::general ? 1 : 4); turn++) {
         __syncwarp();
-        if (!Size::window && (turn != lane / 8 || mine >= there)) continue;
-        const int first = Size::causal ? row + mine - (tile.row_begin + tile.length - p.query_length) : 0;
+        if (!Size::general && (turn != lane / 8 || mine >= there)) continue;
+        const int first = Size::causal ? row + mine - (tile.row_begin + tile.length - causal_length_of<Size>(p)) : 0;
         /* The capacity's last rows stay in the window of those that would see rows behind it. */
         const int last = row + mine < p.capacity - p.window ? first + p.window - 1 : Size::rows;
         store_shared_16(address, take_out<Size>(load_shared_16(address), at.columns, panel * 64 + eight * 8, first,
-                                                Size::window ? last : 0));
+                                                Size::general ? last : 0));
       }
     }
   }
@@ -146,18 +146,18 @@ __device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, con
   if (all) {
     barrier_wait(at.columns_free, parity);
     for (uint32_t i = threadIdx.x % 32; i < Size::dimension * Size::column_bytes / 4; i += 32)
-      store_shared(at.columns + 4 * i, Size::window ? 0 : 0xffffffffu);
+      store_shared(at.columns + 4 * i, Size::general ? 0 : 0xffffffffu);
     __syncwarp();
   }
 #pragma unroll 1
   for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
     int row = j * Size::tile;
-    if constexpr (Size::window) row += kv_begin_of<Size>(p, tile);
+    if constexpr (Size::general) row += kv_begin_of<Size>(p, tile);
     const uint32_t slot = to + ring.slot * Size::kv_bytes, barrier = full + 8 * ring.slot;
     const uint32_t landing = ring.slot % Size::landings, landing_barrier = at.value_landed + 8 * landing;
     /* Beyond the capacity copies bring zeros. */
     const bool clean_it =
-        Values && (all || (!Size::window && row + Size::tile > tile.length && tile.length < p.capacity));
+        Values && (all || (!Size::general && row + Size::tile > tile.length && tile.length < p.capacity));
     barrier_wait(empty + 8 * ring.slot, ring.parity);
     if (elected()) {
       const uint32_t counted = clean_it ? landing_barrier : barrier;

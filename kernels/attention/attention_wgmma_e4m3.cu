@@ -195,8 +195,8 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
     for (int half = 0; half < 2; half++) {
       /* A reference of 2^24 and more is rounded by up to 1, or by more: the largest weight of its tile may have been
        * rounded to 448. */
-      const bool near = fabsf(rows.reference[half]) < 0x1p24f;
-      const bool fits = (sum[half] > 1.0f && sum[half] < 1e30f && near) || !this->sees_some(tile, half);
+      const bool near = fabsf(rows.reference[half]) < 0x1p24f, sees = this->sees_some(tile, half);
+      const bool fits = (sum[half] > 1.0f && sum[half] < 1e30f && near) || !sees;
       failed |= pass ? special[half] && !isnan(sum[half]) : special[half] || !fits;
     }
     if (pass < PASSES - 1 && __any_sync(0xffffffffu, failed) && threadIdx.x % 32 == 0) fail(at, pass, number);

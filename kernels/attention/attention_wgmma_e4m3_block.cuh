@@ -12,7 +12,7 @@ template <int Dimension, int Causal, int Warpgroups, int Tile, int KvSlots, int 
 struct e4m3_tiling {
   template <int Columns> using product = e4m3_product<Columns>;
   static constexpr int dimension = Dimension, warpgroups = Warpgroups, tile = Tile, early = Early;
-  static constexpr bool is_e4m3 = true, causal = Causal, window = false, capped = false;
+  static constexpr bool is_e4m3 = true, causal = Causal, general = false;
   static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = 1;
   static constexpr int rows = 64 * Warpgroups, panels = 1, row_bytes = Dimension;
   static constexpr int weight_words = Tile / 8; /* a thread's words of P */

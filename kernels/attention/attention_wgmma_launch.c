@@ -36,7 +36,7 @@ bool attention_wgmma_choice_plan(const struct attention_problem *problem, struct
 static struct attention_wgmma_parameters parameters_of(const struct op_call *call, const struct attention_shape *shape,
                                                        const struct attention_wgmma_plan *plan) {
   const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
-  const bool capped = plan->variant->capped;
+  const bool is_capped = shape->soft_cap > 0.0f;
   return (struct attention_wgmma_parameters){
       .o = call->data[ATTENTION_O],
       .lse = call->data[ATTENTION_LSE],
@@ -54,9 +54,10 @@ static struct attention_wgmma_parameters parameters_of(const struct op_call *cal
       .capacity = (int32_t)shape->capacity,
       .most_length = (int32_t)shape->most_length,
       .head_dimension = (int32_t)shape->head_dimension,
-      .scale_log2 = (capped ? shape->soft_cap : shape->scale) * 1.44269504f,
-      .cap_scale = capped ? shape->scale / shape->soft_cap : 0.0f,
+      .scale_log2 = (is_capped ? shape->soft_cap : shape->scale) * 1.44269504f,
+      .cap_scale = is_capped ? shape->scale / shape->soft_cap : 0.0f,
       .window = shape->window ? (int32_t)shape->window : ATTENTION_WGMMA_NO_WINDOW,
+      .causal_length = shape->causal ? (int32_t)shape->query_length : 0,
       .v_scale = shape->v_scale,
       .bf16 = call->task->operands[ATTENTION_O].dtype == RONDO_BF16,
   };

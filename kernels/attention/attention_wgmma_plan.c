@@ -14,13 +14,12 @@
   ((dimension) == ATTENTION_WGMMA_LEAST_DIMENSION ? (tile) / (cluster) : (tile))
 #define BOX_COLUMNS(dimension, cluster)                                                                                \
   ((dimension) == ATTENTION_WGMMA_LEAST_DIMENSION ? (dimension) : (dimension) / (cluster))
-#define VARIANT(chips, parameters, name, threads, element, dimension, mask_of_kernel, has_cap, warpgroups, tile_rows,  \
-                kv_slots, query_slots, blocks, early)                                                                  \
+#define VARIANT(chips, parameters, name, threads, element, dimension, mask_of_kernel, warpgroups, tile_rows, kv_slots, \
+                query_slots, blocks, early)                                                                            \
   {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                                                           \
    .dtype = (element),                                                                                                 \
    .head_dimension = (dimension),                                                                                      \
    .mask = ATTENTION_WGMMA_##mask_of_kernel,                                                                           \
-   .capped = (has_cap),                                                                                                \
    .rows = INT64_C(64) * (warpgroups),                                                                                 \
    .tile = (tile_rows),                                                                                                \
    .cluster = (blocks),                                                                                                \
@@ -106,14 +105,13 @@ static int64_t estimate_ns(const struct attention_wgmma_problem *problem,
   return larger(divide_up(heads * head_ns, clusters), longest_ns) + speed->launch_ns;
 }
 
-/* Kernels with a window place KV tiles so that the last ends with a query tile's last visible row: better wherever
- * query tiles and KV tiles would not end together. Those with a cap all have one. */
+/* General kernels place KV tiles so that the last ends with a query tile's last visible row. This is better wherever
+ * query tiles and KV tiles would not end together under a causal mask. */
 static enum attention_wgmma_mask mask_of(const struct attention_wgmma_problem *problem) {
   const bool together = (problem->capacity - problem->query_length) % 128 == 0;
+  if (problem->window || problem->soft_cap > 0.0f) return ATTENTION_WGMMA_GENERAL;
   if (!problem->causal) return ATTENTION_WGMMA_ALL;
-  if (problem->dtype == RONDO_E4M3) return ATTENTION_WGMMA_CAUSAL;
-  if (problem->window || problem->soft_cap > 0.0f || !together) return ATTENTION_WGMMA_WINDOW;
-  return ATTENTION_WGMMA_CAUSAL;
+  return together || problem->dtype == RONDO_E4M3 ? ATTENTION_WGMMA_CAUSAL : ATTENTION_WGMMA_GENERAL;
 }
 
 static const struct attention_wgmma_variant *variant_of(const struct attention_wgmma_problem *problem) {
@@ -122,8 +120,8 @@ static const struct attention_wgmma_variant *variant_of(const struct attention_w
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const struct attention_wgmma_variant *v = &variants[i];
     if (!(v->kernel.chips & problem->chip) || v->dtype != problem->dtype || v->mask != mask ||
-        v->capped != (problem->soft_cap > 0.0f) || v->head_dimension != problem->head_dimension ||
-        v->shared_bytes > problem->shared_bytes || v->cluster > problem->multiprocessors)
+        v->head_dimension != problem->head_dimension || v->shared_bytes > problem->shared_bytes ||
+        v->cluster > problem->multiprocessors)
       continue;
     if (!best || estimate_ns(problem, v) < estimate_ns(problem, best)) best = v;
   }

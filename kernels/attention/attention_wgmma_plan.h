@@ -9,7 +9,6 @@ struct attention_wgmma_variant {
   rondo_dtype dtype;
   int64_t head_dimension;
   enum attention_wgmma_mask mask;
-  bool capped;
   int64_t rows; /* of a query tile */
   int64_t tile; /* KV rows */
   int64_t cluster;

@@ -119,7 +119,8 @@ template <typename Size> struct warpgroup_products {
   __device__ __forceinline__ void end_score() {
     pin(s);
     keys.release();
-    if constexpr (Size::capped) cap(s, p.cap_scale);
+    if constexpr (Size::general)
+      if (p.cap_scale != 0.0f) cap(s, p.cap_scale);
   }
 
   /* ---- Votes ---- */
@@ -146,13 +147,13 @@ template <typename Size> struct warpgroup_products {
     const int column = kv_begin_of<Size>(p, tile) + j * Size::tile + (int)threadIdx.x % 4 * 2,
               row = tile.row_begin + first_row;
     mask(s, limit_of<Size>(p, tile, row) - column, limit_of<Size>(p, tile, row + 8) - column);
-    if constexpr (Size::window)
+    if constexpr (Size::general)
       if (j < edge_end(tile)) mask_edge(tile, j);
   }
   /* The first KV tile whose beginning all rows of the warpgroup see. */
   __device__ __forceinline__ int edge_end(const query_tile &tile) const {
     const int begin = begin_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64 + 63);
-    return Size::window ? (begin - kv_begin_of<Size>(p, tile) + Size::tile - 1) / Size::tile : 0;
+    return Size::general ? (begin - kv_begin_of<Size>(p, tile) + Size::tile - 1) / Size::tile : 0;
   }
   __device__ __forceinline__ void mask_edge(const query_tile &tile, int j) {
     const int column = kv_begin_of<Size>(p, tile) + j * Size::tile + (int)threadIdx.x % 4 * 2,

@@ -61,23 +61,28 @@ template <typename Size> struct tile_walk {
   }
 };
 
-/* How many KV rows a row sees, of those that there are; below 1: none. */
+/* How many KV rows a row sees, of those that there are; below 1: none. In a general kernel the parameters say whether
+ * there is a causal mask, by a number and not by a branch, for which ptxas has no register left. */
+template <typename Size> __device__ __forceinline__ int causal_length_of(const attention_wgmma_parameters &p) {
+  return Size::general ? p.causal_length : p.query_length;
+}
 template <typename Size>
 __device__ __forceinline__ int limit_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
-  return Size::causal ? min(min(row + 1 - p.query_length, 0) + tile.length, p.capacity) : tile.length;
+  if (!Size::causal) return tile.length;
+  return min(min(row + 1 - causal_length_of<Size>(p), 0) + tile.length, p.capacity);
 }
 
 /* The first of them. */
 template <typename Size>
 __device__ __forceinline__ int begin_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
-  return Size::window ? max(limit_of<Size>(p, tile, row) - p.window, 0) : 0;
+  return Size::general ? max(limit_of<Size>(p, tile, row) - p.window, 0) : 0;
 }
 
 /* Tiles of K and V that some row of the query tile sees, and one for rows that see none. */
 template <typename Size>
 __device__ __forceinline__ int kv_tiles_of(const attention_wgmma_parameters &p, const query_tile &tile) {
   int rows = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
-  if constexpr (Size::window) rows -= begin_of<Size>(p, tile, tile.row_begin);
+  if constexpr (Size::general) rows -= begin_of<Size>(p, tile, tile.row_begin);
   return max((rows + Size::tile - 1) / Size::tile, 1);
 }
 
@@ -85,7 +90,7 @@ __device__ __forceinline__ int kv_tiles_of(const attention_wgmma_parameters &p, 
  * the first may begin before row 0: there copies bring zeros, and masks take them for invisible. */
 template <typename Size>
 __device__ __forceinline__ int kv_begin_of(const attention_wgmma_parameters &p, const query_tile &tile) {
-  if (!Size::window) return 0;
+  if (!Size::general) return 0;
   const int limit = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
   return limit - kv_tiles_of<Size>(p, tile) * Size::tile;
 }
