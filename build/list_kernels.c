@@ -8,7 +8,6 @@
 #include "../kernels/attention/attention_decode.h"
 #include "../kernels/attention/attention_general.h"
 #include "../kernels/attention/attention_wgmma.h"
-#include "../kernels/attention/attention_wgmma_e4m3.h"
 #include "../kernels/common/done.h"
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"

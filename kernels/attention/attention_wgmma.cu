@@ -36,7 +36,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
 
   static __device__ __forceinline__ void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
                                               uint32_t rank) {
-    copy_two_bytes(p, at, rank);
+    copy_tiles<Size, value_copies<Size>>(p, at, rank);
   }
 
   __device__ __forceinline__ void clear() {

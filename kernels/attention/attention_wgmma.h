@@ -1,24 +1,24 @@
-/* attention_wgmma.h - attention of many query rows on sm_90a: what host code and kernels of attention_wgmma.cu tell
- * each other.
+/* attention_wgmma.h - attention of many query rows on sm_90a: the kernels of attention_wgmma.cu (16 bits) and of
+ * attention_wgmma_e4m3.cu, their parameters and their shared memory.
  *
- * A tile is so many positions of one query head, 64 for each warpgroup that computes. Tiles are dealt to clusters of
- * blocks by arithmetic: attention_wgmma_tiles.cuh. */
+ * A query tile is 64 positions of one query head for each computing warpgroup of a block. attention_wgmma_tiles.cuh
+ * deals query tiles to clusters by arithmetic. */
 #ifndef RONDO_ATTENTION_WGMMA_H
 #define RONDO_ATTENTION_WGMMA_H
 
 #include "../common/tensor_map.h"
 #include "attention.h"
 
-/* Which KV rows a query row sees: all; those up to itself; or what the parameters say, with or without a causal mask, a
- * window and a soft cap. */
+/* Which KV rows a query row sees: all; the rows up to its own; or as the parameters say, which may have a causal mask,
+ * a window and a soft cap. */
 enum attention_wgmma_mask { ATTENTION_WGMMA_ALL, ATTENTION_WGMMA_CAUSAL, ATTENTION_WGMMA_GENERAL };
 
 enum {
   ATTENTION_WGMMA_NO_WINDOW = 1 << 30,  /* for general kernels */
-  ATTENTION_WGMMA_LEAST_DIMENSION = 64, /* of a kernel: narrower heads are copied with zeros beside them */
+  ATTENTION_WGMMA_LEAST_DIMENSION = 64, /* of a kernel: copies fill narrower heads with zeros */
   ATTENTION_WGMMA_BARRIER_BYTES = 272,
-  ATTENTION_WGMMA_QUERY_BOX = 64,   /* positions that one copy of Q brings */
-  ATTENTION_WGMMA_MOST_TILES = 4096 /* tiles of a block: it remembers a bit for each */
+  ATTENTION_WGMMA_QUERY_BOX = 64,   /* positions of one copy of Q */
+  ATTENTION_WGMMA_MOST_TILES = 4096 /* query tiles of a block: it keeps a bit for each */
 };
 
 struct attention_wgmma_parameters {
@@ -32,8 +32,8 @@ struct attention_wgmma_parameters {
   uint32_t query_heads, group; /* group: query heads of a KV head */
   uint32_t heads;              /* batch * query heads */
   uint32_t row_tiles;          /* of a head, or of two blocks' in a cluster */
-  uint32_t heads_together;     /* causal: that are dealt as one */
-  uint32_t rounds;             /* in which a cluster takes its tiles of them */
+  uint32_t heads_together;     /* under the causal mask: heads of a group, which is dealt as one */
+  uint32_t rounds;             /* of a group: a cluster takes one tile in each */
   int32_t query_length, capacity;
   int32_t head_dimension; /* columns of O that there are */
   float scale_log2;       /* scale * log2(e), positive; with a cap: cap * log2(e) */
@@ -41,23 +41,31 @@ struct attention_wgmma_parameters {
   int32_t window;         /* of general kernels: KV rows that a query row sees at most */
   int32_t most_length;    /* of kv_lengths: see attention_shape */
   int32_t causal_length;  /* of general kernels: query_length under the causal mask, else 0 */
-  /* Of attention_wgmma_e4m3.h's kernels alone: */
+  /* Of e4m3's kernels: */
   float v_scale; /* O is multiplied by it */
   int32_t bf16;  /* O's type: bf16, or f16 */
 };
 
-/* Shared memory of a block: slots of Q, K and V; barriers; 32 for each slot of Q; 8 for each warpgroup; for each of two
- * passes a word and a bit for each tile; a word for each column of V, or in general kernels three bits for each query
- * row.
- */
-#define ATTENTION_WGMMA_COLUMN_BYTES(warpgroups, mask) ((mask) == ATTENTION_WGMMA_GENERAL ? 24 * (warpgroups) : 4)
-#define ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots, mask)                         \
-  (2 * (dimension) * (64 * (warpgroups) * (query_slots) + 2 * (tile) * (kv_slots)) + ATTENTION_WGMMA_BARRIER_BYTES +   \
-   32 * (warpgroups) * (query_slots) + 8 * (warpgroups) + 2 * (ATTENTION_WGMMA_MOST_TILES / 8 + 4) +                   \
-   (dimension)*ATTENTION_WGMMA_COLUMN_BYTES(warpgroups, mask))
+/* Shared memory of a block: slots of Q, K and V; barriers; 32 bytes for each slot of Q; 8 for each warpgroup; for each
+ * of two passes a word and a bit for each query tile; a word for each column of V or, in general kernels, three bits
+ * for each query row.
+ *
+ * e4m3: V is transposed, with eight rows more. The two warps that transpose it have two landings each, of half a KV
+ * tile, and a word for each column. */
+#define ATTENTION_WGMMA_COLUMN_BYTES(mask, warpgroups) ((mask) == ATTENTION_WGMMA_GENERAL ? 24 * (warpgroups) : 4)
+#define ATTENTION_WGMMA_STATE_BYTES(warpgroups, query_slots)                                                           \
+  (ATTENTION_WGMMA_BARRIER_BYTES + 32 * (warpgroups) * (query_slots) + 8 * (warpgroups) +                              \
+   2 * (ATTENTION_WGMMA_MOST_TILES / 8 + 4))
+#define ATTENTION_WGMMA_SHARED_BYTES(dimension, mask, warpgroups, tile, kv_slots, query_slots)                         \
+  (2 * (dimension) * (64 * (warpgroups) * (query_slots) + 2 * (tile) * (kv_slots)) +                                   \
+   ATTENTION_WGMMA_STATE_BYTES(warpgroups, query_slots) + (dimension)*ATTENTION_WGMMA_COLUMN_BYTES(mask, warpgroups))
+#define ATTENTION_E4M3_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots)                                \
+  ((dimension) * (64 * (warpgroups) * (query_slots) + (tile) * ((kv_slots) + 2)) +                                     \
+   ((dimension) + 8) * (tile) * (kv_slots) + ATTENTION_WGMMA_STATE_BYTES(warpgroups, query_slots) + 8 * (dimension))
 
-/* KERNEL(chips, parameters, name, threads, type, head dimension, mask, warpgroups that compute, KV rows of a tile,
- * slots of K and of V, slots of Q, blocks of a cluster, eighths of a tile's exponentials before the wait) */
+/* KERNEL(chips, parameters, name, threads, type, head dimension, mask, computing warpgroups, KV rows of a tile, slots
+ * of K and of V, slots of Q, blocks of a cluster, what is weighed before the wait: eighths of a tile or, in e4m3, words
+ * of which half is made) */
 #define ATTENTION_WGMMA_KERNELS_OF(KERNEL, name, T)                                                                    \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64, 384, T, 64, ALL, 2, 128, 4, 2, 1, 4)                      \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_causal, 384, T, 64, CAUSAL, 2, 128, 4, 2, 1, 4)            \
@@ -76,5 +84,11 @@ struct attention_wgmma_parameters {
 #define ATTENTION_WGMMA_KERNELS(KERNEL)                                                                                \
   ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_f16, RONDO_F16)                                             \
   ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_bf16, RONDO_BF16)
+
+#define ATTENTION_E4M3_KERNELS(KERNEL)                                                                                 \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, rondo_attention_e4m3_128, 384, RONDO_E4M3, 128, ALL, 2, 128, 4, 2,   \
+         1, 4)                                                                                                         \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, rondo_attention_e4m3_128_causal, 384, RONDO_E4M3, 128, CAUSAL, 2,    \
+         128, 4, 2, 1, 4)
 
 #endif

@@ -1,5 +1,5 @@
-/* attention_wgmma_block.cuh - what all warps of a block of attention_wgmma.cu know: its sizes, where things lie in
- * shared memory, and which tiles a pass has. */
+/* attention_wgmma_block.cuh - for all warps of a block of attention_wgmma.cu and attention_wgmma_e4m3.cu: the sizes of
+ * a kernel in 16 bits, the layout of shared memory, and the query tiles of a pass. */
 #ifndef RONDO_ATTENTION_WGMMA_BLOCK_CUH
 #define RONDO_ATTENTION_WGMMA_BLOCK_CUH
 
@@ -22,10 +22,10 @@ struct wgmma_tiling {
   static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = Cluster;
   /* Barriers of copies of V that are cleaned. The other block of a pair may be a slot ahead: what it copies for that
    * must not be counted for this one. */
-  static constexpr int landings = Cluster == 2 ? KvSlots : 1;
-  static constexpr int early = Tile / 2 * Early / 8 / 4 * 4; /* scores weighed before the wait */
+  static constexpr int landings = Cluster == 2 ? KvSlots : 1, landing_bytes = 0; /* V is cleaned in its slot */
+  static constexpr int early = Tile / 2 * Early / 8 / 4 * 4;                     /* scores weighed before the wait */
   static constexpr int rows = 64 * Warpgroups, panels = Dimension / 64, row_bytes = 2 * Dimension;
-  static constexpr int column_bytes = ATTENTION_WGMMA_COLUMN_BYTES(Warpgroups, Mask);
+  static constexpr int column_bytes = ATTENTION_WGMMA_COLUMN_BYTES(Mask, Warpgroups);
   static constexpr int query_bytes = 64 * row_bytes, kv_bytes = Tile * row_bytes,
                        value_bytes = kv_bytes;                      /* of a slot */
   static constexpr int output = Dimension, weight_words = Tile / 4; /* O's columns; a thread's words of P */
@@ -72,6 +72,7 @@ __device__ __forceinline__ void or_shared(uint32_t address, uint32_t bits) {
 /* Where things lie in shared memory. */
 template <typename Size> struct shared_layout {
   uint32_t query, key, value;                            /* slots */
+  uint32_t landing;                                      /* e4m3: where copies of V arrive */
   uint32_t key_full, key_empty, value_full, value_empty; /* a barrier for each slot */
   uint32_t query_full, query_empty;                      /* one for each slot and warpgroup */
   uint32_t value_landed;                                 /* Size::landings */
@@ -87,7 +88,8 @@ template <typename Size> struct shared_layout {
     query = base;
     key = query + Size::query_slots * Size::warpgroups * Size::query_bytes;
     value = key + Size::kv_slots * Size::kv_bytes;
-    key_full = value + Size::kv_slots * Size::kv_bytes;
+    landing = value + Size::kv_slots * Size::value_bytes;
+    key_full = landing + Size::landings * Size::landing_bytes;
     key_empty = key_full + 8 * Size::kv_slots;
     value_full = key_empty + 8 * Size::kv_slots;
     value_empty = value_full + 8 * Size::kv_slots;
@@ -110,6 +112,12 @@ template <typename Size> struct shared_layout {
   /* By all threads, before products. */
   __device__ __forceinline__ void fill() const {
     if (threadIdx.x < 2 * Size::warpgroups) store_shared(wide + 4 * threadIdx.x, 0);
+    if constexpr (Size::is_e4m3) {
+      /* Eight rows of each V^T, all 1. */
+      for (uint32_t i = threadIdx.x; i < Size::kv_slots * 256; i += blockDim.x)
+        store_shared(value + i / 256 * Size::value_bytes + Size::sums * Size::tile + i % 256 * 4, 0x38383838);
+      writes_reach_products();
+    }
   }
 };
 

@@ -1,5 +1,6 @@
-/* attention_wgmma_copies.cuh - the warps of attention_wgmma.cu that copy: one each for Q, K and V, each as far ahead of
- * those that compute as it has empty slots. */
+/* attention_wgmma_copies.cuh - the copying warpgroup of attention_wgmma.cu and attention_wgmma_e4m3.cu: one warp each
+ * for Q and K, one for V in 16 bits. Each warp copies as far ahead of the computing warpgroups as it has empty slots.
+ */
 #ifndef RONDO_ATTENTION_WGMMA_COPIES_CUH
 #define RONDO_ATTENTION_WGMMA_COPIES_CUH
 
@@ -164,12 +165,13 @@ __device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, con
       barrier_expect(counted, Size::kv_bytes);
       copy_rows<Size>(map, slot, row, head, batch, rank, counted, policy);
     }
-    if (clean_it) {
-      barrier_wait(landing_barrier, landed >> landing & 1);
-      landed ^= 1u << landing;
-      clean<Size>(p, at, tile, slot, row, all);
-      if (elected()) barrier_arrive(barrier);
-    }
+    if constexpr (Values)
+      if (clean_it) {
+        barrier_wait(landing_barrier, landed >> landing & 1);
+        landed ^= 1u << landing;
+        clean<Size>(p, at, tile, slot, row, all);
+        if (elected()) barrier_arrive(barrier);
+      }
     ring.advance();
   }
   if (all) {
@@ -178,28 +180,46 @@ __device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, con
   }
 }
 
-template <typename Size>
-__device__ __forceinline__ void copy_two_bytes(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                               uint32_t rank) {
+/* The warp that brings V in 16 bits. */
+template <typename Size> struct value_copies {
+  const attention_wgmma_parameters &p;
+  const shared_layout<Size> &at;
+  ring_writer<Size::kv_slots> slots = {};
+  uint32_t landed = 0, parity = 0; /* parities of V's landings; of columns_free */
+
+  __device__ __forceinline__ value_copies(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t)
+      : p(p), at(at) {}
+  __device__ __forceinline__ void copy(const query_tile &tile, uint32_t rank, uint32_t pass) {
+    copy_kv<Size, true>(p, at, tile, rank, pass, slots, landed, parity);
+  }
+  __device__ __forceinline__ void finish(uint32_t) {}
+};
+
+/* The warpgroup that copies: warp 0 brings K, warp 2 Q, and warp 1, in e4m3 warp 3 too, V by `Values`. */
+template <typename Size, typename Values>
+__device__ __forceinline__ void copy_tiles(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
+                                           uint32_t rank) {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Size::copying_registers));
   const uint32_t warp = uniform(threadIdx.x / 32);
-  ring_writer<Size::kv_slots> kv;
+  ring_writer<Size::kv_slots> keys;
   ring_writer<Size::query_slots> query;
-  uint32_t landed = 0, parity = 0; /* parities of V's landings; of columns_free */
+  Values values(p, at, warp / 2);
+  uint32_t unused = 0;
 #pragma unroll 1
   for (uint32_t pass = 0; pass < PASSES; pass++) {
     tile_walk<Size> walk = {p, rank};
     query_tile tile;
-    while (warp < 3 && next_tile(walk, at, pass, tile)) {
+    while (warp < 2 + Size::value_warps && next_tile(walk, at, pass, tile)) {
       if (warp == 0) {
-        copy_kv<Size, false>(p, at, tile, rank, pass, kv, landed, parity);
-      } else if (warp == 1) {
-        copy_kv<Size, true>(p, at, tile, rank, pass, kv, landed, parity);
+        copy_kv<Size, false>(p, at, tile, rank, pass, keys, unused, unused);
+      } else if (warp % 2) {
+        values.copy(tile, rank, pass);
       } else {
         copy_query(p, at, tile, query.slot, query.parity);
         query.advance();
       }
     }
+    if (warp % 2) values.finish(pass);
     if (warp == 2) {
       tile.batch = NO_TILE;
       copy_query(p, at, tile, query.slot, query.parity);

@@ -33,8 +33,8 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
   float totals_factor[2];               /* that totals are still to be multiplied by */
 
   static __device__ __forceinline__ void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                              uint32_t) {
-    copy_e4m3(p, at);
+                                              uint32_t rank) {
+    copy_tiles<Size, value_transposer<Size>>(p, at, rank);
   }
 
   __device__ __forceinline__ void clear() {
@@ -203,10 +203,12 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
   }
 };
 
-#define DEFINE(chips, parameters, name, threads, dimension, causal, warpgroups, tile, kv_slots, query_slots, early)    \
+#define DEFINE(chips, parameters, name, threads, type, dimension, mask, warpgroups, tile, kv_slots, query_slots,       \
+               cluster, early)                                                                                         \
   extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ parameters p) {                \
     let_successors_start();                                                                                            \
-    attend_wgmma<one_byte<e4m3_tiling<dimension, causal, warpgroups, tile, kv_slots, query_slots, early>>>(p);         \
+    attend_wgmma<                                                                                                      \
+        one_byte<e4m3_tiling<dimension, ATTENTION_WGMMA_##mask, warpgroups, tile, kv_slots, query_slots, early>>>(p);  \
     publish(p.done);                                                                                                   \
   }
 ATTENTION_E4M3_KERNELS(DEFINE)

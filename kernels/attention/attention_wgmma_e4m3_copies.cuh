@@ -1,5 +1,5 @@
-/* attention_wgmma_e4m3_copies.cuh - the warps of attention_wgmma_e4m3.cu that copy: one each for Q and K, and two for
- * V, which bring half of a KV tile each and transpose it: products of e4m3 reduce only what is contiguous. */
+/* attention_wgmma_e4m3_copies.cuh - the two warps that bring V in e4m3. Each copies half of every KV tile and
+ * transposes it, since products of e4m3 reduce only contiguous numbers. */
 #ifndef RONDO_ATTENTION_WGMMA_E4M3_COPIES_CUH
 #define RONDO_ATTENTION_WGMMA_E4M3_COPIES_CUH
 
@@ -69,7 +69,7 @@ template <typename Size> __device__ __forceinline__ void transpose_part(uint32_t
 }
 
 /* What one of V's two warps knows between KV tiles: a part is on its way while the one before is transposed. */
-template <typename Size> struct value_copies {
+template <typename Size> struct value_transposer {
   const attention_wgmma_parameters &p;
   const shared_layout<Size> &at;
   const uint32_t half;
@@ -78,10 +78,15 @@ template <typename Size> struct value_copies {
   uint32_t begun = 0, ended = 0; /* parts */
   uint32_t parity = 0;           /* of columns_free */
 
+  __device__ __forceinline__ value_transposer(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
+                                              uint32_t half)
+      : p(p), at(at), half(half) {}
+
   /* Transposes the part that is under way, if there is one. */
-  __device__ __forceinline__ void finish(bool all) {
+  __device__ __forceinline__ void finish(uint32_t pass) {
     if (begun == ended) return;
-    const uint32_t landing = half * 2 + ended % 2, from = at.landing + landing * Size::part_bytes;
+    const bool all = pass == PASSES - 1;
+    const uint32_t landing = half * 2 + ended % 2, from = at.landing + landing * Size::landing_bytes;
     const uint32_t columns = at.columns + half * (4 * Size::dimension);
     if (all && part.begins) {
       barrier_wait(at.columns_free, parity);
@@ -101,7 +106,7 @@ template <typename Size> struct value_copies {
     ended++;
   }
 
-  __device__ __forceinline__ void copy(const query_tile &tile, bool all) {
+  __device__ __forceinline__ void copy(const query_tile &tile, uint32_t, uint32_t pass) {
     const uint64_t policy = read_often_policy();
     const int tiles = kv_tiles_of<Size>(p, tile);
 #pragma unroll 1
@@ -109,11 +114,11 @@ template <typename Size> struct value_copies {
       const int row = j * Size::tile + (int)half * Size::part;
       const uint32_t landing = half * 2 + begun % 2, barrier = at.value_landed + 8 * landing;
       if (elected()) {
-        barrier_expect(barrier, Size::part_bytes);
-        tensor_copy(at.landing + landing * Size::part_bytes, &p.v, 0, row, (int)(tile.head / p.group), (int)tile.batch,
-                    barrier, policy);
+        barrier_expect(barrier, Size::landing_bytes);
+        tensor_copy(at.landing + landing * Size::landing_bytes, &p.v, 0, row, (int)(tile.head / p.group),
+                    (int)tile.batch, barrier, policy);
       }
-      finish(all);
+      finish(pass);
       begun++;
       /* Beyond the capacity copies bring zeros. */
       part.there = tile.length < p.capacity ? tile.length - row : Size::part;
@@ -123,54 +128,5 @@ template <typename Size> struct value_copies {
     }
   }
 };
-
-/* All KV tiles of a query tile, from the last to the first. */
-template <typename Size>
-__device__ __forceinline__ void copy_keys(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                          const query_tile &tile, ring_writer<Size::kv_slots> &ring) {
-  const uint64_t policy = read_often_policy();
-#pragma unroll 1
-  for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
-    const uint32_t barrier = at.key_full + 8 * ring.slot;
-    barrier_wait(at.key_empty + 8 * ring.slot, ring.parity);
-    if (elected()) {
-      barrier_expect(barrier, Size::kv_bytes);
-      tensor_copy(at.key + ring.slot * Size::kv_bytes, &p.k, 0, j * Size::tile, (int)(tile.head / p.group),
-                  (int)tile.batch, barrier, policy);
-    }
-    ring.advance();
-  }
-}
-
-template <typename Size>
-__device__ __forceinline__ void copy_e4m3(const attention_wgmma_parameters &p, const shared_layout<Size> &at) {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Size::copying_registers));
-  const uint32_t warp = uniform(threadIdx.x / 32);
-  ring_writer<Size::kv_slots> keys;
-  ring_writer<Size::query_slots> query;
-  value_copies<Size> values = {p, at, warp / 2};
-#pragma unroll 1
-  for (uint32_t pass = 0; pass < PASSES; pass++) {
-    tile_walk<Size> walk = {p, 0};
-    query_tile tile;
-    while (next_tile(walk, at, pass, tile)) {
-      if (warp % 2) {
-        values.copy(tile, pass == PASSES - 1);
-      } else if (warp == 0) {
-        copy_keys(p, at, tile, keys);
-      } else {
-        copy_query(p, at, tile, query.slot, query.parity);
-        query.advance();
-      }
-    }
-    if (warp % 2) values.finish(pass == PASSES - 1);
-    if (warp == 2) {
-      tile.batch = NO_TILE;
-      copy_query(p, at, tile, query.slot, query.parity);
-      query.advance();
-    }
-    if (pass == PASSES - 1 || !again(at, pass)) break;
-  }
-}
 
 #endif

@@ -1,10 +1,10 @@
 /* attention_wgmma_e4m3_softmax.cuh - scores to weights in e4m3, in the registers of a warpgroup's products; see
  * attention_wgmma_softmax.cuh.
  *
- * In e4m3 a number from 2^-6 to 448 has three bits behind its first; smaller ones have fewer, and below 2^-10 they
- * vanish. So a row's reference is such that the largest weight of its first tile is 2^6, and moves on when a weight is
- * rounded to 448, to which larger ones are rounded too. From then on the largest is at least 2^6 again, and what a
- * small weight loses is at most 2^-16 of the largest. */
+ * An e4m3 number from 2^-6 to 448 has three bits after its first; smaller numbers have fewer, and below 2^-10 they
+ * vanish. So the reference makes the largest weight of a row's first tile 2^6. It moves when a weight is rounded to
+ * 448, as all larger weights are. Afterwards the largest weight is at least 2^6 again. So a small weight loses at most
+ * 2^-16 of the largest. */
 #ifndef RONDO_ATTENTION_WGMMA_E4M3_SOFTMAX_CUH
 #define RONDO_ATTENTION_WGMMA_E4M3_SOFTMAX_CUH
 

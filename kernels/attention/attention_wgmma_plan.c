@@ -14,6 +14,8 @@
   ((dimension) == ATTENTION_WGMMA_LEAST_DIMENSION ? (tile) / (cluster) : (tile))
 #define BOX_COLUMNS(dimension, cluster)                                                                                \
   ((dimension) == ATTENTION_WGMMA_LEAST_DIMENSION ? (dimension) : (dimension) / (cluster))
+#define IS_E4M3(element) ((element) == RONDO_E4M3)
+/* Of V in e4m3, each of two warps copies half of a KV tile. */
 #define VARIANT(chips, parameters, name, threads, element, dimension, mask_of_kernel, warpgroups, tile_rows, kv_slots, \
                 query_slots, blocks, early)                                                                            \
   {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                                                           \
@@ -23,27 +25,15 @@
    .rows = INT64_C(64) * (warpgroups),                                                                                 \
    .tile = (tile_rows),                                                                                                \
    .cluster = (blocks),                                                                                                \
-   .shared_bytes = ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile_rows, kv_slots, query_slots,               \
-                                                ATTENTION_WGMMA_##mask_of_kernel),                                     \
+   .shared_bytes = IS_E4M3(element)                                                                                    \
+                       ? ATTENTION_E4M3_SHARED_BYTES(dimension, warpgroups, tile_rows, kv_slots, query_slots)          \
+                       : ATTENTION_WGMMA_SHARED_BYTES(dimension, ATTENTION_WGMMA_##mask_of_kernel, warpgroups,         \
+                                                      tile_rows, kv_slots, query_slots),                               \
    .key_box_rows = BOX_ROWS(dimension, tile_rows, blocks),                                                             \
-   .value_box_rows = BOX_ROWS(dimension, tile_rows, blocks),                                                           \
+   .value_box_rows = IS_E4M3(element) ? (tile_rows) / 2 : BOX_ROWS(dimension, tile_rows, blocks),                      \
    .box_columns = BOX_COLUMNS(dimension, blocks)},
-/* Each of the two warps that transpose V copies half of a KV tile. */
-#define VARIANT_E4M3(chips, parameters, name, threads, dimension, is_causal, warpgroups, tile_rows, kv_slots,          \
-                     query_slots, early)                                                                               \
-  {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                                                           \
-   .dtype = RONDO_E4M3,                                                                                                \
-   .head_dimension = (dimension),                                                                                      \
-   .mask = (is_causal) ? ATTENTION_WGMMA_CAUSAL : ATTENTION_WGMMA_ALL,                                                 \
-   .rows = INT64_C(64) * (warpgroups),                                                                                 \
-   .tile = (tile_rows),                                                                                                \
-   .cluster = 1,                                                                                                       \
-   .shared_bytes = ATTENTION_E4M3_SHARED_BYTES(dimension, warpgroups, tile_rows, kv_slots, query_slots),               \
-   .key_box_rows = (tile_rows),                                                                                        \
-   .value_box_rows = (tile_rows) / 2,                                                                                  \
-   .box_columns = (dimension)},
 static const struct attention_wgmma_variant variants[] = {ATTENTION_WGMMA_KERNELS(VARIANT)
-                                                              ATTENTION_E4M3_KERNELS(VARIANT_E4M3)};
+                                                              ATTENTION_E4M3_KERNELS(VARIANT)};
 
 enum {
   SHORT_CAPACITY = 1024,    /* so few KV tiles need no splits */

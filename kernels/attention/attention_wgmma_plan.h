@@ -2,7 +2,7 @@
 #ifndef RONDO_ATTENTION_WGMMA_PLAN_H
 #define RONDO_ATTENTION_WGMMA_PLAN_H
 
-#include "attention_wgmma_e4m3.h"
+#include "attention_wgmma.h"
 
 struct attention_wgmma_variant {
   struct op_kernel kernel;

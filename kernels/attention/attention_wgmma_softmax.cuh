@@ -1,12 +1,12 @@
-/* attention_wgmma_softmax.cuh - scores to weights, in the registers of a warpgroup's products (wgmma.cuh): of a
- * thread's numbers, those with i / 2 even are of its first row, the others of its second, eight rows below.
+/* attention_wgmma_softmax.cuh - scores to weights in the registers of a warpgroup's products (wgmma.cuh). Of a thread's
+ * numbers, those with i / 2 even belong to its first row, the others to its second, eight rows below.
  *
- * Weights are 2^(score * scale_log2 - reference). Any reference gives the same result up to rounding, as long as
- * nothing overflows or vanishes, since weights, sums and O all carry the same factor. So it need not be the running
- * maximum: a row keeps the maximum of its first tile and moves on only after a sum has grown large, which saves the
- * maximum of every other tile, its shuffles and the chain of latencies behind them. Where the first tile's scores lie
- * far apart, it does have the running maximum. Where a score is so far above the reference that a weight overflows all
- * the same, the sum shows it, and the row is computed again with the running maximum. */
+ * Weights are 2^(score * scale_log2 - reference). Any reference gives the same result up to rounding unless weights
+ * overflow or vanish, since weights, sums and O have the same factor. So the reference need not be the running maximum:
+ * a row keeps the maximum of its first tile, and moves it only after a sum has grown large. This saves the maximum of
+ * every other tile, its shuffles and their latencies. If the scores of the first tile lie far apart, the reference is
+ * the running maximum. If a weight overflows all the same, the sum shows it, and the row is computed again with the
+ * running maximum. */
 #ifndef RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
 #define RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
 

@@ -1,12 +1,12 @@
-/* attention_wgmma_tiles.cuh - which tiles a block of attention_wgmma.cu takes, in which order, and how many KV rows
+/* attention_wgmma_tiles.cuh - the order in which a block of attention_wgmma.cu takes query tiles, and the KV rows that
  * their rows see.
  *
- * Without a mask all tiles are equally long: clusters take them one after the other, head by head, so that those under
- * way share K and V in L2. Under the causal mask the last positions see most. Then heads are dealt in groups, whose K
- * and V stay in L2 together; of a group, the last positions of all heads go first, and clusters take turns forwards and
- * backwards, so that who gets a longer tile in one round gets a shorter one in the next: after a group all have done
- * the same, but for the shortest tiles. No table and no counter: nothing has to be made or reset, and a tile's bits do
- * not depend on who computes it. */
+ * Without a mask all query tiles take equally long. Clusters take them in turn, head by head, so that tiles at work
+ * share K and V in L2. Under the causal mask the last positions see most KV rows. Heads are then dealt in groups whose
+ * K and V stay in L2 together. Within a group the last positions of all heads go first, and clusters take turns
+ * forwards and backwards: a cluster with a longer tile in one round gets a shorter one in the next. After a group all
+ * clusters have done the same work up to the shortest tiles. There is no table and no counter to reset, and a tile's
+ * bits do not depend on its block. */
 #ifndef RONDO_ATTENTION_WGMMA_TILES_CUH
 #define RONDO_ATTENTION_WGMMA_TILES_CUH
 
