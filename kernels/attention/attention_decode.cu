@@ -1,25 +1,25 @@
-/* attention_decode.cu - attention of few query rows over many KV rows: decoding, at the memory's speed.
+/* attention_decode.cu - attention of up to 16 query rows of a KV head over many KV rows: decoding. Bound by the memory;
+ * at short lengths by latencies: the launch, the first bytes, the exchange between blocks.
  *
- * The products are turned around, S^T = K Q^T and O^T = V^T P^T: sixteen KV rows are the rows of mma.m16n8k16's A, and
- * up to eight query rows (attention.h) the columns of its B, where rows of Q would fill half of A. K is read with
- * ldmatrix, V with ldmatrix.trans, and movmatrix makes the weights' C fragments the B fragments of the second product.
+ * The products are transposed: S^T = K Q^T and O^T = V^T P^T. Sixteen KV rows are operand A of mma.m16n8k16, and eight
+ * query rows are operand B; rows of Q would fill half of A. ldmatrix reads K, ldmatrix.trans reads V, and movmatrix
+ * makes the C fragments of the weights B fragments of the second product.
  *
- * A warp brings its own KV rows into a ring of its own with cp.async, some tiles of 16 ahead, and has a maximum, a sum
- * and an O of its own: no warp waits for another until the end. The reference of the exponents moves only where a score
- * exceeds it by 8, so that most tiles rescale nothing and agree by one vote.
+ * Each warp copies its own KV rows into a ring of its own by cp.async, some tiles of 16 rows ahead. It also has a
+ * maximum, a sum and an O of its own, so no warp waits for another one before the end. The reference of the exponents
+ * moves only if a score exceeds it by 8. So most tiles rescale nothing, and one vote tells that.
  *
- * Kernels are of three kinds (attention_decode.h), made of this by template switches: what the plain one does not need
- * costs it nothing. e4m3 is read as it lies there and becomes f16, exactly, in the registers; weights are f16 then.
+ * Template switches make the kinds of kernels (attention_decode.h), so a plain kernel has no instruction of a general
+ * one. e4m3 becomes f16 in the registers, exactly; its weights are f16.
  *
- * How KV rows are dealt says attention_decode.h. Where there are few heads, a cluster of eight blocks has the parts of
- * one; each warp then sends what it has to the blocks that finish these columns (st.async), and each block waits for
- * that alone. Where there are many, a block takes all parts of a head one after the other, and joins them in the same
- * order by the same arithmetic: fewer blocks come and go.
+ * attention_decode.h says how KV rows are dealt. If there are few heads, a cluster of eight blocks has one part of a
+ * head each. Each warp sends its results to the blocks that finish these columns (st.async), and each block waits for
+ * that alone. If there are many heads, a block takes all parts of a head in turn, and joins them in the same order by
+ * the same arithmetic.
  *
- * Masks: a score that a row does not see becomes -infinity, and where rows of a tile see different KV rows, V is
- * multiplied once for each position with what that one sees not: a NaN or an infinity reaches only rows that see it.
- *
- * Bound by the memory; at short lengths by latency: the launch, the first bytes, the exchange. */
+ * Masks: a score of a KV row that the query row does not see becomes -infinity. If rows of a tile see different KV
+ * rows, V is multiplied once for each position, with zeros for KV rows that the position does not see: an infinity or a
+ * NaN reaches only rows that see it. */
 #include "../common/barrier.cuh"
 #include "../common/launch.cuh"
 #include "attention_decode_append.cuh"

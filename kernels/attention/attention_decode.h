@@ -1,11 +1,8 @@
-/* attention_decode.h - attention of few query rows: its kernels, what they are
- * told, and how they are chosen.
+/* attention_decode.h - the kernels of attention_decode.cu: their list, their parameters and their plan.
  *
- * KV rows are dealt in tiles of 16: of each split's, tile i goes to warp i %
- * warps of part i / warps % 8. So that any length is shared evenly, and which
- * sums are made, and in which order they meet, depends on nothing but the
- * length and the number of splits: not on the batch, nor on whether a block has
- * one part of a head or all of them. */
+ * KV rows are dealt in tiles of 16. Tile i of a split goes to warp i % warps of part i / warps % 8. Any length is
+ * shared evenly in this way. Which sums are made, and in which order they are joined, depends only on the length and on
+ * the number of splits: not on the batch, nor on whether a block has one part of a head or all parts. */
 #ifndef RONDO_ATTENTION_DECODE_H
 #define RONDO_ATTENTION_DECODE_H
 
@@ -20,18 +17,17 @@ enum {
 #define DECODE_RUN(warps) (DECODE_PARTS * (warps)*DECODE_TILE) /* KV rows: a tile for every warp of every part */
 enum { DECODE_LEAST_RUN = DECODE_RUN(4) };
 
-/* Plain; with pages, a window, a soft cap and new rows as the parameters ask; the same without new rows, with K and V
- * in e4m3, which are multiplied as f16; plain with new rows. */
-enum decode_kind { DECODE_PLAIN, DECODE_GENERAL, DECODE_E4M3, DECODE_APPEND };
+/* Without pages, window and cap; with them, as the parameters ask; the same with K and V in e4m3, which are multiplied
+ * as f16. The first two also write new rows. */
+enum decode_kind { DECODE_PLAIN, DECODE_GENERAL, DECODE_E4M3 };
 
 /* In elements. */
 struct attention_decode_stride {
   uint32_t batch, head, position;
 };
 
-/* rondo_attention_decode_*. A grid is (KV heads x blocks of a cluster, batch,
- * splits). In the order of need: a kernel reads its parameters by lines of 64
- * bytes. */
+/* A grid is (KV heads x blocks of a cluster, batch, splits). Parameters that a kernel needs first come first, since it
+ * reads them in lines of 64 bytes. */
 struct attention_decode_parameters {
   const void *q, *k, *v;
   const int32_t *kv_lengths; /* or NULL */
@@ -42,8 +38,7 @@ struct attention_decode_parameters {
   uint32_t group, group_reciprocal; /* row * group_reciprocal >> 16 is row / group */
   uint32_t rows;                    /* of a KV head: query length * group */
   int32_t causal;
-  int32_t most_length; /* of kv_lengths, and of where new rows end: see
-                          attention_shape */
+  int32_t most_length; /* of kv_lengths, and of the end of new rows: see attention_shape */
   float scale_log2;
   void *o;
   struct attention_decode_stride o_stride;
@@ -51,20 +46,18 @@ struct attention_decode_parameters {
 
   float *lse; /* or NULL */
   uint32_t lse_batch_stride, batch;
-  float *partial_o, *partial_lse; /* with splits, as attention_combine.cu has
-                                     them; else NULL */
+  float *partial_o, *partial_lse; /* with splits: see attention_combine.cu; else NULL */
   struct completion done;
 
-  /* Of no use to plain kernels: */
+  /* Plain kernels do not read these: */
   const int32_t *kv_pages; /* or NULL: then each item is a page */
   uint32_t pages_stride, pool_pages, page_shift;
   int32_t window;              /* or DECODE_NO_WINDOW */
-  float cap_log2, cap_inverse; /* the soft cap and its inverse as exponents to
-                                  base 2; 0: none */
+  float cap_log2, cap_inverse; /* the soft cap and its inverse as exponents to base 2; 0: none */
   float v_scale;
   int32_t bf16; /* q's and o's type, with e4m3: bf16 or f16 */
 
-  /* Of use where there are new rows: attention_decode_append.cuh. */
+  /* New rows: attention_decode_append.cuh. */
   int32_t rotates, by_halves;
   const void *new_k, *new_v; /* or NULL */
   const int32_t *positions;  /* kv_lengths is NULL then */
@@ -75,31 +68,34 @@ struct attention_decode_parameters {
   uint32_t never;           /* 0: keep_early */
 };
 
-/* Shared memory of a block, but for new rows: see attention_decode.cu. */
+/* Shared memory of a block without new rows: attention_decode_tile.cuh has its layout. */
 #define DECODE_SHARED_BYTES(dimension, kind, warps, stages, cluster, rows)                                             \
   (128 + (warps) * ((dimension)*2 * ((kind) == DECODE_E4M3 ? 1 : 2) * DECODE_TILE * (stages) +                         \
                     (rows)*8 * ((cluster) > 1 ? DECODE_PARTS : 1) + (rows)*2 * (dimension) +                           \
                     ((cluster) > 1 ? (rows)*4 * (dimension) : 0)))
 
-/* What new rows take besides: themselves, and sines and cosines. */
+/* Shared memory of new rows: the rows, and sines and cosines. */
 #define DECODE_NEW_BYTES(dimension, warps, query_length) ((warps) * (query_length)*8 * (dimension))
 
-/* KERNEL(chips, parameters, name, threads, type, kind, head dimension, most
- * query rows / 8, warps, stages, blocks of a cluster). Of two-byte numbers, as
- * many stages as leave room for two blocks on a multiprocessor, where rows are
- * few: so clusters are spread evenly though others still run. Which KV rows
- * meet in which order depends on the warps, so they are as many for a head that
- * blocks share as for one that a block has alone. Four take too long to convert
- * e4m3.
- */
+/* KERNEL(chips, parameters, name, threads, type, kind, head dimension, most query rows / 8, warps, stages, blocks of a
+ * cluster).
+ *
+ * In 16 bits, and with few rows, the stages leave room for two blocks on a multiprocessor. So clusters are spread
+ * evenly even if blocks of another kernel still run. The order of sums depends on the number of warps. So clusters and
+ * blocks that are alone have the same number. e4m3 has eight: four take too long to convert it. */
 #define ATTENTION_DECODE_OF(KERNEL, name, type, kind, dimension, operands, warps, stages, cluster)                     \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, attention_decode_parameters, name, 32 * (warps), type, kind, dimension, operands, \
          warps, stages, cluster)
-/* Few items with groups of up to eight, where a general kernel takes 6 to 8 % longer at short lengths. It takes plain
- * attention too: in blocks that are alone within 2.4 %. */
+/* Heads of 64 and 128 with up to eight rows. A general kernel takes 6 to 8 % longer at short lengths, and 2 % in blocks
+ * that are alone. Plain attention of other sizes takes general kernels. */
 #define ATTENTION_DECODE_OF_PLAIN(KERNEL, name, type, kind)                                                            \
   ATTENTION_DECODE_OF(KERNEL, name##_64_8, type, kind, 64, 1, 4, 6, 8)                                                 \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_8, type, kind, 128, 1, 4, 3, 8)
+  ATTENTION_DECODE_OF(KERNEL, name##_128_8, type, kind, 128, 1, 4, 3, 8)                                               \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_8_alone, type, kind, 64, 1, 4, 6, 1)                                           \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, kind, 128, 1, 4, 3, 1)
+/* If a kernel for eight rows is missing, the one for sixteen takes its tasks, with the same bits. This costs 2 % in
+ * blocks that are alone, and 8 to 14 % in e4m3 with heads of 64. In clusters with heads of 64 and 16 bits it would cost
+ * 6 to 10 %, in e4m3 with heads of 128 12 to 17 %. With heads of 256 it would change the bits. */
 #define ATTENTION_DECODE_OF_GENERAL(KERNEL, name, type, kind)                                                          \
   ATTENTION_DECODE_OF(KERNEL, name##_64_8, type, kind, 64, 1, 4, 6, 8)                                                 \
   ATTENTION_DECODE_OF(KERNEL, name##_64_16, type, kind, 64, 2, 4, 4, 8)                                                \
@@ -107,40 +103,26 @@ struct attention_decode_parameters {
   ATTENTION_DECODE_OF(KERNEL, name##_128_16, type, kind, 128, 2, 4, 3, 8)                                              \
   ATTENTION_DECODE_OF(KERNEL, name##_256_8, type, kind, 256, 1, 4, 2, 8)                                               \
   ATTENTION_DECODE_OF(KERNEL, name##_256_16, type, kind, 256, 2, 4, 2, 8)                                              \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_8_alone, type, kind, 64, 1, 4, 6, 1)                                           \
   ATTENTION_DECODE_OF(KERNEL, name##_64_16_alone, type, kind, 64, 2, 4, 6, 1)                                          \
   ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, kind, 128, 1, 4, 3, 1)                                         \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone_deep, type, kind, 128, 1, 4, 4, 1)                                    \
   ATTENTION_DECODE_OF(KERNEL, name##_128_16_alone, type, kind, 128, 2, 4, 3, 1)                                        \
   ATTENTION_DECODE_OF(KERNEL, name##_256_8_alone, type, kind, 256, 1, 4, 2, 1)
 #define ATTENTION_DECODE_OF_E4M3(KERNEL, name, type, kind)                                                             \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_8, type, kind, 64, 1, 8, 6, 8)                                                 \
   ATTENTION_DECODE_OF(KERNEL, name##_64_16, type, kind, 64, 2, 8, 6, 8)                                                \
   ATTENTION_DECODE_OF(KERNEL, name##_128_8, type, kind, 128, 1, 8, 2, 8)                                               \
   ATTENTION_DECODE_OF(KERNEL, name##_128_16, type, kind, 128, 2, 8, 3, 8)                                              \
   ATTENTION_DECODE_OF(KERNEL, name##_256_8, type, kind, 256, 1, 4, 3, 8)                                               \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_8_alone, type, kind, 64, 1, 8, 6, 1)                                           \
   ATTENTION_DECODE_OF(KERNEL, name##_64_16_alone, type, kind, 64, 2, 8, 6, 1)                                          \
   ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, kind, 128, 1, 8, 3, 1)                                         \
   ATTENTION_DECODE_OF(KERNEL, name##_128_16_alone, type, kind, 128, 2, 8, 3, 1)                                        \
   ATTENTION_DECODE_OF(KERNEL, name##_256_8_alone, type, kind, 256, 1, 4, 4, 1)
-
-/* A step of decoding, of models with groups of up to eight; others take the
- * general ones. */
-#define ATTENTION_DECODE_OF_APPEND(KERNEL, name, type, kind)                                                           \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_8, type, kind, 64, 1, 4, 6, 8)                                                 \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_8, type, kind, 128, 1, 4, 3, 8)                                               \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_8_alone, type, kind, 64, 1, 4, 6, 1)                                           \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, kind, 128, 1, 4, 3, 1)
 
 #define ATTENTION_DECODE_KERNELS(KERNEL)                                                                               \
   ATTENTION_DECODE_OF_PLAIN(KERNEL, rondo_attention_decode_f16, RONDO_F16, DECODE_PLAIN)                               \
   ATTENTION_DECODE_OF_PLAIN(KERNEL, rondo_attention_decode_bf16, RONDO_BF16, DECODE_PLAIN)                             \
   ATTENTION_DECODE_OF_GENERAL(KERNEL, rondo_attention_decode_general_f16, RONDO_F16, DECODE_GENERAL)                   \
   ATTENTION_DECODE_OF_GENERAL(KERNEL, rondo_attention_decode_general_bf16, RONDO_BF16, DECODE_GENERAL)                 \
-  ATTENTION_DECODE_OF_E4M3(KERNEL, rondo_attention_decode_e4m3, RONDO_F16, DECODE_E4M3)                                \
-  ATTENTION_DECODE_OF_APPEND(KERNEL, rondo_attention_decode_append_f16, RONDO_F16, DECODE_APPEND)                      \
-  ATTENTION_DECODE_OF_APPEND(KERNEL, rondo_attention_decode_append_bf16, RONDO_BF16, DECODE_APPEND)
+  ATTENTION_DECODE_OF_E4M3(KERNEL, rondo_attention_decode_e4m3, RONDO_F16, DECODE_E4M3)
 
 #ifndef __CUDACC__
 struct attention_decode_variant {
@@ -156,9 +138,8 @@ struct attention_decode_problem {
   int64_t dimension, batch, kv_heads;
   int64_t rows; /* of a KV head */
   int64_t capacity;
-  int64_t splits;   /* asked for; 0: chosen here */
-  int64_t new_rows; /* of each KV head, that are written first: 0 or the query
-                       length */
+  int64_t splits;   /* that the task asks for; 0: chosen here */
+  int64_t new_rows; /* of each KV head: 0, or the query length */
   bool aligned;     /* every row of q, k, v and o begins at a multiple of 16 bytes */
   uint32_t chip;    /* CHIP_SM_90A or CHIP_SM_100A; 0: any other */
   int64_t multiprocessors, shared_bytes;
@@ -169,8 +150,8 @@ struct attention_decode_plan {
   int64_t splits, shared_bytes;
 };
 
-/* Pure. What the bits depend on, the number of splits, is chosen by KV heads
- * and capacity alone: not by the batch, nor by the chip. */
+/* Pure. The bits depend on the number of splits, which depends on KV heads and capacity alone: not on the batch, nor on
+ * the chip. */
 struct attention_decode_plan attention_decode_plan_of(const struct attention_decode_problem *problem);
 int64_t attention_decode_splits(int64_t kv_heads, int64_t capacity, int64_t asked);
 #endif

@@ -1,13 +1,10 @@
-/* attention_decode_append.cuh - new rows of K and V, and the rotary embedding,
- * inside of attention_decode.cu.
+/* attention_decode_append.cuh - new rows of K and V, and the rotary embedding, in attention_decode.cu.
  *
- * Each warp brings all new rows of its KV head beside its queries, and turns
- * both there, by a table of sines and cosines that it makes as soon as the
- * position is known; the tiles of KV rows are on their way meanwhile. A tile
- * that new rows belong to has other memory's numbers in their places: they are
- * overwritten in the ring, and by the same lanes in the cache. A tile belongs
- * to one warp of one block, so that each row is written once, and nobody else
- * reads it. */
+ * Each warp copies all new rows of its KV head beside its queries. There it rotates both, by a table of sines and
+ * cosines that it makes as soon as it knows the position, while tiles of KV rows are on their way. A tile that has new
+ * rows is copied with old memory in their places; the warp overwrites these places in the ring, and writes the same
+ * rows to the cache. A tile belongs to one warp of one block, so each row is written once, and no other warp reads it.
+ */
 #ifndef RONDO_ATTENTION_DECODE_APPEND_CUH
 #define RONDO_ATTENTION_DECODE_APPEND_CUH
 
@@ -38,8 +35,7 @@ template <> __device__ __forceinline__ float2 two_of<__nv_bfloat16>(uint32_t bit
   return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
 }
 
-/* Where chunk `chunk` of row `row` lies of the queries, the new rows of K
- * behind them, and those of V behind these. */
+/* The address of a chunk of a row: first come the queries, then the new rows of K, then those of V. */
 template <typename Size>
 __device__ __forceinline__ uint32_t row_chunk(const work<Size> &w, uint32_t row, uint32_t chunk) {
   return w.queries + row * Size::query_bytes + ((chunk ^ row % 8) << 4);
@@ -59,8 +55,7 @@ __device__ __forceinline__ void copy_new_rows(const attention_decode_parameters 
   }
 }
 
-/* Radians a position of the lane's pairs, lane + 32 i: of a base, made before
- * the kernel waits. */
+/* Radians a position of the lane's pairs, lane + 32 i. Those of a base are computed before the kernel waits. */
 template <typename Size> struct lane_frequencies {
   float of[Size::dimension / 64];
 
@@ -71,7 +66,7 @@ template <typename Size> struct lane_frequencies {
         for (int i = 0; i < Size::dimension / 64; i++)
           of[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * p.frequency_step);
   }
-  /* Those that are given, behind the wait. */
+  /* Given frequencies, after the wait. */
   __device__ __forceinline__ void load(const attention_decode_parameters &p) {
     if constexpr (Size::appends)
       if (p.frequencies)
@@ -80,8 +75,7 @@ template <typename Size> struct lane_frequencies {
   }
 };
 
-/* Cosines and sines, behind the new rows: row i of the table is of position +
- * i. */
+/* Cosines and sines, after the new rows. Row i of the table is that of position + i. */
 template <typename Size>
 __device__ __forceinline__ uint32_t table_of(const attention_decode_parameters &p, const work<Size> &w) {
   return w.queries + (p.rows + 2 * p.query_length) * Size::query_bytes;
@@ -100,7 +94,7 @@ __device__ __forceinline__ void make_table(const attention_decode_parameters &p,
     }
 }
 
-/* Queries and new keys, which have come. */
+/* Rotates queries and new keys in shared memory. */
 template <typename Size>
 __device__ __forceinline__ void rotate_rows(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t pairs = Size::dimension / 2, units = Size::dimension / 16;
@@ -135,8 +129,7 @@ __device__ __forceinline__ void rotate_rows(const attention_decode_parameters &p
   __syncwarp();
 }
 
-/* The new rows of a tile, which has come, into the ring and the cache. Its rows
- * lie in one page. */
+/* Writes the new rows of a tile to the ring and to the cache. The tile's rows lie in one page. */
 template <typename Size>
 __device__ __forceinline__ void place_new_rows(const attention_decode_parameters &p, const work<Size> &w,
                                                int32_t position, uint32_t length, uint32_t tile, uint32_t stage) {

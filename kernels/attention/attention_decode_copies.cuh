@@ -1,5 +1,5 @@
-/* attention_decode_copies.cuh - how query rows come into the registers, and tiles of K and V into the ring, of a warp
- * of attention_decode.cu. */
+/* attention_decode_copies.cuh - copies of a warp of attention_decode.cu: query rows to registers, and tiles of K and V
+ * to its ring. */
 #ifndef RONDO_ATTENTION_DECODE_COPIES_CUH
 #define RONDO_ATTENTION_DECODE_COPIES_CUH
 
@@ -42,8 +42,8 @@ __device__ __forceinline__ void load_queries(const attention_decode_parameters &
   }
 }
 
-/* bf16 to f16, exact but for numbers below 2^-28 of the row's largest: the row is multiplied by a power of two
- * that makes that 2^14. Returns what undoes it. */
+/* bf16 to f16: multiplies the row by a power of two that makes its largest number about 2^14. Numbers from 2^-28 of the
+ * largest on stay exact. Returns the factor that undoes it. */
 template <int Steps> __device__ __forceinline__ float narrow_query(uint32_t (&q)[Steps][2]) {
   uint32_t most = 0; /* of the magnitudes' bits: they are in the order of the numbers */
 #pragma unroll
@@ -63,9 +63,8 @@ template <int Steps> __device__ __forceinline__ float narrow_query(uint32_t (&q)
   return __uint_as_float((exponent - 14) << 23);
 }
 
-/* The same beside e4m3 keys: step c has columns 16 c + 4 t and + 1 of a row where the first product takes 2 t and + 1,
- * and the two behind them where it takes 2 t + 8 and + 9, as load_keys_e4m3 has them too. `scale` is what scores are
- * multiplied by. */
+/* The same for e4m3 keys. In step c, columns 16 c + 4 t and + 1 of a row take the place of 2 t and + 1, and the next
+ * two that of 2 t + 8 and + 9; load_keys_e4m3 does the same. Scores are multiplied by `scale`. */
 template <typename Size>
 __device__ __forceinline__ void load_queries_e4m3(const attention_decode_parameters &p, const work<Size> &w,
                                                   query_fragments<Size> &q, of_rows<Size> &scale) {
@@ -86,7 +85,7 @@ __device__ __forceinline__ void load_queries_e4m3(const attention_decode_paramet
 
 /* ---- Tiles of K and V -------------------------------------------------------------------------------------------- */
 
-/* What asking for a tile needs, wherever its rows lie. */
+/* A lane's addresses for the copies of a tile. */
 template <typename Size> struct lane_copies {
   const unsigned char *k, *v; /* the lane's chunk of the KV head's first row */
   uint32_t k_row, v_row;      /* bytes */
@@ -103,7 +102,7 @@ template <typename Size> struct lane_copies {
     if (Size::has_registers) keep(k), keep(v), keep(to), keep(row);
   }
 
-  /* A tile, whose first row is `first` of the page's `end`. Behind the last comes that one again. */
+  /* A tile that begins with row `first` of the `end` rows of the page. After the last row, that row is repeated. */
   __device__ __forceinline__ void copy(const unsigned char *k_page, const unsigned char *v_page, uint32_t first,
                                        uint32_t end, uint32_t stage) const {
     const unsigned char *k_from = k_page + (uint64_t)first * k_row, *v_from = v_page + (uint64_t)first * v_row;
@@ -126,7 +125,7 @@ template <typename Size> struct lane_copies {
   }
 };
 
-/* The asking side of a warp's ring. */
+/* The copying end of a warp's ring. */
 template <typename Size, bool General = Size::general> struct source : lane_copies<Size> {
   uint32_t next, part; /* the next tile's first KV row */
 
@@ -139,7 +138,7 @@ template <typename Size, bool General = Size::general> struct source : lane_copi
   /* Asks for the next of the tiles that begin before `end`, if there is one; a group of copies either way. */
   __device__ __forceinline__ void ask(const attention_decode_parameters &, const work<Size> &w, uint32_t end,
                                       uint32_t stage) {
-    /* Where the next part has no tile for this warp, the ones behind it have none either. */
+    /* If the next part has no tile for this warp, the later parts have none either. */
     if (Size::cluster == 1 && next >= end && part < w.last_part()) next = w.first_of(++part);
     if (next < end) {
       this->copy(this->k, this->v, next, end, stage);
@@ -149,9 +148,8 @@ template <typename Size, bool General = Size::general> struct source : lane_copi
   }
 };
 
-/* The same where K and V may be pools of pages, and rows may see a window. An item without pages is a page of a pool of
- * items. Entries of the page table are read 32 tiles at a time, and the next 32 while these are used: the entry of the
- * i-th of them is lane i's. */
+/* The same for pools of pages and for windows. Without pages, an item is a page of a pool of items. A warp reads the
+ * entries of 32 tiles from the page table at once, lane i that of tile i, and the next 32 while it uses these. */
 template <typename Size> struct source<Size, true> : lane_copies<Size> {
   const int32_t *table; /* of the item, or NULL */
   uint32_t next, part;
@@ -168,8 +166,8 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
     if (table) entries = look(p, w, next, p.capacity);
   }
 
-  /* Once the length is known, before the first tile, where there are pages or a window; `end` is the length, or beyond
-   * it, if new rows do not all fit. */
+  /* Before the first tile, if there are pages or a window. `end` is the length, or larger if new rows do not all fit.
+   */
   __device__ __forceinline__ void begin(const attention_decode_parameters &p, const work<Size> &w, int end,
                                         uint32_t length) {
     const int first_seen = min(end - (int)p.query_length + 1, (int)length) - p.window;
@@ -187,7 +185,7 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
     return first + ((low - DECODE_TILE - first) / w.step() + 1) * w.step();
   }
 
-  /* Is there a page behind the tile that was asked for `ago` tiles ago? */
+  /* Did the tile that was asked for `ago` tiles ago have a page? */
   __device__ __forceinline__ bool has(uint32_t ago) const { return !(missing >> ago & 1); }
 
   __device__ __forceinline__ uint32_t look(const attention_decode_parameters &p, const work<Size> &w, uint32_t first,
@@ -196,7 +194,7 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
     return at < end ? (uint32_t)table[at >> p.page_shift] : 0xffffffffu;
   }
 
-  /* Into `coming`: of the 32 tiles behind those of `entries`, in this part or the next. */
+  /* To `coming`: the entries of the next 32 tiles, in this part or in the next one. */
   __device__ __forceinline__ void look_ahead(const attention_decode_parameters &p, const work<Size> &w, uint32_t end) {
     if (!table) return;
     const uint64_t behind = next + (uint64_t)32 * w.step();

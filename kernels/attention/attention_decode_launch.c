@@ -9,8 +9,7 @@
 
 static enum decode_kind kind_of(const struct op_task *task, const struct attention_shape *shape) {
   if (task->operands[ATTENTION_K].dtype == RONDO_E4M3) return DECODE_E4M3;
-  if (!shape->plain) return DECODE_GENERAL;
-  return shape->appends ? DECODE_APPEND : DECODE_PLAIN;
+  return shape->plain ? DECODE_PLAIN : DECODE_GENERAL;
 }
 
 bool attention_decode_choice_plan(const struct attention_problem *problem, struct attention_plan *plan) {

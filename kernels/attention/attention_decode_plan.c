@@ -1,8 +1,5 @@
-/* attention_decode_plan.c - which attention goes to attention_decode.cu, and how its heads are dealt to blocks.
- *
- * Measured on an H200, head dimension 128: 64 blocks on as many multiprocessors read as fast as the memory can, each
- * with more under way than where all multiprocessors read: four stages then take 0.93 of three's time, and 1.02 with
- * 128. */
+/* attention_decode_plan.c - which kernel of attention_decode.cu computes an attention of few query rows, and how many
+ * splits the KV rows have. */
 #include "attention_decode.h"
 
 #include <stddef.h>
@@ -31,30 +28,28 @@ static bool does_kind(const struct attention_decode_variant *variant, enum decod
   return variant->kind == kind || (variant->kind == DECODE_GENERAL && kind == DECODE_PLAIN);
 }
 
-/* The first that has enough rows or, for the deep ring, the last that is like it. Plain kernels come before general
- * ones. */
+/* The first kernel with enough rows. In the list, plain kernels precede general ones, and kernels of few rows precede
+ * those of more. */
 static const struct attention_decode_variant *variant_of(const struct attention_decode_problem *problem,
-                                                         int64_t cluster, bool deep) {
-  const struct attention_decode_variant *best = NULL;
+                                                         int64_t cluster) {
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const struct attention_decode_variant *v = &variants[i];
     if (does_kind(v, problem->kind) && (v->dtype == problem->dtype || v->kind == DECODE_E4M3) &&
         v->dimension == problem->dimension && 8 * v->operands >= problem->rows && v->cluster == cluster &&
-        v->kernel.chips & problem->chip && (!best || (v->operands == best->operands && deep)))
-      best = v;
+        v->kernel.chips & problem->chip)
+      return v;
   }
-  return best;
+  return NULL;
 }
 
-/* A block that is alone with a head takes as long as all of it: only where there are enough heads to read at the
- * memory's speed, or no room for clusters. */
+/* A block that is alone with a head reads slower than a cluster. Blocks are alone where there are enough heads to read
+ * at the memory's speed, and where there is no room for clusters. */
 static const struct attention_decode_variant *variant_for(const struct attention_decode_problem *problem,
                                                           int64_t heads) {
   const bool has_clusters = problem->multiprocessors >= LEAST_MULTIPROCESSORS;
-  const bool leaves_some_idle = heads * 6 <= problem->multiprocessors * 5;
-  const struct attention_decode_variant *alone = variant_of(problem, 1, leaves_some_idle);
+  const struct attention_decode_variant *alone = variant_of(problem, 1);
   if (alone && (!has_clusters || heads * 9 >= problem->multiprocessors * 4)) return alone;
-  return has_clusters ? variant_of(problem, DECODE_PARTS, false) : NULL;
+  return has_clusters ? variant_of(problem, DECODE_PARTS) : NULL;
 }
 
 struct attention_decode_plan attention_decode_plan_of(const struct attention_decode_problem *problem) {
@@ -63,11 +58,6 @@ struct attention_decode_plan attention_decode_plan_of(const struct attention_dec
   plan.splits = attention_decode_splits(problem->kv_heads, problem->capacity, problem->splits);
   const int64_t heads = problem->batch * problem->kv_heads * plan.splits;
   plan.variant = variant_for(problem, heads);
-  if (!plan.variant && problem->kind == DECODE_APPEND) {
-    struct attention_decode_problem general = *problem;
-    general.kind = DECODE_GENERAL;
-    return attention_decode_plan_of(&general);
-  }
   if (!plan.variant) return (struct attention_decode_plan){0};
   const struct attention_decode_variant *v = plan.variant;
   plan.shared_bytes = DECODE_SHARED_BYTES(v->dimension, v->kind, v->warps, v->stages, v->cluster, problem->rows) +

@@ -1,5 +1,5 @@
-/* attention_decode_tile.cuh - what a warp of attention_decode.cu does with its KV rows: scores, weighs and accumulates
- * tiles of them, and joins what it has of several parts. attention_decode_copies.cuh brings them. */
+/* attention_decode_tile.cuh - the work of a warp of attention_decode.cu on its KV rows: scores, weights and sums of
+ * tiles, and the join of several parts. attention_decode_copies.cuh copies the tiles. */
 #ifndef RONDO_ATTENTION_DECODE_TILE_CUH
 #define RONDO_ATTENTION_DECODE_TILE_CUH
 
@@ -17,7 +17,7 @@ template <rondo_dtype Dtype, decode_kind Kind, int Dimension, int Operands, int 
 struct tiling {
   using type = element<Dtype>; /* of the products */
   static constexpr bool general = Kind == DECODE_GENERAL || Kind == DECODE_E4M3, e4m3 = Kind == DECODE_E4M3;
-  static constexpr bool appends = Kind == DECODE_GENERAL || Kind == DECODE_APPEND; /* if there are new rows */
+  static constexpr bool appends = Kind != DECODE_E4M3; /* if there are new rows */
   static constexpr int dimension = Dimension, operands = Operands, warps = Warps, stages = Stages, cluster = Cluster;
   static constexpr int number_bytes = e4m3 ? 1 : 2;          /* of K and V */
   static constexpr int row_bytes = Dimension * number_bytes; /* of K and V */
@@ -25,8 +25,8 @@ struct tiling {
   static constexpr int chunks = row_bytes / 16;              /* of 16 bytes in a row */
   static constexpr int tile_bytes = DECODE_TILE * row_bytes; /* of K, and of V behind it in a stage */
   static constexpr int stage_bytes = 2 * tile_bytes, ring_bytes = Stages * stage_bytes;
-  /* A block that is alone asks for the next tile while a tile's first products are under way, for where the one before
-   * it was. In clusters, where warps wait for the memory, it asks for it where this one was, as soon as that is done.
+  /* A block that is alone asks for a tile during the products of another one; the tile goes to the stage that was read
+   * before. In clusters, warps wait for the memory. So a warp asks as soon as it has read a stage, for the same stage.
    */
   static constexpr bool asks_early = Cluster == 1 && Stages > 2;
   static constexpr int ahead = asks_early ? Stages - 1 : Stages;    /* tiles asked for before one is waited for */
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint2 load_shared_words(uint32_t from) {
   return value;
 }
 
-/* Made once and kept in a register: without this, the compiler makes it of the thread's number again for every tile. */
+/* Keeps a value in a register. Otherwise the compiler computes it from the thread's number again for every tile. */
 __device__ __forceinline__ void keep(uint32_t &value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void keep(int &value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void keep(const unsigned char *&value) { asm volatile("" : "+l"(value)); }
@@ -84,9 +84,9 @@ __device__ __forceinline__ void keep(const unsigned char *&value) { asm volatile
  *   rings     [warps][stages] of K [16][row], V [16][row]; at the end O, [warps][rows][pitch] floats
  *   received  [slots][warps][rows][own] floats, in clusters: O of all warps, the block's columns
  *   stats     [slots][warps][rows] of two floats: maximum and sum
- *   queries   [warps][rows][row]; where there are new rows, of each warp [rows + 2 query length][row], of queries, K
- * and V, and then [query length][dimension / 2] of two floats: cosines and sines Rows have their chunks of 16 bytes
- * permuted: of queries, chunk c of row r lies where c ^ r % 8 would. */
+ *   queries   [warps][rows][row]; with new rows, for each warp [rows + 2 query length][row] of queries, K and V, and
+ *             [query length][dimension / 2] of two floats: cosines and sines
+ * The chunks of 16 bytes of a row are permuted: in queries, chunk c of row r lies in the place of chunk c ^ r % 8. */
 template <typename Size> struct work {
   uint32_t rank, kv_head, batch, split;
   uint32_t lane, warp, g, t; /* lane = 4 g + t */
@@ -132,7 +132,7 @@ __device__ __forceinline__ uint64_t offset_of(const attention_decode_stride &str
 
 /* ---- A tile's way through a warp --------------------------------------------------------------------------------- */
 
-/* B fragments of Q^T; columns behind the last row repeat it. */
+/* B fragments of Q^T. Columns after the last row repeat it. */
 template <typename Size> using query_fragments = uint32_t[Size::operands][Size::dimension / 16][2];
 
 /* Of the query rows 8 n + 2 t + i, as columns of the fragments: */
@@ -141,10 +141,10 @@ template <typename Size> using of_rows = float[Size::operands][2];
 template <typename Size> using score_fragments = float[Size::operands][4]; /* KV rows g and g + 8 of the tile */
 template <typename Size> using output_fragments = float[Size::operands][Size::dimension / 16][4];
 
-/* While a row has seen nothing: no score but -infinity is smaller, and that gives a weight of 0 beside it. */
+/* The maximum of a row that has seen nothing. Only a score of -infinity is smaller, and its weight is 0. */
 constexpr float lowest = -FLT_MAX;
 
-/* What a warp knows of some KV rows. */
+/* A warp's results of some KV rows. */
 template <typename Size> struct partial {
   output_fragments<Size> o;
   of_rows<Size> most; /* what exponents, to base 2, are taken against; no score is larger by more than 8 */
@@ -173,7 +173,7 @@ template <typename Size> struct partial {
   }
 };
 
-/* Two partial results, the first KV rows' first, become one: in whatever block this happens, its bits are the same. */
+/* Two partial results become one; that of the first KV rows comes first. The bits are the same in every block. */
 struct join_factors {
   float most, first, second;
 
@@ -290,7 +290,7 @@ __device__ __forceinline__ void mask(const attention_decode_parameters &p, const
     }
 }
 
-/* Moves what exponents are taken against, where scores grew beyond it: for all rows of the warp, if for one. */
+/* Moves the references of all rows of the warp if the scores of one row exceed its reference by 8. */
 template <typename Size>
 __device__ __forceinline__ void move_reference(const score_fragments<Size> &s, partial<Size> &all) {
   bool rises = false;
@@ -371,8 +371,8 @@ __device__ __forceinline__ void accumulate(uint32_t value, const uint32_t (&weig
   }
 }
 
-/* The same for a tile of which some row does not see all: once for each position, with zeros for what it does not see,
- * whatever memory holds there. */
+/* The same for a tile that some row does not see whole: one product for each position, with zeros for KV rows that it
+ * does not see, whatever memory holds there. */
 template <typename Size>
 __device__ __forceinline__ void accumulate_seen(const limits<Size> &limits, int begin, uint32_t t, uint32_t value,
                                                 const uint32_t (&weights)[Size::operands][2],
@@ -406,8 +406,8 @@ __device__ __forceinline__ void accumulate_seen(const limits<Size> &limits, int 
   }
 }
 
-/* Where in the first stage the rows begin whose addresses the lane gives to ldmatrix: of K, the second eight rows are
- * the second matrix; of V, the third. */
+/* The addresses in the first stage that the lane passes to ldmatrix. The second eight rows are the second matrix of K,
+ * and the third matrix of V. */
 struct lane_addresses {
   uint32_t key, value;
 };
@@ -421,7 +421,7 @@ template <typename Size> __device__ __forceinline__ lane_addresses addresses_of(
   return at;
 }
 
-/* What comes after the scores, which are in two sums. */
+/* The rest of a tile, from the two sums of its scores on. */
 template <typename Size>
 __device__ __forceinline__ void attend_tile(const attention_decode_parameters &p, const work<Size> &w,
                                             const limits<Size> &limits, const of_rows<Size> &scale, uint32_t value,

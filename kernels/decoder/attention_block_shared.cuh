@@ -18,7 +18,7 @@
 /* A line of the list in attention_block.h. */
 template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_sizes {
   using type = element<Dtype>;
-  using tile = tiling<Dtype, DECODE_APPEND, Dimension, 1, 1, 1, DECODE_PARTS>; /* of K and V */
+  using tile = tiling<Dtype, DECODE_PLAIN, Dimension, 1, 1, 1, DECODE_PARTS>; /* of K and V */
   static constexpr rondo_dtype weights = Weights;
   static constexpr int dimension = Dimension;
   static constexpr uint32_t cluster = ATTENTION_BLOCK_CLUSTER, warps = ATTENTION_BLOCK_WARPS, threads = 32 * warps;

@@ -18,7 +18,7 @@ static struct attention_decode_problem random_problem(struct random *random) {
   static const int64_t dimension[] = {32, 64, 128, 256}, multiprocessors[] = {8, 16, 78, 132, 148};
   static const int64_t batches[] = {1, 1, 2, 7, 16, 64, 65535, 65536};
   struct attention_decode_problem problem = {
-      .kind = (enum decode_kind)random_between(random, DECODE_PLAIN, DECODE_APPEND),
+      .kind = (enum decode_kind)random_between(random, DECODE_PLAIN, DECODE_E4M3),
       .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
       .dimension = dimension[random_between(random, 0, 3)],
       .batch = batches[random_between(random, 0, 7)],
@@ -30,9 +30,8 @@ static struct attention_decode_problem random_problem(struct random *random) {
       .chip = random_between(random, 0, 3) ? CHIP_SM_90A : CHIP_SM_80,
       .multiprocessors = multiprocessors[random_between(random, 0, 4)],
       .shared_bytes = MOST_SHARED_BYTES};
-  const bool appends =
-      problem.kind == DECODE_APPEND || (problem.kind == DECODE_GENERAL && random_between(random, 0, 1));
-  if (appends) problem.new_rows = random_between(random, 1, problem.rows);
+  if (problem.kind != DECODE_E4M3 && random_between(random, 0, 1))
+    problem.new_rows = random_between(random, 1, problem.rows);
   return problem;
 }
 
@@ -40,9 +39,7 @@ static void check_plan(const struct attention_decode_problem *problem, const str
   const struct attention_decode_variant *variant = plan->variant;
   const bool is_small = problem->rows <= 8 && problem->dimension <= 128;
   if (problem->kind == DECODE_PLAIN)
-    cr_assert_eq(variant->kind, is_small && variant->cluster > 1 ? DECODE_PLAIN : DECODE_GENERAL);
-  else if (problem->kind == DECODE_APPEND)
-    cr_assert_eq(variant->kind, is_small ? DECODE_APPEND : DECODE_GENERAL);
+    cr_assert_eq(variant->kind, is_small ? DECODE_PLAIN : DECODE_GENERAL);
   else
     cr_assert_eq(variant->kind, problem->kind);
   cr_assert_eq(variant->dtype, problem->kind == DECODE_E4M3 ? RONDO_F16 : problem->dtype);
@@ -74,7 +71,7 @@ Test(attention_decode, a_plan_keeps_what_its_kernels_rely_on) {
     if (!others.variant) { /* new rows that a cluster has no room for are
                               written before it */
       cr_assert_gt(other.new_rows, 0);
-      other.kind = DECODE_GENERAL, other.new_rows = 0;
+      other.new_rows = 0;
       others = attention_decode_plan_of(&other);
     }
     cr_assert(others.variant);
@@ -206,10 +203,10 @@ Test(attention_decode, few_query_rows_go_to_its_kernels) {
   static const struct choice choices[] = {
       {1, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8"), {64, 1, 1}},
       {2, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8"), {64, 2, 1}},
-      {16, 32, 8, 1, 8192, 128, 0, 90, 132, 0, GENERAL("128_8_alone"), {8, 16, 1}},
-      {8, 32, 8, 1, 8192, 128, 0, 90, 132, 0, GENERAL("128_8_alone_deep"), {8, 8, 1}}, /* multiprocessors stay idle */
+      {16, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8_alone"), {8, 16, 1}},
+      {8, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8_alone"), {8, 8, 1}},
       {1, 9, 3, 1, 512, 64, 0, 90, 132, 0, DECODE("64_8"), {24, 1, 1}},
-      {64, 9, 3, 1, 512, 64, 0, 90, 132, 0, GENERAL("64_8_alone"), {3, 64, 1}},
+      {64, 9, 3, 1, 512, 64, 0, 90, 132, 0, DECODE("64_8_alone"), {3, 64, 1}},
       {1, 32, 8, 4, 8192, 128, 0, 100, 148, 0, GENERAL("128_16"), {64, 1, 1}},
       {1, 8, 8, 8, 100, 256, 0, 90, 132, 0, GENERAL("256_8"), {64, 1, 1}},
       {20, 40, 8, 2, 100, 256, 0, 90, 132, 0, GENERAL("256_16"), {64, 20, 1}},
@@ -218,13 +215,12 @@ Test(attention_decode, few_query_rows_go_to_its_kernels) {
       {1, 32, 8, 1, 8192, 128, 3, 90, 132, 0, DECODE("128_8"), {64, 1, 3}},
       {1, 32, 8, 1, 600, 128, 3, 90, 132, 0, DECODE("128_8"), {64, 1, 2}},
       /* A lane that may not have room for clusters. */
-      {1, 32, 8, 1, 8192, 128, 0, 90, 8, 0, GENERAL("128_8_alone"), {8, 1, 1}},
+      {1, 32, 8, 1, 8192, 128, 0, 90, 8, 0, DECODE("128_8_alone"), {8, 1, 1}},
   };
   for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i], &none);
 }
 
-#define APPEND(name) "rondo_attention_decode_append_bf16_" name
-#define E4M3(name)   "rondo_attention_decode_e4m3_" name
+#define E4M3(name) "rondo_attention_decode_e4m3_" name
 
 Test(attention_decode, plain_tasks_have_kernels_of_their_own) {
   static const struct {
@@ -251,9 +247,9 @@ Test(attention_decode, new_rows_are_written_and_turned_by_the_kernel_that_attend
     struct choice choice;
     struct extras extras;
   } choices[] = {
-      {{1, 9, 3, 1, 512, 64, 0, 90, 132, 0, APPEND("64_8"), {24, 1, 1}}, {.appends = true, .turns = true}},
-      {{16, 32, 8, 1, 512, 64, 0, 90, 132, 0, APPEND("64_8_alone"), {8, 16, 1}}, {.appends = true, .turns = true}},
-      {{2, 32, 8, 1, 512, 128, 0, 90, 132, 0, APPEND("128_8"), {64, 2, 1}}, {.appends = true}},
+      {{1, 9, 3, 1, 512, 64, 0, 90, 132, 0, DECODE("64_8"), {24, 1, 1}}, {.appends = true, .turns = true}},
+      {{16, 32, 8, 1, 512, 64, 0, 90, 132, 0, DECODE("64_8_alone"), {8, 16, 1}}, {.appends = true, .turns = true}},
+      {{2, 32, 8, 1, 512, 128, 0, 90, 132, 0, DECODE("128_8"), {64, 2, 1}}, {.appends = true}},
       {{1, 8, 8, 16, 512, 128, 1, 90, 132, 0, GENERAL("128_16"), {64, 1, 1}}, {.appends = true}},
       {{1, 8, 1, 1, 32768, 128, 0, 100, 148, 0, GENERAL("128_8"), {8, 1, 8}}, {.appends = true, .paged = true}},
       /* What they cannot do, a kernel before another one does. */
