@@ -1,6 +1,6 @@
-/* attention_append.cu - new rows of K and V to their places, and these and the queries turned by a rotary embedding, in
- * front of any attention: a thread has a pair of numbers, so that rows may begin anywhere. Bound by the way to its
- * first instruction: a step of decoding has few rows, and the kernels for many spend far more on them. */
+/* attention_append.cu - writes new rows of K and V to the cache, and rotates these and the queries, before any
+ * attention whose kernel cannot. A thread has a pair of numbers, so rows may begin anywhere. Bound by the launch: a
+ * step of decoding has few rows, and with many rows the attention itself takes far longer. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

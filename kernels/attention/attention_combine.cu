@@ -1,6 +1,8 @@
-/* attention_combine.cu - merges what the splits of the KV sequence gave, in their order: o = sum_s w_s o_s / sum_s w_s
- * with w_s = 2^(lse_s - max). A warp has a row, a lane every 32nd column of it. A split in which the row saw nothing
- * has lse -infinity and its o is not read, for it may not have been written. Bound by the memory. */
+/* attention_combine.cu - merges the results of splits of the KV rows, in their order: o = sum_s w_s o_s / sum_s w_s
+ * with w_s = 2^(lse_s - max). It runs after a kernel with several splits. Bound by the memory.
+ *
+ * A warp has a row, a lane every 32nd column of it. If the row saw nothing in a split, its lse is -infinity; its o may
+ * not have been written and is not read. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math.h>

@@ -1,10 +1,10 @@
-/* attention_general.cu - attention with pages, a window, a soft cap and e4m3, in any combination, for every chip.
+/* attention_general.cu - attention with any combination of pages, window, soft cap and e4m3, for every chip. Copies and
+ * products do not overlap.
  *
- * The plain kernels' block (attention_warp.cuh), with a simple loop of its own: a tile of K and V is read row by row
- * through the table of pages, made two-byte numbers on its way, and lies in shared memory while it is worked on. There
- * is one tile at a time and a running maximum. Products in 16 bits are exact to what e4m3 holds.
- *
- * What is not finite in V is always taken out of the tile, and added to the rows that see it. */
+ * It has the block of the plain kernels (attention_warp.cuh) and a simple loop. A tile of K and V is read row by row
+ * through the page table, becomes 16-bit numbers (e4m3 exactly), and stays in shared memory during the work on it.
+ * There is one tile at a time, and a running maximum. Infinities and NaNs of V are always taken out of the tile, and
+ * added to the rows that see them. */
 #include <cuda_fp8.h>
 
 #include "../common/launch.cuh"

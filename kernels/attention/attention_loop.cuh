@@ -1,23 +1,20 @@
-/* attention_loop.cuh - softmax(scale Q K^T) V without ever storing the scores: FlashAttention-2 (Dao 2023, arXiv
- * 2307.08691) on mma.m16n8k16, for every chip from sm_80 on. See attention.h for what a row is.
+/* attention_loop.cuh - the plain portable kernel: softmax(scale Q K^T) V without stored scores, FlashAttention-2 (Dao
+ * 2023, arXiv 2307.08691) on mma.m16n8k16, for every chip from sm_80 on. attention.h defines rows. Bound by the tensor
+ * cores, shared memory and the exponentials in prefill, by the memory in decode.
  *
- * A block has 64 or 128 rows of one KV head, a warp 16 or 32 of them, and walks over its split's KV rows in tiles,
- * which cp.async brings to shared memory while the tile before them is worked on. The scores of a warp's rows stay in
- * its registers, and the C fragments of Q K^T are the A fragments of P V. With 32 rows a warp, every fragment of K and
- * V that ldmatrix reads serves two products: shared memory, not the tensor cores, is what 16 rows are bound by. Shared
- * rows are of head dimension * 2 bytes; their 16-byte chunks are permuted so that eight rows of a chunk lie in eight
- * different banks' worth (ldmatrix without conflicts).
+ * A block has 64 or 128 rows of one KV head, a warp 16 or 32 of them. The block walks over its split's KV rows in
+ * tiles; cp.async brings the next tiles to shared memory during the work on one. The scores of a warp's rows stay in
+ * its registers: the C fragments of Q K^T are the A fragments of P V. With 32 rows in a warp, each fragment of K and V
+ * that ldmatrix reads serves two products; with 16 rows, shared memory would be the bound. The 16-byte chunks of a
+ * shared row are permuted so that eight rows of one chunk lie in different banks (ldmatrix without conflicts).
  *
- * There is no running maximum. The weights of a row are taken relative to a reference, the maximum of its first tile:
- * any reference gives the same result as long as nothing overflows, and nothing vanishes below the maximum of some of
- * the scores. Where the weights of a tile pass 2^14 (f16 ends at 2^16), its scores are computed again, the reference
- * becomes their maximum and what was accumulated is brought to it.
+ * There is no running maximum. The reference of a row's weights is the maximum of its first tile. Any reference gives
+ * the same result unless weights overflow, or all vanish. If the weights of a tile pass 2^14 (f16 ends at 2^16), the
+ * scores of the tile are computed again, their maximum becomes the reference, and the sums so far are rescaled.
  *
- * Masks: a KV row that no row of the block sees is read as zeros, whatever memory holds there. A score that a row does
- * not see becomes -infinity and its weight 0. Since 0 * NaN is NaN, tiles that only some rows of the block see have
- * what is not finite in V replaced by zeros, and the rows that do see it get it added afterwards.
- *
- * Bound by the tensor cores, shared memory and the exponentials in prefill, by the memory in decode. */
+ * Masks: a KV row that no row of the block sees is read as zeros, whatever memory holds there. A score of a KV row that
+ * the query row does not see becomes -infinity, and its weight 0. Since 0 * NaN is NaN, infinities and NaNs of V become
+ * zeros in tiles that only some rows of the block see; afterwards they are added to the rows that see them. */
 #ifndef RONDO_ATTENTION_LOOP_CUH
 #define RONDO_ATTENTION_LOOP_CUH
 

@@ -1,5 +1,5 @@
-/* attention_tile.cuh - rows of Q, K and V in shared memory: what a kernel is made for, where the chunks of a row lie,
- * and how tiles get there. */
+/* attention_tile.cuh - rows of Q, K and V in shared memory, for the portable kernels: the sizes of a kernel, the places
+ * of a row's chunks, and the copies of tiles. */
 #ifndef RONDO_ATTENTION_TILE_CUH
 #define RONDO_ATTENTION_TILE_CUH
 

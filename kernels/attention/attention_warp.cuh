@@ -1,6 +1,6 @@
-/* attention_warp.cuh - what a warp does with its rows and a tile of K and V in shared memory, in attention_loop.cuh
- * and attention_general.cu: score, mask, reference, weights, sums; what is not finite in V; and the rows' results. How
- * tiles come there is each kernel's own. */
+/* attention_warp.cuh - the work of a warp on its rows and one tile of K and V in shared memory: scores, masks,
+ * references, weights, sums, infinities and NaNs of V, results. attention_loop.cuh and attention_general.cu bring the
+ * tiles, each in its own way. */
 #ifndef RONDO_ATTENTION_WARP_CUH
 #define RONDO_ATTENTION_WARP_CUH
 

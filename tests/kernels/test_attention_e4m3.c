@@ -1,6 +1,6 @@
 /* test_attention_e4m3.c - attention of many query rows with q, k and v in e4m3, which GPUs with products of e4m3
- * compute in attention_wgmma_e4m3.cu, against double precision: masks, lengths, scales and both types of o. It also says
- * which tasks those kernels take. Faults that would show: a scale in the wrong place, sums that lose too many bits
+ * compute in attention_wgmma_e4m3.cu, against double precision: masks, lengths, scales and both types of o. It also
+ * says which tasks those kernels take. Faults that would show: a scale in the wrong place, sums that lose too many bits
  * over many rows, a NaN that spreads to rows that do not see it. */
 #include <criterion/criterion.h>
 #include <math.h>
