@@ -1,5 +1,6 @@
-/* test_attention_wgmma_plan.c - the plans of attention_wgmma.cu: which tasks they take, with which tensor maps, and
- * that the blocks together compute every tile once, for random problems. Needs no GPU. */
+/* test_attention_wgmma_plan.c - the plans of attention_wgmma.cu and attention_wgmma_e4m3.cu: properties of plans for
+ * random problems, such as that the blocks together compute every query tile once; which tasks the kernels take; and
+ * their tensor maps. Needs no GPU. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,17 +16,18 @@ static const struct chip h200 = {90, 132, 232448};
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
-/* Mostly one that is taken. */
+/* Mostly one that is taken. e4m3 has heads of 128, and neither window nor cap. */
 static struct attention_wgmma_problem random_problem(struct random *random) {
   static const int64_t multiprocessors[] = {1, 16, 78, 114, 132}, dimensions[] = {64, 128, 256},
                        groups[] = {1, 1, 3, 8};
+  static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16, RONDO_E4M3};
   const int64_t kv_heads = random_between(random, 1, 40);
   const bool causal = random_between(random, 0, 1);
-  return (struct attention_wgmma_problem){
+  struct attention_wgmma_problem problem = {
       .chip = CHIP_SM_90A,
       .multiprocessors = RANDOM_OF(random, multiprocessors),
       .shared_bytes = 232448,
-      .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
+      .dtype = RANDOM_OF(random, dtypes),
       .causal = causal,
       .has_maps = true,
       .scale_log2 = 0.125f,
@@ -37,18 +39,35 @@ static struct attention_wgmma_problem random_problem(struct random *random) {
       .query_length = random_between(random, 64, 2000),
       .capacity = random_between(random, 1, 3000),
       .head_dimension = RANDOM_OF(random, dimensions)};
+  if (problem.dtype != RONDO_E4M3) return problem;
+  problem.head_dimension = 128;
+  problem.soft_cap = 0.0f;
+  problem.window = 0;
+  return problem;
 }
 
 static int64_t divided_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
-static void check_plan(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan) {
-  const struct attention_wgmma_variant *variant = plan->variant;
+/* What the kernel relies on: it has the type and the mask, its slots are in the shared memory that is asked for, and
+ * copies fill whole slots. */
+static void check_variant(const struct attention_wgmma_problem *problem,
+                          const struct attention_wgmma_variant *variant) {
   cr_assert(variant->dtype == problem->dtype && variant->head_dimension == problem->head_dimension);
   const bool is_general = variant->mask == ATTENTION_WGMMA_GENERAL;
   cr_assert(is_general || (variant->mask == ATTENTION_WGMMA_CAUSAL) == problem->causal);
   cr_assert(is_general || (!problem->window && problem->soft_cap == 0.0f));
   cr_assert_leq(variant->shared_bytes, problem->shared_bytes);
-  cr_assert_geq(variant->shared_bytes, 2 * variant->head_dimension * (variant->rows + 4 * variant->tile));
+  const int64_t number_bytes = problem->dtype == RONDO_E4M3 ? 1 : 2;
+  cr_assert_geq(variant->shared_bytes, number_bytes * variant->head_dimension * (variant->rows + 4 * variant->tile));
+  const int64_t tile_numbers = variant->tile * variant->head_dimension, landings = number_bytes == 1 ? 2 : 1;
+  cr_assert_eq(variant->key_box_rows * variant->box_columns * variant->cluster, tile_numbers);
+  cr_assert_eq(variant->value_box_rows * variant->box_columns * variant->cluster * landings, tile_numbers);
+  cr_assert(variant->cluster == 1 || variant->mask == ATTENTION_WGMMA_ALL); /* blocks walk over the same KV tiles */
+}
+
+static void check_plan(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan) {
+  const struct attention_wgmma_variant *variant = plan->variant;
+  check_variant(problem, variant);
   const int64_t rows = variant->rows * variant->cluster, heads = problem->batch * problem->query_heads;
   cr_assert(plan->row_tiles * rows >= problem->query_length && (plan->row_tiles - 1) * rows < problem->query_length);
   cr_assert(plan->heads_together >= 1 && plan->heads_together <= heads);
@@ -56,6 +75,11 @@ static void check_plan(const struct attention_wgmma_problem *problem, const stru
   const int64_t clusters = plan->blocks / variant->cluster;
   cr_assert_geq(plan->rounds * clusters, plan->heads_together * plan->row_tiles);
   cr_assert_leq(divided_up(heads, plan->heads_together) * plan->rounds, ATTENTION_WGMMA_MOST_TILES);
+}
+
+static bool equal(const struct attention_wgmma_plan *a, const struct attention_wgmma_plan *b) {
+  return a->variant == b->variant && a->row_tiles == b->row_tiles && a->heads_together == b->heads_together &&
+         a->rounds == b->rounds && a->blocks == b->blocks;
 }
 
 Test(attention_wgmma_plan, whatever_is_planned_covers_every_row) {
@@ -68,8 +92,26 @@ Test(attention_wgmma_plan, whatever_is_planned_covers_every_row) {
     if (!plan.variant) continue;
     planned++;
     check_plan(&problem, &plan);
+    const struct attention_wgmma_plan again = attention_wgmma_plan_of(&problem);
+    cr_assert(equal(&plan, &again));
   }
   cr_expect_gt(planned, PROBLEMS / 2);
+}
+
+/* Another chip, operands without tensor maps, a negative or infinite scale, a chip with less shared memory. */
+Test(attention_wgmma_plan, what_the_kernels_cannot_take_is_refused) {
+  enum { PROBLEMS = 5000 };
+  struct random random = {29};
+  for (int i = 0; i < PROBLEMS; i++) {
+    const struct attention_wgmma_problem problem = random_problem(&random);
+    struct attention_wgmma_problem refused[5] = {problem, problem, problem, problem, problem};
+    refused[0].chip = CHIP_SM_80;
+    refused[1].has_maps = false;
+    refused[2].scale_log2 = -problem.scale_log2;
+    refused[3].scale_log2 = INFINITY;
+    refused[4].shared_bytes = 99 << 10;
+    for (size_t r = 0; r < COUNT(refused); r++) cr_assert_null(attention_wgmma_plan_of(&refused[r]).variant);
+  }
 }
 
 /* How attention_wgmma_tiles.cuh deals under the causal mask: in each round of a group's, cluster c takes tile c of
