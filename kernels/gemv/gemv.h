@@ -20,6 +20,9 @@ enum {
   QUANTIZE_OUTER = 3,    /* dimensions around the rows */
 };
 
+/* The type of kernels that take vectors in f16 and in bf16: parameters say which. */
+#define GEMV_16_BITS ((rondo_dtype)0)
+
 /* Bytes between NVFP4's scales, in either layout: of one row and the next within 32; what a step to the next 32 rows,
  * and to the next 128, has more than that (modulo 2^32); and of four blocks of a row. */
 struct gemv_scale_strides {

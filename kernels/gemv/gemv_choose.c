@@ -172,11 +172,16 @@ static bool ends_with(const char *name, const char *ending) {
   return length > of_ending && name[length - of_ending - 1] == '_' && !strcmp(name + length - of_ending, ending);
 }
 
+static bool is_for(rondo_dtype of_kernel, rondo_dtype of_problem) {
+  if (of_kernel == GEMV_16_BITS) return of_problem == RONDO_F16 || of_problem == RONDO_BF16;
+  return of_kernel == GEMV_ANY_TYPE || of_kernel == of_problem;
+}
+
 const void *gemv_kernel_for(const struct gemv_problem *problem, const char *ending, const void *table, size_t count,
                             size_t bytes) {
   for (size_t i = 0; i < count; i++) {
     const struct gemv_kernel *kernel = (const void *)((const char *)table + i * bytes);
-    if (kernel->weights == problem->weights && kernel->vectors == problem->vectors &&
+    if (is_for(kernel->weights, problem->weights) && is_for(kernel->vectors, problem->vectors) &&
         kernel->kernel.chips & problem->chip && ends_with(kernel->kernel.name, ending))
       return kernel;
   }

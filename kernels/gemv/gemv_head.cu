@@ -109,36 +109,34 @@ template <rondo_dtype W> struct row_copies {
 /* ---- Vectors ---------------------------------------------------------------------------------------------------- */
 
 /* A warp converts one. In 16 bits a lane has pieces of 8 elements, 32 pieces apart; in NVFP4 one piece of 32. */
-template <rondo_dtype W, rondo_dtype V> struct vector_words {
-  static constexpr int elements = V == RONDO_NVFP4 ? 32 : 8, pieces = GEMV_HEAD_MOST_K / 32 / elements;
-  words loaded[pieces];
-  uint32_t scales; /* of NVFP4 */
+template <rondo_dtype W> struct vector_words {
+  static constexpr int pieces = GEMV_HEAD_MOST_K / 32 / 8;
+  words loaded[pieces]; /* of NVFP4 the first alone */
+  uint32_t scales;      /* of NVFP4 */
 
   __device__ __forceinline__ void fetch(const gemv_head_parameters &p, uint32_t vector) {
-    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t lane = threadIdx.x % 32, end = is_nvfp4(p) ? p.k / 32 : p.k / 8;
     scales = 0;
-    if constexpr (V == RONDO_NVFP4)
-      if (lane < p.k / 32) scales = load_vector_scales(vector_scales_from(p, vector, 2 * lane));
+    if (is_nvfp4(p) && lane < end) scales = load_vector_scales(vector_scales_from(p, vector, 2 * lane));
 #pragma unroll
     for (int i = 0; i < pieces; i++) {
-      const uint32_t piece = lane + 32 * i;
       loaded[i] = words();
-      if (piece < p.k / elements) loaded[i] = load_vector(vector_from(p, vector, piece));
+      if (lane + 32 * i < end) loaded[i] = load_vector(vector_from(p, vector, lane + 32 * i));
     }
   }
   /* To `at`; returns the factor of the sums. */
   __device__ __forceinline__ float convert(const gemv_head_parameters &p, uint32_t at) const {
-    float correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
-    if constexpr (V == RONDO_NVFP4) {
+    const float correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
+    if (is_nvfp4(p)) {
       store_nvfp4(p, at);
-    } else if constexpr (V == RONDO_BF16) {
+    } else if (p.vector_dtype == RONDO_BF16) {
       uint32_t largest = 0;
 #pragma unroll
       for (int i = 0; i < pieces; i++) largest = larger_magnitudes(largest, loaded[i].word);
       const power_of_two power = power_for(__reduce_max_sync(0xffffffffu, max(largest & 0xffffu, largest >> 16)));
-      correction *= power.inverse;
       store_pieces(p, at,
                    [&](const uint32_t(&word)[4], uint32_t *pairs) { f16_of_bf16<W>(word, power.factor, pairs); });
+      return correction * power.inverse;
     } else {
       store_pieces(p, at, [&](const uint32_t(&word)[4], uint32_t *pairs) { order_eight<W, false>(word, pairs); });
     }
@@ -146,8 +144,10 @@ template <rondo_dtype W, rondo_dtype V> struct vector_words {
   }
 
 private:
-  /* Zeros fill the last step of 64 elements. */
-  static __device__ __forceinline__ uint32_t end(uint32_t k) { return ((k + 63) & ~63u) / elements; }
+  static __device__ __forceinline__ bool is_nvfp4(const gemv_head_parameters &p) {
+    return W == RONDO_NVFP4 && p.vector_dtype == RONDO_NVFP4;
+  }
+  static __device__ __forceinline__ uint32_t whole_steps(uint32_t k) { return (k + 63) & ~63u; }
 
   __device__ __forceinline__ void store_nvfp4(const gemv_head_parameters &p, uint32_t at) const {
     const uint32_t lane = threadIdx.x % 32;
@@ -155,7 +155,7 @@ private:
     uint32_t out[1][16];
     raw.loaded[0][0] = loaded[0], raw.scales[0] = scales;
     convert_nvfp4(raw, out);
-    if (lane < end(p.k))
+    if (lane < whole_steps(p.k) / 32)
 #pragma unroll
       for (int i = 0; i < 4; i++) store_shared_words(at + lane * 64 + i * 16, &out[0][4 * i]);
   }
@@ -167,7 +167,7 @@ private:
       const uint32_t piece = threadIdx.x % 32 + 32 * i;
       uint32_t pairs[4];
       convert_eight(loaded[i].word, pairs);
-      if (piece < end(p.k)) store_shared_words(at + piece * 16, pairs);
+      if (piece < whole_steps(p.k) / 8) store_shared_words(at + piece * 16, pairs);
     }
   }
 };
@@ -252,8 +252,7 @@ struct turn_of_warp {
   }
 };
 
-template <rondo_dtype W, rondo_dtype V, int Columns>
-__device__ __forceinline__ void gemv_head(const gemv_head_parameters &p) {
+template <rondo_dtype W, int Columns> __device__ __forceinline__ void gemv_head(const gemv_head_parameters &p) {
   extern __shared__ __align__(128) unsigned char head_memory[];
   const shared_layout<W> layout(p, head_memory);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;
@@ -263,7 +262,7 @@ __device__ __forceinline__ void gemv_head(const gemv_head_parameters &p) {
   const uint32_t loads = copies.loads(p), early_loads = p.early && turns.turn == 0 ? loads : 0;
   copies.ask(p, layout, 0, early_loads);
   wait_for_predecessors();
-  vector_words<W, V> vector;
+  vector_words<W> vector;
   const uint32_t converts = turns.warps - 1 - warp; /* by those that ask last */
   if (converts < p.count) vector.fetch(p, converts);
   turns.begin();

@@ -26,10 +26,8 @@ enum {
 #define GEMV_ONE(KERNEL, name, V, scale_groups)                                                                        \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name, GEMV_ONE_WARPS * 32, 1, V, scale_groups)
 #define GEMV_HEAD_ONE_KERNELS(KERNEL)                                                                                  \
-  GEMV_ONE(KERNEL, rondo_gemv_head_one_f16_b9, RONDO_F16, 9)                                                           \
-  GEMV_ONE(KERNEL, rondo_gemv_head_one_f16_b15, RONDO_F16, 15)                                                         \
-  GEMV_ONE(KERNEL, rondo_gemv_head_one_bf16_b9, RONDO_BF16, 9)                                                         \
-  GEMV_ONE(KERNEL, rondo_gemv_head_one_bf16_b15, RONDO_BF16, 15)                                                       \
+  GEMV_ONE(KERNEL, rondo_gemv_head_one_16bit_b9, GEMV_16_BITS, 9)                                                      \
+  GEMV_ONE(KERNEL, rondo_gemv_head_one_16bit_b15, GEMV_16_BITS, 15)                                                    \
   GEMV_ONE(KERNEL, rondo_gemv_head_one_nvfp4_b9, RONDO_NVFP4, 9)                                                       \
   GEMV_ONE(KERNEL, rondo_gemv_head_one_nvfp4_b15, RONDO_NVFP4, 15)
 
@@ -43,17 +41,14 @@ enum {
 /* Bytes in shared memory from row to row, where 16 elements have `bytes`, and from vector to vector. */
 #define GEMV_HEAD_PITCH(k, bytes) ((((k) + 63) / 64 | 1) * 4 * (bytes))
 #define GEMV_HEAD_VECTOR_PITCH(k) (((k) + 63) / 64 * 128 + 16)
-/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, weights, vectors, operands
- * B). */
-#define GEMV_HEAD(KERNEL, name, W, V)                                                                                  \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1, GEMV_HEAD_WARPS * 32, 1, W, V, 1)                \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1x2, GEMV_HEAD_WARPS * 32, 1, W, V, 2)
+/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, weights, operands B). The
+ * vectors' type is told at run time. */
+#define GEMV_HEAD(KERNEL, name, W)                                                                                     \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1, GEMV_HEAD_WARPS * 32, 1, W, 1)                   \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1x2, GEMV_HEAD_WARPS * 32, 1, W, 2)
 #define GEMV_HEAD_KERNELS(KERNEL)                                                                                      \
-  GEMV_HEAD(KERNEL, rondo_gemv_head_nvfp4_nvfp4, RONDO_NVFP4, RONDO_NVFP4)                                             \
-  GEMV_HEAD(KERNEL, rondo_gemv_head_nvfp4_f16, RONDO_NVFP4, RONDO_F16)                                                 \
-  GEMV_HEAD(KERNEL, rondo_gemv_head_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16)                                               \
-  GEMV_HEAD(KERNEL, rondo_gemv_head_e4m3_f16, RONDO_E4M3, RONDO_F16)                                                   \
-  GEMV_HEAD(KERNEL, rondo_gemv_head_e4m3_bf16, RONDO_E4M3, RONDO_BF16)
+  GEMV_HEAD(KERNEL, rondo_gemv_head_nvfp4, RONDO_NVFP4)                                                                \
+  GEMV_HEAD(KERNEL, rondo_gemv_head_e4m3, RONDO_E4M3)
 
 /* 1 to 16 vectors in 16 bits: gemv_head_16.cu. A slot has sixteen rows. */
 enum {

@@ -224,27 +224,27 @@ template <rondo_dtype V, int Groups> struct vector_product {
  *
  * In shared memory: what results are multiplied with, in 16 bytes, and the vector as f16 in the order of decode_e2m1.
  * bf16 becomes f16 by a power of two of the largest magnitude, which each warp that converts finds for itself. */
-template <rondo_dtype V, int Groups> struct vector_of_16_bits {
+template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
   using piece = row_piece<Groups>;
   static constexpr int eights = (8 * Groups + 31) / 32; /* a lane's, if its warp loads the whole vector */
   uint32_t b[piece::pairs][8];
   float correction;
-  words loaded[V == RONDO_BF16 ? eights : 1];
+  words loaded[eights]; /* in f16 the first alone */
 
   __device__ __forceinline__ void fetch(const gemv_head_parameters &p, uint32_t thread) {
     if (thread / 32 * 32 >= p.k / 8) return;
 #pragma unroll
-    for (int i = 0; i < (V == RONDO_BF16 ? eights : 1); i++) {
+    for (int i = 0; i < eights; i++) {
       const uint32_t at = (thread + 32 * i) % (32 * eights); /* the first is this lane's to convert */
       loaded[i] = words();
-      if (at < p.k / 8) loaded[i] = load_vector(vector_from(p, 0, at));
+      if (at < p.k / 8 && (i == 0 || p.vector_dtype == RONDO_BF16)) loaded[i] = load_vector(vector_from(p, 0, at));
     }
   }
   __device__ __forceinline__ void convert(const gemv_head_parameters &p, uint32_t at, uint32_t thread) const {
     if (thread / 32 * 32 >= p.k / 8) return;
     uint32_t pairs[4];
     float inverse = 1;
-    if constexpr (V == RONDO_BF16) {
+    if (p.vector_dtype == RONDO_BF16) {
       uint32_t largest = 0;
 #pragma unroll
       for (int i = 0; i < eights; i++) largest = larger_magnitudes(largest, loaded[i].word);
@@ -293,8 +293,6 @@ template <rondo_dtype V, int Groups> struct vector_of_16_bits {
     return (even + odd) * (1 / (nvfp4_factor * nvfp4_factor)) * correction;
   }
 };
-template <int Groups> struct vector_product<RONDO_F16, Groups> : vector_of_16_bits<RONDO_F16, Groups> {};
-template <int Groups> struct vector_product<RONDO_BF16, Groups> : vector_of_16_bits<RONDO_BF16, Groups> {};
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 

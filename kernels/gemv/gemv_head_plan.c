@@ -15,8 +15,8 @@
 
 #define ONE(chips, parameters, name, threads, blocks, V, scale_groups)                                                 \
   {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, V), scale_groups},
-#define SEVERAL(chips, parameters, name, threads, blocks, W, V, operands)                                              \
-  {GEMV_KERNEL(chips, parameters, name, threads, W, V), operands},
+#define SEVERAL(chips, parameters, name, threads, blocks, W, operands)                                                 \
+  {GEMV_KERNEL(chips, parameters, name, threads, W, GEMV_ANY_TYPE), operands},
 #define SIXTEEN_BITS(chips, parameters, name, threads, blocks, T, operands)                                            \
   {GEMV_KERNEL(chips, parameters, name, threads, T, T), operands},
 static const struct gemv_head_kernel kernels_of_one[] = {GEMV_HEAD_ONE_KERNELS(ONE)};

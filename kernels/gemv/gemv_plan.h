@@ -38,6 +38,9 @@ int64_t gemv_weight_bytes(const struct gemv_problem *problem);
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------ */
 
+/* The type of kernels that are told at run time: GEMV_16_BITS, or any. */
+#define GEMV_ANY_TYPE ((rondo_dtype)31)
+
 /* Each design's list of kernels becomes a table whose entries begin so. */
 struct gemv_kernel {
   struct op_kernel kernel;

@@ -71,7 +71,7 @@ struct quads_shape {
       pairs == 1 && Columns == 1 && Cut != GEMV_CHUNKED && (Quads == 8 || W != RONDO_NVFP4) ? 2 : 1;
   static constexpr bool has_infinity = W == RONDO_F16 || W == RONDO_BF16;
   static constexpr bool scaled = W == RONDO_NVFP4;
-  static constexpr bool has_correction = V == RONDO_BF16 && !in_bf16;
+  static constexpr bool has_correction = V != RONDO_F16 && V != RONDO_NVFP4 && !in_bf16;
   /* An item: a pair of rows, one slice. */
   static constexpr int items = pairs * Slices, first_items = Half ? items / 2 : items;
   /* Sixteen raw vectors at once do not fit into the registers. */
@@ -225,7 +225,7 @@ template <typename S> struct quads_vectors {
       if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
       if constexpr (S::V != RONDO_NVFP4)
         if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, loaded[a]);
-      const float own = convert_vector<S::W, S::V, S::Slices, S::in_bf16>(loaded[a], b[a]);
+      const float own = convert_vector<S::W, S::V, S::Slices, S::in_bf16>(p, loaded[a], b[a]);
 #pragma unroll
       for (int i = 0; i < 2; i++)
         corrections[a][i] = S::has_correction ? __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i) : own;

@@ -40,8 +40,10 @@ enum gemv_cut {
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1, 320, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)     \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1_single, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false,           \
          GEMV_SINGLE)
+/* With two rows a warp, converting the vector would be most of the work: bf16 vectors stay bf16. */
+#define GEMV_SMALL_NVFP4(KERNEL, name, V)                                                                              \
+  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r2_s1, 128, 8, RONDO_NVFP4, V, 8, 1, 2, 1, false, GEMV_MASKED)
 #define GEMV_DIAGONAL_NVFP4(KERNEL, name, V)                                                                           \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r2_s1, 128, 8, RONDO_NVFP4, V, 8, 1, 2, 1, false, GEMV_MASKED)         \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1, 256, 3, RONDO_NVFP4, V, 8, 1, 4, 1, false, GEMV_MASKED)         \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s2, 256, 2, RONDO_NVFP4, V, 8, 1, 4, 2, false, GEMV_EXACT)          \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1_chunked, 512, 1, RONDO_NVFP4, V, 8, 1, 4, 1, false,              \
@@ -88,9 +90,7 @@ enum gemv_cut {
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c2, 512, 1, RONDO_E4M3, V, 2, 1, 8, 4, 2)        \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_r16_s4_c4, 512, 1, RONDO_E4M3, V, 1, 1, 16, 4, 4)      \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_r16_s4_c4, 512, 1, RONDO_E4M3, V, 1, 2, 16, 4, 4)
-#define GEMV_CLUSTERS_E4M3_KERNELS(KERNEL)                                                                             \
-  GEMV_CLUSTERS_E4M3(KERNEL, rondo_gemv_e4m3_f16, RONDO_F16)                                                           \
-  GEMV_CLUSTERS_E4M3(KERNEL, rondo_gemv_e4m3_bf16, RONDO_BF16)
+#define GEMV_CLUSTERS_E4M3_KERNELS(KERNEL) GEMV_CLUSTERS_E4M3(KERNEL, rondo_gemv_e4m3, GEMV_16_BITS)
 #define GEMV_CLUSTERS_16(KERNEL, name, T)                                                                              \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c2, 512, 1, T, T, 2, 1, 8, 4, 2)                 \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c4, 512, 1, T, T, 2, 1, 8, 4, 4)
@@ -99,23 +99,18 @@ enum gemv_cut {
   GEMV_CLUSTERS_16(KERNEL, rondo_gemv_bf16, RONDO_BF16)
 #define GEMV_LARGE_NVFP4_KERNELS(KERNEL)                                                                               \
   GEMV_LARGE_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                        \
-  GEMV_LARGE_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)                                                            \
-  GEMV_LARGE_NVFP4(KERNEL, rondo_gemv_nvfp4_bf16, RONDO_BF16)                                                          \
+  GEMV_LARGE_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                       \
   GEMV_SIXTEEN_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                      \
   GEMV_SIXTEEN_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)
-#define GEMV_LARGE_E4M3_KERNELS(KERNEL)                                                                                \
-  GEMV_SIXTEEN_E4M3(KERNEL, rondo_gemv_e4m3_f16, RONDO_F16)                                                            \
-  GEMV_SIXTEEN_E4M3(KERNEL, rondo_gemv_e4m3_bf16, RONDO_BF16)
+#define GEMV_LARGE_E4M3_KERNELS(KERNEL) GEMV_SIXTEEN_E4M3(KERNEL, rondo_gemv_e4m3, GEMV_16_BITS)
 
 #define GEMV_QUADS_NVFP4_KERNELS(KERNEL)                                                                               \
   GEMV_QUADS_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                        \
-  GEMV_QUADS_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)                                                            \
-  GEMV_QUADS_NVFP4(KERNEL, rondo_gemv_nvfp4_bf16, RONDO_BF16)                                                          \
-  GEMV_DIAGONAL_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)                                                         \
-  GEMV_DIAGONAL_NVFP4(KERNEL, rondo_gemv_nvfp4_bf16, RONDO_BF16)
-#define GEMV_QUADS_E4M3_KERNELS(KERNEL)                                                                                \
-  GEMV_QUADS_E4M3(KERNEL, rondo_gemv_e4m3_f16, RONDO_F16)                                                              \
-  GEMV_QUADS_E4M3(KERNEL, rondo_gemv_e4m3_bf16, RONDO_BF16)
+  GEMV_QUADS_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                       \
+  GEMV_DIAGONAL_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                    \
+  GEMV_SMALL_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)                                                            \
+  GEMV_SMALL_NVFP4(KERNEL, rondo_gemv_nvfp4_bf16, RONDO_BF16)
+#define GEMV_QUADS_E4M3_KERNELS(KERNEL) GEMV_QUADS_E4M3(KERNEL, rondo_gemv_e4m3, GEMV_16_BITS)
 #define GEMV_QUADS_16_KERNELS(KERNEL)                                                                                  \
   GEMV_QUADS_16(KERNEL, rondo_gemv_f16, RONDO_F16)                                                                     \
   GEMV_QUADS_16(KERNEL, rondo_gemv_bf16, RONDO_BF16)

@@ -182,10 +182,10 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
 #pragma unroll
     for (int s = 0; s < Slices; s++)
       load_piece<V>(p, from, slices.offset_of(s), slices.element + slices.offset_of(s) < p.k, s, raw);
-    const float own = convert_vector<RONDO_NVFP4, V, Slices>(raw, b);
+    const float own = convert_vector<RONDO_NVFP4, V, Slices>(p, raw, b);
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      corrections[i] = V == RONDO_BF16 ? __shfl_sync(0xffffffffu, own, 8 * (lane % 4) + 4 * i) : own;
+      corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * (lane % 4) + 4 * i) : own;
   }
 
   template <typename Release>
@@ -253,9 +253,9 @@ template <rondo_dtype V, int Slices> struct blocks_product {
 #pragma unroll
     for (int j = 0; j < Slices / 2; j++)
       load_piece<V>(p, from, slices.offset_of(2 * j), element + slices.offset_of(2 * j) < p.k && t == g / 2, j, raw);
-    const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(raw, b);
+    const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(p, raw, b);
 #pragma unroll
-    for (int i = 0; i < 2; i++) corrections[i] = V == RONDO_BF16 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
+    for (int i = 0; i < 2; i++) corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
   }
 
   template <typename Release>

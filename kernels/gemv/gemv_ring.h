@@ -28,8 +28,7 @@ GEMV_PARAMETERS(gemv_ring_parameters) {
   GEMV_RING(KERNEL, name##_q4_s2, 512, 1, V, 2, 4, 1024, 512, quads_product, 4, 2)                                     \
   GEMV_RING(KERNEL, name##_q2_s4, 512, 1, V, 4, 8, 1024, 256, quads_product, 2, 4)
 #define GEMV_RING_KERNELS(KERNEL)                                                                                      \
-  GEMV_RING_16(KERNEL, rondo_gemv_ring_f16, RONDO_F16)                                                                 \
-  GEMV_RING_16(KERNEL, rondo_gemv_ring_bf16, RONDO_BF16)                                                               \
+  GEMV_RING_16(KERNEL, rondo_gemv_ring_16bit, GEMV_16_BITS)                                                            \
   GEMV_RING_NVFP4(KERNEL, rondo_gemv_ring_nvfp4, RONDO_NVFP4)
 
 #endif

@@ -145,7 +145,7 @@ __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
   constexpr rondo_dtype W = RONDO_NVFP4;
   using Piece = stream_piece<Slices>;
   using Sums = stream_sums<Columns>;
-  constexpr bool has_correction = V == RONDO_BF16 && !InBf16;
+  constexpr bool has_correction = V != RONDO_NVFP4 && !InBf16;
   constexpr float of_weights = InBf16 ? nvfp4_factor_bf16 : nvfp4_factor;
   constexpr float same_correction = has_correction ? 1 : 1 / of_weights; /* of all parts */
   /* There are no registers for raw vectors of both operands. */
@@ -268,7 +268,7 @@ __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
             const uint32_t mine = squares + (position.part * 16 + g + 8 * a) * STREAM_NUMBER;
             if (t == 0 && position.group == 0) store_shared(mine, chunk ? load_shared(mine) + sum : sum);
           }
-        const float own = convert_vector<W, V, Slices, InBf16>(raw[a], b[a]);
+        const float own = convert_vector<W, V, Slices, InBf16>(p, raw[a], b[a]);
         if (keeps_corrections && t == 0) store_shared(kept + (warp * 16 + g + 8 * a) * STREAM_NUMBER, own);
         if constexpr (has_correction && !keeps_corrections)
 #pragma unroll

@@ -22,14 +22,12 @@ GEMV_PARAMETERS(gemv_stream_parameters) {
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1x2_s2_c2, 512, V, 2, 2, 3, 2, false)             \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1_s4, 512, V, 1, 4, 2, 1, false)                  \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1_s4_c2, 512, V, 1, 4, 2, 2, false)
-#define GEMV_STREAM_BF16(KERNEL, name)                                                                                 \
-  GEMV_STREAM(KERNEL, name, RONDO_BF16)                                                                                \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1x2_s2_in_bf16, 512, RONDO_BF16, 2, 2, 3, 1,      \
-         true)                                                                                                         \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1x2_s2_c4, 512, RONDO_BF16, 2, 2, 3, 4, false)
 #define GEMV_STREAM_16_KERNELS(KERNEL)                                                                                 \
-  GEMV_STREAM(KERNEL, rondo_gemv_stream_f16, RONDO_F16)                                                                \
-  GEMV_STREAM_BF16(KERNEL, rondo_gemv_stream_bf16)
+  GEMV_STREAM(KERNEL, rondo_gemv_stream_16bit, GEMV_16_BITS)                                                           \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, rondo_gemv_stream_bf16_q1x2_s2_in_bf16, 512, RONDO_BF16,  \
+         2, 2, 3, 1, true)                                                                                             \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, rondo_gemv_stream_bf16_q1x2_s2_c4, 512, RONDO_BF16, 2, 2, \
+         3, 4, false)
 #define GEMV_STREAM_KERNELS(KERNEL)                                                                                    \
   GEMV_STREAM(KERNEL, rondo_gemv_stream_nvfp4, RONDO_NVFP4)                                                            \
   GEMV_STREAM_16_KERNELS(KERNEL)

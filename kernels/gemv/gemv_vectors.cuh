@@ -52,11 +52,11 @@ __device__ __forceinline__ uint32_t touch_norm(const gemv_parameters &p, uint32_
   return all;
 }
 
-/* RMS norm but for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. Behind
- * branches each load is waited for by itself; AtOnce all come first, for kernels that have the registers. */
-template <rondo_dtype W, rondo_dtype V, int Slices, int Slice, bool AtOnce>
-__device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t element, raw_vector<W, V, Slices> &raw) {
-  words norm[Slices][raw.eights];
+/* RMS norm of loaded words, as normalise below. */
+template <rondo_dtype V, int Slice, bool AtOnce, int Slices, int Eights>
+__device__ __forceinline__ float normalise_words(const gemv_parameters &p, uint32_t element,
+                                                 words (&loaded)[Slices][Eights]) {
+  words norm[Slices][Eights];
   const auto load_norm = [&](int s, int i) {
     const uint32_t at = element + Slice * s;
     norm[s][i] = words();
@@ -65,13 +65,13 @@ __device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t el
 #pragma unroll
   for (int s = 0; s < (AtOnce ? Slices : 0); s++)
 #pragma unroll
-    for (int i = 0; i < raw.eights; i++) load_norm(s, i);
+    for (int i = 0; i < Eights; i++) load_norm(s, i);
   float squares = 0;
 #pragma unroll
   for (int s = 0; s < Slices; s++)
 #pragma unroll
-    for (int i = 0; i < raw.eights; i++) {
-      uint32_t(&word)[4] = raw.loaded[s][i].word;
+    for (int i = 0; i < Eights; i++) {
+      uint32_t(&word)[4] = loaded[s][i].word;
       if (!AtOnce) load_norm(s, i);
 #pragma unroll
       for (int j = 0; j < 4; j++) {
@@ -87,6 +87,17 @@ __device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t el
       }
     }
   return squares;
+}
+
+/* RMS norm except for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. After a
+ * branch each load is waited for by itself; with AtOnce all loads come first, for kernels that have the registers. */
+template <rondo_dtype W, rondo_dtype V, int Slices, int Slice, bool AtOnce>
+__device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t element, raw_vector<W, V, Slices> &raw) {
+  if constexpr (V == GEMV_16_BITS)
+    return p.vector_dtype == RONDO_BF16 ? normalise_words<RONDO_BF16, Slice, AtOnce>(p, element, raw.loaded)
+                                        : normalise_words<RONDO_F16, Slice, AtOnce>(p, element, raw.loaded);
+  else
+    return normalise_words<V, Slice, AtOnce>(p, element, raw.loaded);
 }
 
 /* ---- bf16 as f16 ------------------------------------------------------------------------------------------------- */
@@ -186,15 +197,17 @@ __device__ __forceinline__ float convert_bf16(const words (&loaded)[Slices][Eigh
 
 /* As operand B, in the order of decode_eight. Returns the factor of the sums. */
 template <rondo_dtype W, rondo_dtype V, int Slices, bool Bf16 = W == RONDO_BF16>
-__device__ __forceinline__ float convert_vector(const raw_vector<W, V, Slices> &raw,
+__device__ __forceinline__ float convert_vector(const gemv_parameters &p, const raw_vector<W, V, Slices> &raw,
                                                 uint32_t (&out)[Slices][elements_per_load<W> / 2]) {
   const float correction = W == RONDO_NVFP4 ? 1 / (Bf16 ? nvfp4_factor_bf16 : nvfp4_factor) : 1.0f;
   if constexpr (V == RONDO_NVFP4)
     convert_nvfp4(raw, out);
   else if constexpr (V == RONDO_F16 || Bf16)
     reorder<W, Bf16>(raw.loaded, out);
-  else
+  else if (V == RONDO_BF16 || p.vector_dtype == RONDO_BF16)
     return correction * convert_bf16<W>(raw.loaded, out);
+  else
+    reorder<W, false>(raw.loaded, out);
   return correction;
 }
 

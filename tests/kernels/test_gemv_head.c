@@ -9,24 +9,24 @@
 #define NAME(name) "rondo_gemv_head_" #name
 
 static const struct large larges[] = {
-    {RONDO_NVFP4, 0, 49152, 576, 8, NAME(nvfp4_nvfp4_q1), 0},
-    {RONDO_NVFP4, 0, 49153, 960, 2, NAME(nvfp4_nvfp4_q1), 0},
-    {RONDO_NVFP4, 2, 16816, 416, 5, NAME(nvfp4_nvfp4_q1), 0},
-    {RONDO_NVFP4, 0, 33793, 512, 3, NAME(nvfp4_nvfp4_q1), 0}, /* 17 warps, of which a third is no whole number */
-    {RONDO_NVFP4, 0, 50257, 768, 16, NAME(nvfp4_nvfp4_q1x2), 0},
-    {RONDO_NVFP4, 0, 33333, 1024, 9, NAME(nvfp4_nvfp4_q1x2), 0},
-    {RONDO_F16, 0, 49152, 576, 2, NAME(nvfp4_f16_q1), 0},
-    {RONDO_F16, 0, 70001, 992, 7, NAME(nvfp4_f16_q1), 0},
-    {RONDO_F16, 0, 33333, 384, 13, NAME(nvfp4_f16_q1x2), 0},
-    {RONDO_BF16, 0, 49152, 576, 4, NAME(nvfp4_bf16_q1), 0},
-    {RONDO_BF16, 0, 32001, 736, 8, NAME(nvfp4_bf16_q1), 0},
-    {RONDO_BF16, 0, 151936, 896, 16, NAME(nvfp4_bf16_q1x2), 0},
-    {RONDO_F16, 0, 49152, 576, 8, NAME(e4m3_f16_q1), IN_E4M3},
-    {RONDO_F16, 0, 33331, 400, 16, NAME(e4m3_f16_q1x2), IN_E4M3},
-    {RONDO_BF16, 0, 49152, 576, 1, NAME(e4m3_bf16_q1), IN_E4M3},
-    {RONDO_BF16, 0, 49151, 576, 3, NAME(e4m3_bf16_q1), IN_E4M3},
-    {RONDO_BF16, 2, 16411, 752, 6, NAME(e4m3_bf16_q1), IN_E4M3},
-    {RONDO_BF16, 0, 49152, 576, 11, NAME(e4m3_bf16_q1x2), IN_E4M3},
+    {RONDO_NVFP4, 0, 49152, 576, 8, NAME(nvfp4_q1), 0},
+    {RONDO_NVFP4, 0, 49153, 960, 2, NAME(nvfp4_q1), 0},
+    {RONDO_NVFP4, 2, 16816, 416, 5, NAME(nvfp4_q1), 0},
+    {RONDO_NVFP4, 0, 33793, 512, 3, NAME(nvfp4_q1), 0}, /* 17 warps, of which a third is no whole number */
+    {RONDO_NVFP4, 0, 50257, 768, 16, NAME(nvfp4_q1x2), 0},
+    {RONDO_NVFP4, 0, 33333, 1024, 9, NAME(nvfp4_q1x2), 0},
+    {RONDO_F16, 0, 49152, 576, 2, NAME(nvfp4_q1), 0},
+    {RONDO_F16, 0, 70001, 992, 7, NAME(nvfp4_q1), 0},
+    {RONDO_F16, 0, 33333, 384, 13, NAME(nvfp4_q1x2), 0},
+    {RONDO_BF16, 0, 49152, 576, 4, NAME(nvfp4_q1), 0},
+    {RONDO_BF16, 0, 32001, 736, 8, NAME(nvfp4_q1), 0},
+    {RONDO_BF16, 0, 151936, 896, 16, NAME(nvfp4_q1x2), 0},
+    {RONDO_F16, 0, 49152, 576, 8, NAME(e4m3_q1), IN_E4M3},
+    {RONDO_F16, 0, 33331, 400, 16, NAME(e4m3_q1x2), IN_E4M3},
+    {RONDO_BF16, 0, 49152, 576, 1, NAME(e4m3_q1), IN_E4M3},
+    {RONDO_BF16, 0, 49151, 576, 3, NAME(e4m3_q1), IN_E4M3},
+    {RONDO_BF16, 2, 16411, 752, 6, NAME(e4m3_q1), IN_E4M3},
+    {RONDO_BF16, 0, 49152, 576, 11, NAME(e4m3_q1x2), IN_E4M3},
 };
 enum { LARGES = sizeof larges / sizeof larges[0] };
 

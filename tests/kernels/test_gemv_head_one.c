@@ -16,8 +16,7 @@
 enum { REPLAYS = 20, SETS = 2, HOST_ROWS = 64 };
 
 #define NVFP4 "rondo_gemv_head_one_nvfp4_"
-#define F16   "rondo_gemv_head_one_f16_"
-#define BF16  "rondo_gemv_head_one_bf16_"
+#define BITS  "rondo_gemv_head_one_16bit_" /* f16 and bf16 */
 
 struct many {
   const char *kernel;
@@ -34,16 +33,16 @@ static const struct many manys[] = {
     {NVFP4 "b15", {.vectors_dtype = RONDO_NVFP4, .batch = 132, .m = 131, .k = 768}},
     {NVFP4 "b15", {.vectors_dtype = RONDO_NVFP4, .m = 20003, .k = 608}},
     {NVFP4 "b15", {.vectors_dtype = RONDO_NVFP4, .m = 16401, .k = 928}},
-    {F16 "b9", {.vectors_dtype = RONDO_F16, .m = 49152, .k = 576}},
-    {F16 "b9", {.vectors_dtype = RONDO_F16, .m = 17005, .k = 480}},
-    {F16 "b9", {.vectors_dtype = RONDO_F16, .batch = 2, .m = 8211, .k = 512}},
-    {F16 "b15", {.vectors_dtype = RONDO_F16, .m = 50257, .k = 768}},
-    {F16 "b15", {.vectors_dtype = RONDO_F16, .m = 20007, .k = 672}},
-    {BF16 "b9", {.vectors_dtype = RONDO_BF16, .m = 49152, .k = 576}},
-    {BF16 "b9", {.vectors_dtype = RONDO_BF16, .m = 16999, .k = 416, .vector_size = 0x1p60}},
-    {BF16 "b9", {.vectors_dtype = RONDO_BF16, .m = 30011, .k = 448, .vector_size = 0x1p-120, .scale = 0x1p80f}},
-    {BF16 "b15", {.vectors_dtype = RONDO_BF16, .m = 33333, .k = 896}},
-    {BF16 "b15", {.vectors_dtype = RONDO_BF16, .batch = 12, .m = 1402, .k = 640}},
+    {BITS "b9", {.vectors_dtype = RONDO_F16, .m = 49152, .k = 576}},
+    {BITS "b9", {.vectors_dtype = RONDO_F16, .m = 17005, .k = 480}},
+    {BITS "b9", {.vectors_dtype = RONDO_F16, .batch = 2, .m = 8211, .k = 512}},
+    {BITS "b15", {.vectors_dtype = RONDO_F16, .m = 50257, .k = 768}},
+    {BITS "b15", {.vectors_dtype = RONDO_F16, .m = 20007, .k = 672}},
+    {BITS "b9", {.vectors_dtype = RONDO_BF16, .m = 49152, .k = 576}},
+    {BITS "b9", {.vectors_dtype = RONDO_BF16, .m = 16999, .k = 416, .vector_size = 0x1p60}},
+    {BITS "b9", {.vectors_dtype = RONDO_BF16, .m = 30011, .k = 448, .vector_size = 0x1p-120, .scale = 0x1p80f}},
+    {BITS "b15", {.vectors_dtype = RONDO_BF16, .m = 33333, .k = 896}},
+    {BITS "b15", {.vectors_dtype = RONDO_BF16, .batch = 12, .m = 1402, .k = 640}},
 };
 enum { MANYS = sizeof manys / sizeof manys[0] };
 
@@ -51,9 +50,9 @@ enum { MANYS = sizeof manys / sizeof manys[0] };
 static const struct many finished[] = {
     {NVFP4 "b9",
      {.vectors_dtype = RONDO_NVFP4, .m = 17009, .k = 576, .calm = true, .bias_dtype = RONDO_F16, .scale = 0.5f}},
-    {F16 "b9",
+    {BITS "b9",
      {.vectors_dtype = RONDO_F16, .m = 20014, .k = 512, .calm = true, .silu_mul = true, .vector_size = 0x1p-8}},
-    {BF16 "b15",
+    {BITS "b15",
      {.vectors_dtype = RONDO_BF16,
       .m = 24006,
       .k = 960,
@@ -72,14 +71,14 @@ static const struct many finished[] = {
       .residual_dtype = RONDO_F32,
       .out_dtype = RONDO_F32,
       .in_place = true}},
-    {BF16 "b9",
+    {BITS "b9",
      {.vectors_dtype = RONDO_BF16,
       .m = 49136,
       .k = 576,
       .calm = true,
       .residual_dtype = RONDO_F16,
       .out_dtype = RONDO_NVFP4}},
-    {F16 "b15",
+    {BITS "b15",
      {.vectors_dtype = RONDO_F16,
       .m = 132 * 160 - 32,
       .k = 736,

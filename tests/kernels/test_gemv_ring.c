@@ -7,20 +7,20 @@
 
 /* Just large enough. Not all rows divide by blocks or tiles, and not all k by parts. */
 static const struct large larges[] = {
-    {RONDO_F16, 0, 25003, 2048, 1, "rondo_gemv_ring_f16_blocks_s4", 0},
-    {RONDO_BF16, 4, 2001, 7168, 1, "rondo_gemv_ring_bf16_blocks_s4", 0},
-    {RONDO_BF16, 0, 51301, 4096, 1, "rondo_gemv_ring_bf16_blocks_s4", 0},
-    {RONDO_F16, 0, 3101, 16384, 1, "rondo_gemv_ring_f16_q8_s2", 0},
-    {RONDO_BF16, 0, 3199, 15872, 1, "rondo_gemv_ring_bf16_q8_s2", 0},
+    {RONDO_F16, 0, 25003, 2048, 1, "rondo_gemv_ring_16bit_blocks_s4", 0},
+    {RONDO_BF16, 4, 2001, 7168, 1, "rondo_gemv_ring_16bit_blocks_s4", 0},
+    {RONDO_BF16, 0, 51301, 4096, 1, "rondo_gemv_ring_16bit_blocks_s4", 0},
+    {RONDO_F16, 0, 3101, 16384, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
+    {RONDO_BF16, 0, 3199, 15872, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
     {RONDO_NVFP4, 8, 3901, 6912, 1, "rondo_gemv_ring_nvfp4_s7", 0},
     {RONDO_NVFP4, 0, 51301, 4096, 1, "rondo_gemv_ring_nvfp4_s4", 0},
     {RONDO_NVFP4, 0, 3601, 14080, 2, "rondo_gemv_ring_nvfp4_q4_s2", 0},
     {RONDO_NVFP4, 0, 3601, 14336, 4, "rondo_gemv_ring_nvfp4_q2_s4", 0},
-    {RONDO_F16, 0, 4003, 14336, 1, "rondo_gemv_ring_f16_q8_s2", 0},
-    {RONDO_BF16, 0, 4103, 13824, 1, "rondo_gemv_ring_bf16_q8_s2", 0},
-    {RONDO_F16, 0, 4103, 11008, 1, "rondo_gemv_ring_f16_q8_s1", 0},
-    {RONDO_BF16, 2, 1403, 9216, 1, "rondo_gemv_ring_bf16_q8_s1", 0},
-    {RONDO_BF16, 0, 6203, 8192, 1, "rondo_gemv_ring_bf16_q8_s2", 0},
+    {RONDO_F16, 0, 4003, 14336, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
+    {RONDO_BF16, 0, 4103, 13824, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
+    {RONDO_F16, 0, 4103, 11008, 1, "rondo_gemv_ring_16bit_q8_s1", 0},
+    {RONDO_BF16, 2, 1403, 9216, 1, "rondo_gemv_ring_16bit_q8_s1", 0},
+    {RONDO_BF16, 0, 6203, 8192, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
 };
 enum { LARGES = sizeof larges / sizeof larges[0] };
 

@@ -11,26 +11,26 @@
 static const struct large larges[] = {
     {RONDO_NVFP4, 0, 16411, 2048, 9, NAME(nvfp4_q1x2_s2), 0},
     {RONDO_NVFP4, 3, 3101, 3712, 13, NAME(nvfp4_q1x2_s2), 0},
-    {RONDO_F16, 0, 18731, 1792, 10, NAME(f16_q1x2_s2), 0},
-    {RONDO_F16, 0, 8209, 4096, 16, NAME(f16_q1x2_s2), PADDED | NORMALISED},
-    {RONDO_BF16, 0, 8209, 4096, 16, NAME(bf16_q1x2_s2), NORMALISED},
+    {RONDO_F16, 0, 18731, 1792, 10, NAME(16bit_q1x2_s2), 0},
+    {RONDO_F16, 0, 8209, 4096, 16, NAME(16bit_q1x2_s2), PADDED | NORMALISED},
+    {RONDO_BF16, 0, 8209, 4096, 16, NAME(16bit_q1x2_s2), NORMALISED},
     {RONDO_BF16, 0, 4201, 4096, 9, NAME(bf16_q1x2_s2_in_bf16), NORMALISED},
     {RONDO_NVFP4, 2, 1803, 7168, 16, NAME(nvfp4_q1x2_s2_c2), 0},
     {RONDO_NVFP4, 0, 3203, 16384, 11, NAME(nvfp4_q1x2_s2_c2), PADDED},
     {RONDO_NVFP4, 0, 17, 4224, 16, NAME(nvfp4_q1x2_s2_c2), 0},
-    {RONDO_F16, 0, 3211, 8448, 9, NAME(f16_q1x2_s2_c2), NORMALISED},
-    {RONDO_BF16, 0, 3217, 5120, 16, NAME(bf16_q1x2_s2_c2), PADDED | NORMALISED},
+    {RONDO_F16, 0, 3211, 8448, 9, NAME(16bit_q1x2_s2_c2), NORMALISED},
+    {RONDO_BF16, 0, 3217, 5120, 16, NAME(16bit_q1x2_s2_c2), PADDED | NORMALISED},
     {RONDO_BF16, 0, 1409, 14336, 15, NAME(bf16_q1x2_s2_c4), NORMALISED},
     {RONDO_BF16, 0, 523, 32768, 10, NAME(bf16_q1x2_s2_c4), 0},
     {RONDO_NVFP4, 0, 14201, 3584, 3, NAME(nvfp4_q1_s4), 0},
     {RONDO_NVFP4, 2, 6203, 4096, 8, NAME(nvfp4_q1_s4), 0},
     {RONDO_NVFP4, 4, 2001, 7168, 2, NAME(nvfp4_q1_s4), 0},
-    {RONDO_F16, 0, 6203, 8192, 2, NAME(f16_q1_s4), NORMALISED},
-    {RONDO_BF16, 0, 7043, 7168, 5, NAME(bf16_q1_s4), PADDED | NORMALISED},
+    {RONDO_F16, 0, 6203, 8192, 2, NAME(16bit_q1_s4), NORMALISED},
+    {RONDO_BF16, 0, 7043, 7168, 5, NAME(16bit_q1_s4), PADDED | NORMALISED},
     {RONDO_NVFP4, 0, 3203, 16384, 8, NAME(nvfp4_q1_s4_c2), 0},
     {RONDO_NVFP4, 0, 3203, 16128, 2, NAME(nvfp4_q1_s4_c2), 0},
-    {RONDO_F16, 0, 3209, 20480, 6, NAME(f16_q1_s4_c2), 0},
-    {RONDO_BF16, 0, 3221, 14336, 7, NAME(bf16_q1_s4_c2), NORMALISED},
+    {RONDO_F16, 0, 3209, 20480, 6, NAME(16bit_q1_s4_c2), 0},
+    {RONDO_BF16, 0, 3221, 14336, 7, NAME(16bit_q1_s4_c2), NORMALISED},
 };
 enum { LARGES = sizeof larges / sizeof larges[0] };
 
@@ -67,10 +67,10 @@ static void check_all_finished(rondo_backend backend) {
     const char *finishing;
   } cases[] = {
       {{RONDO_NVFP4, 0, 8209, 4096, 16, NAME(nvfp4_q1x2_s2), 0}, NAME(nvfp4_q1x2_s2_c2)},
-      {{RONDO_F16, 0, 3203, 8192, 9, NAME(f16_q1x2_s2_c2), 0}, NAME(f16_q1x2_s2_c2)},
+      {{RONDO_F16, 0, 3203, 8192, 9, NAME(16bit_q1x2_s2_c2), 0}, NAME(16bit_q1x2_s2_c2)},
       {{RONDO_BF16, 0, 1409, 14336, 11, NAME(bf16_q1x2_s2_c4), 0}, NAME(bf16_q1x2_s2_c4)},
       {{RONDO_NVFP4, 0, 7043, 7168, 7, NAME(nvfp4_q1_s4), 0}, NAME(nvfp4_q1_s4_c2)},
-      {{RONDO_BF16, 0, 3203, 16384, 3, NAME(bf16_q1_s4_c2), 0}, NAME(bf16_q1_s4_c2)},
+      {{RONDO_BF16, 0, 3203, 16384, 3, NAME(16bit_q1_s4_c2), 0}, NAME(16bit_q1_s4_c2)},
   };
   for (int i = 0; i < 5; i++) check_finished(backend, cases[i].large, cases[i].finishing);
 }

@@ -70,9 +70,15 @@ static void rows_set(struct gemv_problem *problem, int64_t rows) {
   problem->finishing = problem->row_multiple > 1;
 }
 
+/* A kernel takes one type, both types of 16 bits, or every type. */
+static bool takes_type(rondo_dtype of_kernel, rondo_dtype type) {
+  if (of_kernel == GEMV_16_BITS) return type == RONDO_F16 || type == RONDO_BF16;
+  return of_kernel == GEMV_ANY_TYPE || of_kernel == type;
+}
+
 static void require_types(const struct gemv_problem *problem, const struct gemv_plan *plan,
                           const struct gemv_kernel *kernel) {
-  REQUIRE(kernel->weights == problem->weights && kernel->vectors == problem->vectors);
+  REQUIRE(takes_type(kernel->weights, problem->weights) && takes_type(kernel->vectors, problem->vectors));
 }
 
 /* ---- Head, one vector -------------------------------------------------------------------------------------------- */
@@ -198,7 +204,7 @@ static void check_ring(const struct gemv_problem *problem, const struct gemv_pla
   const struct gemv_ring_kernel *kernel = layout->kernel;
   const int64_t tile_rows = plan->groups * layout->group_rows, beyond = plan->parts * kernel->part - problem->k;
   const int64_t sums = plan->parts * problem->count * layout->window_pitch + problem->count * layout->held_pitch;
-  REQUIRE(kernel->of.vectors == problem->vectors);
+  require_types(problem, plan, &kernel->of);
   REQUIRE(problem->k / 2 % 16 == 0 && problem->k / 16 % 16 == 0); /* copies are multiples of rows */
   REQUIRE(layout->stage_bytes % 128 == 0 && layout->stage_bytes >= tile_rows * (problem->k / 2 + problem->k / 16));
   REQUIRE(layout->first_stage % 128 == 0 && layout->first_stage >= 16 * layout->stages + sums * NUMBER);
@@ -251,7 +257,7 @@ static struct gemv_share share_stream(const struct gemv_problem *problem, const 
 static void check_stream(const struct gemv_problem *problem, const struct gemv_plan *plan) {
   const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
   const int64_t part = 128 * kernel->slices;
-  REQUIRE(kernel->of.vectors == problem->vectors);
+  require_types(problem, plan, &kernel->of);
   REQUIRE(plan->design.stream.first_stage % 128 == 0);
   REQUIRE(plan->parts >= 1 && plan->parts <= GEMV_MOST_PARTS && (kernel->cluster > 1 || plan->chunks == 1));
   REQUIRE(plan->groups == 1 || (plan->groups == 2 && plan->parts <= 8)); /* sums lie in 16 slots */

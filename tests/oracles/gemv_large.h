@@ -41,12 +41,14 @@ void check_large(rondo_backend backend, const struct large *large, int index);
 /* The library chooses the kernel that the size is for. Needs no GPU. */
 void check_chosen(const struct large *large);
 
-/* For a list of kernels: each has a size among these. */
+/* For a list of kernels: each has a size among these, and one of 16 bits has a size in f16 and a size in bf16. */
 #define REQUIRE_SIZE_FOR(chips, parameters, name, ...)                                                                 \
-  for (int i = 0, there = 0; !there; i++) {                                                                            \
-    cr_assert_lt(i, LARGES, "no size for " #name);                                                                     \
-    there = !strcmp(larges[i].kernel, #name);                                                                          \
-  }
+  for (int type = 0; type < (strstr(#name, "_16bit_") ? 2 : 1); type++)                                                \
+    for (int i = 0, there = 0; !there; i++) {                                                                          \
+      cr_assert_lt(i, LARGES, "no size for " #name);                                                                   \
+      there = !strcmp(larges[i].kernel, #name) &&                                                                      \
+              (!strstr(#name, "_16bit_") || larges[i].vectors == (type ? RONDO_BF16 : RONDO_F16));                     \
+    }
 
 /* An earlier task writes other weights in each replay, so that the kernel may not fetch them early. */
 void check_written(rondo_backend backend, const struct large *large);
