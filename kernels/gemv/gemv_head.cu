@@ -229,7 +229,7 @@ template <rondo_dtype W, int Columns> struct row_product {
   }
 };
 
-/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+/* ---- Turns ------------------------------------------------------------------------------------------------------ */
 
 /* Warps ask in turns, a third of them at a time, so that what the first ones asked for comes first and is multiplied
  * while the rest is under way: asked for at once, everything comes at once, and nothing is left to hide the arithmetic
@@ -252,10 +252,86 @@ struct turn_of_warp {
   }
 };
 
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+/* A lane's results of a group of sixteen rows. The first is of `vector` and `row`; the others are of the next vector,
+ * of row + 8, and of eight vectors further. */
+template <rondo_dtype W, int Columns> struct group_results {
+  uint32_t first_row, rows, vector, row, shift;
+  unsigned char *out;
+  int64_t one_vector, eight_vectors; /* bytes */
+  const float *row_factors;
+
+  __device__ __forceinline__ group_results(const gemv_head_parameters &p, uint32_t first_row, uint32_t rows)
+      : first_row(first_row), rows(rows), vector(threadIdx.x % 4 * 2), row(threadIdx.x % 32 / 4),
+        shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
+    const int64_t element = blockIdx.y * p.out_batch + vector * p.out_row + (first_row + row);
+    out = (unsigned char *)p.out + (element << shift);
+    one_vector = p.out_row << shift, eight_vectors = 8 * one_vector;
+    row_factors = W == RONDO_E4M3 ? row_scales(p, blockIdx.y) : nullptr;
+  }
+  __device__ __forceinline__ float factor_of_row(uint32_t group_row) const {
+    return row_factors && group_row + row < rows ? __ldg(row_factors + first_row + group_row + row) : 1.0f;
+  }
+  /* The two halves' sums become results, in the first half's place. */
+  __device__ __forceinline__ void multiply_factors(const gemv_head_parameters &p, const shared_layout<W> &layout,
+                                                   uint32_t group_row, float (&sums)[2][Columns][4]) const {
+    const float row_factor[2] = {factor_of_row(group_row), factor_of_row(group_row + 8)};
+#pragma unroll
+    for (int n = 0; n < Columns; n++) {
+      const float2 factor = load_shared_two(layout.factors + (vector + 8 * n) * NUMBER);
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        float &sum = sums[0][n][i];
+        /* One after the other: all factors together may be 2^128, which is none of fp32. */
+        sum = (sum + sums[1][n][i]) * (i % 2 ? factor.y : factor.x) * p.scale;
+        if (W == RONDO_E4M3) sum *= row_factor[i / 2];
+      }
+    }
+  }
+  /* To memory, or with an epilogue to shared memory. */
+  __device__ __forceinline__ void store(const gemv_head_parameters &p, const shared_layout<W> &layout,
+                                        uint32_t group_row, const float (&sums)[Columns][4]) const {
+    unsigned char *const at = out + ((uint64_t)group_row << shift);
+#pragma unroll
+    for (int n = 0; n < Columns; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const uint32_t vector_here = 8 * n + i % 2, row_here = i / 2 * 8;
+        if (vector + vector_here >= p.count || group_row + row + row_here >= rows) continue;
+        const float sum = sums[n][i];
+        unsigned char *const to = at + n * eight_vectors + (i % 2 ? one_vector : 0);
+        if (p.finishing)
+          store_shared(layout.held + ((vector + vector_here) * p.block_rows + group_row + row + row_here) * NUMBER,
+                       sum);
+        else if (shift == 2)
+          *(float *)(to + row_here * 4) = sum;
+        else
+          *(uint16_t *)(to + row_here * 2) = p.out_dtype == RONDO_F16 ? __half_as_ushort(__float2half_rn(sum))
+                                                                      : __bfloat16_as_ushort(__float2bfloat16_rn(sum));
+      }
+  }
+};
+
+/* The epilogue: a warp takes 32 rows of a vector at a time. */
+template <rondo_dtype W>
+__device__ __forceinline__ void finish_held(const gemv_head_parameters &p, const shared_layout<W> &layout,
+                                            uint32_t first_row, uint32_t rows) {
+  const uint32_t pieces = (rows + 31) / 32;
+  for (uint32_t i = threadIdx.x / 32; i < pieces * p.count; i += blockDim.x / 32) {
+    const uint32_t vector = i / pieces, from = i % pieces * 32;
+    finish_columns(p, {blockIdx.y, first_row + from, min(32u, rows - from), 0}, vector, [&](uint32_t row) {
+      return load_shared(layout.held + (vector * p.block_rows + from + row) * NUMBER);
+    });
+  }
+}
+
+/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+
 template <rondo_dtype W, int Columns> __device__ __forceinline__ void gemv_head(const gemv_head_parameters &p) {
   extern __shared__ __align__(128) unsigned char head_memory[];
   const shared_layout<W> layout(p, head_memory);
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;
+  const uint32_t warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;
   const uint32_t rows = min(p.block_rows, p.m - first_row);
   row_copies<W> copies(p, first_row, rows);
   const turn_of_warp turns;
@@ -272,19 +348,11 @@ template <rondo_dtype W, int Columns> __device__ __forceinline__ void gemv_head(
   cp_async_commit();
   if (converts < p.count) {
     const float correction = vector.convert(p, layout.vectors + converts * layout.vector_pitch);
-    if (lane == 0) store_shared(layout.factors + converts * NUMBER, correction);
+    if (threadIdx.x % 32 == 0) store_shared(layout.factors + converts * NUMBER, correction);
   }
   __syncthreads();
 
-  /* Of this lane's first sum. */
-  const uint32_t own_vector = lane % 4 * 2, own_row = lane / 4, shift = p.out_dtype == RONDO_F32 ? 2 : 1;
-  const int64_t element = blockIdx.y * p.out_batch + own_vector * p.out_row + (first_row + own_row);
-  unsigned char *const out = (unsigned char *)p.out + (element << shift);
-  const int64_t one_vector = p.out_row << shift, eight_vectors = 8 * one_vector;
-  const float *const row_factors = W == RONDO_E4M3 ? row_scales(p, blockIdx.y) : nullptr;
-  const auto factor_of_row = [&](uint32_t row) {
-    return row_factors && row + own_row < rows ? __ldg(row_factors + first_row + row + own_row) : 1.0f;
-  };
+  const group_results<W, Columns> results(p, first_row, rows);
 #pragma unroll 1
   while (copies.has_group()) {
     const uint32_t row = copies.row;
@@ -300,46 +368,12 @@ template <rondo_dtype W, int Columns> __device__ __forceinline__ void gemv_head(
       copies.ask(p, layout, 0, copies.loads(p));
       cp_async_commit();
     }
-    const float row_factor[2] = {factor_of_row(row), factor_of_row(row + 8)};
-#pragma unroll
-    for (int n = 0; n < Columns; n++) {
-      const float2 factor = load_shared_two(layout.factors + (own_vector + 8 * n) * NUMBER);
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        float &sum = product.sums[0][n][i];
-        /* One after the other: all factors together may be 2^128, which is none of fp32. */
-        sum = (sum + product.sums[1][n][i]) * (i % 2 ? factor.y : factor.x) * p.scale;
-        if (W == RONDO_E4M3) sum *= row_factor[i / 2];
-      }
-    }
-    unsigned char *const at = out + ((uint64_t)row << shift);
-#pragma unroll
-    for (int n = 0; n < Columns; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const uint32_t vector_here = 8 * n + i % 2, row_here = i / 2 * 8;
-        if (own_vector + vector_here >= p.count || row + own_row + row_here >= rows) continue;
-        const float sum = product.sums[0][n][i];
-        unsigned char *const to = at + n * eight_vectors + (i % 2 ? one_vector : 0);
-        if (p.finishing)
-          store_shared(layout.held + ((own_vector + vector_here) * p.block_rows + row + own_row + row_here) * NUMBER,
-                       sum);
-        else if (shift == 2)
-          *(float *)(to + row_here * 4) = sum;
-        else
-          *(uint16_t *)(to + row_here * 2) = p.out_dtype == RONDO_F16 ? __half_as_ushort(__float2half_rn(sum))
-                                                                      : __bfloat16_as_ushort(__float2bfloat16_rn(sum));
-      }
+    results.multiply_factors(p, layout, row, product.sums);
+    results.store(p, layout, row, product.sums[0]);
   }
   if (!p.finishing) return;
   __syncthreads();
-  const uint32_t pieces = (rows + 31) / 32;
-  for (uint32_t i = warp; i < pieces * p.count; i += blockDim.x / 32) {
-    const uint32_t vector_here = i / pieces, from = i % pieces * 32;
-    finish_columns(p, {blockIdx.y, first_row + from, min(32u, rows - from), 0}, vector_here, [&](uint32_t row) {
-      return load_shared(layout.held + (vector_here * p.block_rows + from + row) * NUMBER);
-    });
-  }
+  finish_held(p, layout, first_row, rows);
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \

@@ -13,22 +13,14 @@
 /* Where a lane's pieces of a tile's first row lie. */
 template <int Slices> struct slices_of_rows { const unsigned char *weights[Slices], *scales[Slices]; };
 
-/* Shared memory, of floats: sums [2][parts][rows] of a tile, two, so that one barrier a tile is enough; with chunks
- * held [tiles of a block][rows]. */
-template <int Rows, int Slices, bool Half, gemv_cut Cut>
-__device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
-  constexpr int first_rows = Half ? Rows / 2 : Rows;
-  /* Whether there are registers to know where results go before the sums are there. */
-  constexpr bool knows_ahead = Half || Cut == GEMV_MASKED;
-  constexpr uint32_t number = sizeof(float);
-  extern __shared__ float shared[];
-  const warp_position position = position_of_warp(p);
-  const uint32_t lane = threadIdx.x % 32, rows = p.groups * Rows, sums_bytes = p.parts * rows * number;
-  const uint32_t sums = shared_address(shared), held = sums + 2 * sums_bytes;
+/* A warp's rows of a tile, as loaded. */
+template <int Rows, int Slices, gemv_cut Cut> struct integer_rows {
   words weights[Rows][Slices];
   uint32_t scales[Rows][Slices];
-  auto from_tile = [&](uint32_t tile, uint32_t element) {
-    const uint32_t row = first_row_of(p, tile, rows) + position.group * Rows;
+
+  static __device__ __forceinline__ slices_of_rows<Slices>
+  from_tile(const gemv_parameters &p, const warp_position &position, uint32_t tile, uint32_t element) {
+    const uint32_t row = first_row_of(p, tile, p.groups * Rows) + position.group * Rows;
     slices_of_rows<Slices> from;
 #pragma unroll
     for (int s = 0; s < Slices; s++) { /* beyond the end vectors are zero, and a NaN of the row makes it NaN anyway */
@@ -37,8 +29,9 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       from.scales[s] = weight_scales_from(p, row, in_row / 16);
     }
     return from;
-  };
-  auto load_rows = [&](const slices_of_rows<Slices> &from, int first, int end) {
+  }
+  __device__ __forceinline__ void load(const gemv_parameters &p, const slices_of_rows<Slices> &from, int first,
+                                       int end) {
 #pragma unroll
     for (int s = 0; s < Slices; s++)
 #pragma unroll
@@ -48,8 +41,9 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
     for (int s = 0; s < Slices; s++)
 #pragma unroll
       for (int r = first; r < end; r++) weights[r][s] = load_weights(offset(from.weights[s], r, p.weight_row));
-  };
-  auto all_of = [&](int from, int to) {
+  }
+  /* Made of all that was loaded. */
+  __device__ __forceinline__ uint32_t all_of(int from, int to) const {
     uint32_t all = 0;
 #pragma unroll
     for (int r = from; r < to; r++)
@@ -60,8 +54,23 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
         for (int i = 0; i < 4; i++) all ^= weights[r][s].word[i];
       }
     return all;
-  };
+  }
+};
 
+/* Shared memory, of floats: sums [2][parts][rows] of a tile, two, so that one barrier a tile is enough; with chunks
+ * held [tiles of a block][rows]. */
+template <int Rows, int Slices, bool Half, gemv_cut Cut>
+__device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
+  using row_set = integer_rows<Rows, Slices, Cut>;
+  constexpr int first_rows = Half ? Rows / 2 : Rows;
+  /* Whether there are registers to know where results go before the sums are there. */
+  constexpr bool knows_ahead = Half || Cut == GEMV_MASKED;
+  constexpr uint32_t number = sizeof(float);
+  extern __shared__ float shared[];
+  const warp_position position = position_of_warp(p);
+  const uint32_t lane = threadIdx.x % 32, rows = p.groups * Rows, sums_bytes = p.parts * rows * number;
+  const uint32_t sums = shared_address(shared), held = sums + 2 * sums_bytes;
+  row_set loaded;
   const tables t = load_tables();
   const uint32_t chunks = Cut == GEMV_CHUNKED ? p.chunks : 1;
   if (Cut == GEMV_CHUNKED) wait_and_may_start_one(p);
@@ -70,7 +79,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     const uint32_t element = (chunk * p.parts + position.part) * (Slices * INTEGER_SLICE) + lane * 32;
     const bool early = Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
-    slices_of_rows<Slices> first = from_tile(blockIdx.x, element);
+    slices_of_rows<Slices> first = row_set::from_tile(p, position, blockIdx.x, element);
     if constexpr (Half) /* used in three places, and computed once */
 #pragma unroll
       for (int s = 0; s < Slices; s++) {
@@ -78,24 +87,24 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
         first.scales[s] = computed_now(first.scales[s]);
       }
     if (early) {
-      load_rows(first, 0, first_rows);
-      keep_early(p.always_zero, all_of(0, first_rows));
+      loaded.load(p, first, 0, first_rows);
+      keep_early(p.always_zero, loaded.all_of(0, first_rows));
     }
     if (Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
-    if (!Half && !early) load_rows(first, 0, Rows);
+    if (!Half && !early) loaded.load(p, first, 0, Rows);
     raw_integers<Slices> raw;
     load_integers(p, element, raw);
     if (Half && !early) {
       KEEP_ORDER(p, 2);
-      load_rows(first, 0, first_rows);
+      loaded.load(p, first, 0, first_rows);
     }
-    if constexpr (Half) KEEP_LOADED(p, 3, all_of(0, first_rows))
+    if constexpr (Half) KEEP_LOADED(p, 3, loaded.all_of(0, first_rows))
     integers<Slices> vector;
     convert_integers(raw, vector);
     if constexpr (Half) {
       KEEP_ORDER(p, 4);
-      load_rows(first, first_rows, Rows);
-      KEEP_LOADED(p, 5, all_of(first_rows, Rows))
+      loaded.load(p, first, first_rows, Rows);
+      KEEP_LOADED(p, 5, loaded.all_of(first_rows, Rows))
     }
 
     [[maybe_unused]] row_of_lane ahead;
@@ -107,7 +116,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       for (int r = 0; r < Rows; r++) {
         if constexpr (Half) /* the first half is multiplied before the second is waited for */
           if (r == first_rows) KEEP_LOADED(p, 6, __float_as_uint(of_rows[0]) ^ __float_as_uint(of_rows[r - 1]))
-        of_rows[r] = dot_of_row(weights[r], scales[r], vector, t);
+        of_rows[r] = dot_of_row(loaded.weights[r], loaded.scales[r], vector, t);
       }
       const float sum = sums_over_lanes<Rows>(of_rows);
       const uint32_t met = sums + turn * sums_bytes;
@@ -121,7 +130,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       const uint32_t next = tile + gridDim.x;
       const bool more = !Half && next < p.tiles;
       if constexpr (Cut != GEMV_CHUNKED) {
-        if (more && !p.finishing) load_rows(from_tile(next, element), 0, Rows);
+        if (more && !p.finishing) loaded.load(p, row_set::from_tile(p, position, next, element), 0, Rows);
         __syncthreads();
         if (p.finishing) { /* the registers are needed for that: a block has one tile then */
           finish_rows_fully(p, done, sum_of, factor_of);
@@ -134,7 +143,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       } else {
         __syncthreads();
         finish_chunk(p, done, chunk, held + tile / gridDim.x * rows * number, sum_of, factor_of);
-        if (more) load_rows(from_tile(next, element), 0, Rows);
+        if (more) loaded.load(p, row_set::from_tile(p, position, next, element), 0, Rows);
       }
       turn ^= 1;
       if (!more) break;
