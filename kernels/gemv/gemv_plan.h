@@ -78,11 +78,10 @@ struct gemv_ring_layout {
   int64_t block_rows, group_rows, stages, stage_bytes, first_stage, window_tiles, window_pitch, held_pitch;
 };
 
-/* A kernel of gemv_stream.cuh: see GEMV_STREAM_KERNELS. */
+/* A kernel of gemv_stream.cu: see GEMV_STREAM_KERNELS. */
 struct gemv_stream_kernel {
   struct gemv_kernel of;
   int64_t operands, slices, stages, cluster;
-  bool in_bf16; /* the tensor cores multiply bf16 */
 };
 /* Elements of k that a warp has at once. */
 static inline int64_t gemv_stream_part(const struct gemv_stream_kernel *kernel) { return 128 * kernel->slices; }

@@ -1,35 +1,29 @@
-/* gemv_stream.h - what gemv_stream.cuh and gemv_stream_plan.c agree on. */
+/* gemv_stream.h - what gemv_stream.cu and gemv_stream_plan.c agree on. */
 #ifndef RONDO_GEMV_STREAM_H
 #define RONDO_GEMV_STREAM_H
 
 #include "gemv.h"
 
 enum {
-  GEMV_STREAM_SLOT_BYTES = 512, /* gemv_stream.cuh: sums of a warp, for each operand B */
+  GEMV_STREAM_SLOT_BYTES = 512, /* gemv_stream.cu: sums of a warp, for each operand B */
   GEMV_STREAM_FIXED_BYTES = 16 + (1 + GEMV_MOST_PARTS + 16) * 16 * 4, /* what follows all of these */
 };
 
-/* gemv_stream.cuh: where the first stage begins. */
+/* gemv_stream.cu: where the first stage begins. */
 GEMV_PARAMETERS(gemv_stream_parameters) {
   GEMV_COMMON
   uint32_t first_stage;
 };
 
 /* KERNEL(chips, parameters, name, the most threads of a block, vectors, operands B, slices of a part, stages of a
- * warp's ring, blocks of a cluster, which split k; whether the tensor cores are given bf16): gemv_stream.cuh. */
+ * warp's ring, blocks of a cluster, which split k): gemv_stream.cu. */
 #define GEMV_STREAM(KERNEL, name, V)                                                                                   \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1x2_s2, 512, V, 2, 2, 3, 1, false)                \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1x2_s2_c2, 512, V, 2, 2, 3, 2, false)             \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1_s4, 512, V, 1, 4, 2, 1, false)                  \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1_s4_c2, 512, V, 1, 4, 2, 2, false)
-#define GEMV_STREAM_16_KERNELS(KERNEL)                                                                                 \
-  GEMV_STREAM(KERNEL, rondo_gemv_stream_16bit, GEMV_16_BITS)                                                           \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, rondo_gemv_stream_bf16_q1x2_s2_in_bf16, 512, RONDO_BF16,  \
-         2, 2, 3, 1, true)                                                                                             \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, rondo_gemv_stream_bf16_q1x2_s2_c4, 512, RONDO_BF16, 2, 2, \
-         3, 4, false)
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1x2_s2, 512, V, 2, 2, 3, 1)                       \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1x2_s2_c2, 512, V, 2, 2, 3, 2)                    \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1_s4, 512, V, 1, 4, 2, 1)                         \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1_s4_c2, 512, V, 1, 4, 2, 2)
 #define GEMV_STREAM_KERNELS(KERNEL)                                                                                    \
   GEMV_STREAM(KERNEL, rondo_gemv_stream_nvfp4, RONDO_NVFP4)                                                            \
-  GEMV_STREAM_16_KERNELS(KERNEL)
+  GEMV_STREAM(KERNEL, rondo_gemv_stream_16bit, GEMV_16_BITS)
 
 #endif

@@ -1,4 +1,4 @@
-/* gemv_stream_plan.c - how gemv_stream.cuh deals NVFP4 matrices to several vectors: the rules, and the layout.
+/* gemv_stream_plan.c - how gemv_stream.cu deals NVFP4 matrices to several vectors: the rules, and the layout.
  *
  * Measured on an H200 beside quads, which load straight to registers, and the ring of bulk copies. The stream was no
  * faster, or not measured, for k below 1536, blocked scales, and matrices of less than a wave or two with k up to 4096.
@@ -9,8 +9,8 @@
 #include "gemv_plan.h"
 #include "gemv_stream.h"
 
-#define STREAM(chips, parameters, name, threads, vectors, operands, slices, stages, cluster, in_bf16)                  \
-  {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, vectors), operands, slices, stages, cluster, in_bf16},
+#define STREAM(chips, parameters, name, threads, vectors, operands, slices, stages, cluster)                           \
+  {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, vectors), operands, slices, stages, cluster},
 static const struct gemv_stream_kernel kernels[] = {GEMV_STREAM_KERNELS(STREAM)};
 
 /* ---- Rules ------------------------------------------------------------------------------------------------------ */
@@ -28,25 +28,24 @@ enum {
   ABOUT_A_WAVE = 16 << 20,
   SEVERAL_WAVES = 24 << 20,
   MANY_BYTES = 100 << 20,
+  SIXTEEN_BITS = 1 << RONDO_F16 | 1 << RONDO_BF16, /* types of vectors */
 };
 #define SIXTEEN "q1x2_s2"
 #define EIGHT   "q1_s4"
 
-/* The first that fits is taken. Clusters of four leave some multiprocessors without work; clusters of two take their
- * tiles twice there, one chunk of k after the other. Only 16 vectors in bf16, which take longest to convert, are faster
- * in clusters of four. With few tiles a block, bf16 vectors stay bf16: the weights then take longer to decode, but
- * vectors are only reordered. */
+/* The first that fits is taken. Quads are faster with NVFP4 vectors in a matrix of less than a wave, and with 5 to 8
+ * vectors in 16 bits and k from 3073 to 4096, except in a vocabulary's matrix. */
 static const struct rule rules[] = {
-    {SIXTEEN "_c4", SIXTEEN "_c4", .vectors = 1 << RONDO_BF16, .count = {9, 16}, .k = {.least = 8193}},
     {SIXTEEN "_c2", SIXTEEN "_c2", .count = {9, 16}, .k = {.least = 4097}},
     {SIXTEEN, SIXTEEN "_c2", .count = {9, 16}, .k = {1537, 4096}, .from_bytes = ABOUT_A_WAVE},
-    {SIXTEEN "_in_bf16", SIXTEEN "_c2", .vectors = 1 << RONDO_BF16, .count = {9, 16}, .k = {3073, 4096},
+    {SIXTEEN, SIXTEEN "_c2", .vectors = SIXTEEN_BITS, .count = {9, 16}, .k = {3073, 4096},
      .from_bytes = LESS_THAN_A_WAVE},
     {EIGHT "_c2", EIGHT "_c2", .count = {2, 8}, .k = {.least = 8193}},
-    {EIGHT, EIGHT "_c2", .count = {2, 8}, .k = {4097, 8192}, .from_bytes = SEVERAL_WAVES},
-    {EIGHT, EIGHT "_c2", .count = {2, 8}, .k = {2048, 4096}, .from_bytes = MANY_BYTES},
-    {EIGHT, EIGHT "_c2", .count = {2, 8}, .k = {2048, 3072}, .from_bytes = SEVERAL_WAVES},
-    {EIGHT, EIGHT "_c2", .vectors = 1 << RONDO_NVFP4, .count = {2, 8}, .k = {3073, 4096}, .from_bytes = SEVERAL_WAVES},
+    {EIGHT, EIGHT "_c2", .count = {2, 4}, .k = {2048, 8192}, .from_bytes = SEVERAL_WAVES},
+    {EIGHT, EIGHT "_c2", .count = {5, 8}, .k = {2048, 3072}, .from_bytes = SEVERAL_WAVES},
+    {EIGHT, EIGHT "_c2", .vectors = SIXTEEN_BITS, .count = {5, 8}, .k = {3073, 4096}, .from_bytes = MANY_BYTES},
+    {EIGHT, EIGHT "_c2", .vectors = 1 << RONDO_NVFP4, .count = {5, 8}, .k = {3073, 4096}, .from_bytes = SEVERAL_WAVES},
+    {EIGHT, EIGHT "_c2", .count = {5, 8}, .k = {4097, 8192}, .from_bytes = SEVERAL_WAVES},
 };
 enum { RULES = sizeof rules / sizeof *rules };
 
@@ -63,7 +62,7 @@ enum {
   MOST_ROWS = MOST_GROUPS * ROWS,
 };
 
-/* See gemv_stream.cuh for what lies there: with clusters, the sums of all of a block's tiles too. */
+/* See gemv_stream.cu for what lies there: with clusters, the sums of all of a block's tiles too. */
 static void set_memory(const struct gemv_problem *problem, int64_t tiles, struct gemv_plan *plan) {
   const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
   const int64_t sums = kernel->operands * 2 * 16 * GEMV_STREAM_SLOT_BYTES;
@@ -73,16 +72,10 @@ static void set_memory(const struct gemv_problem *problem, int64_t tiles, struct
   plan->shared_bytes = plan->design.stream.first_stage + plan->parts * plan->groups * kernel->stages * piece;
 }
 
-/* Clusters lie within parts of a chip: those of two fill it, of four 29 fit on an H200's 132 multiprocessors. */
-static int64_t clusters_at_once(const struct gemv_problem *problem, int64_t cluster) {
-  const int64_t at_once = problem->multiprocessors / cluster;
-  return cluster > 2 ? at_once * 7 / 8 : at_once;
-}
-
 static void deal_rows(const struct gemv_problem *problem, struct gemv_plan *plan) {
   const int64_t cluster = plan->design.stream.kernel->cluster;
   plan->tiles = divide_up(problem->m, plan->groups * ROWS);
-  int64_t clusters = smaller(plan->tiles, larger(clusters_at_once(problem, cluster) / problem->batch, 1));
+  int64_t clusters = smaller(plan->tiles, larger(problem->multiprocessors / cluster / problem->batch, 1));
   for (;; clusters = smaller(2 * clusters, plan->tiles)) {
     const int64_t tiles = divide_up(plan->tiles, clusters);
     set_memory(problem, tiles, plan);
