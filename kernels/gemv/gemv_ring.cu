@@ -1,16 +1,15 @@
 /* gemv_ring.cu - products with NVFP4 matrices of several waves: weights travel through a ring in shared memory.
  *
- * A block owns block_rows rows of one matrix, which follow each other, and takes them tile by tile: one thread asks for
- * whole tiles with bulk copies (PTX ISA, cp.async.bulk) into the stages of a ring, `parts` x `groups` warps multiply
- * what has landed. What is in flight costs no registers and does not wait for arithmetic, which kernels that load
- * straight to registers lose by in matrices that fill the GPU several times.
+ * When: see gemv_ring_plan.c. Rows have no gaps and hold multiples of 16 bytes of scales, by row; there is no RMS norm;
+ * only the last slices of the last part may be missing in k; a block has more warps than vectors. Bound by memory, if
+ * enough warps multiply: the time of a tile from its barrier to its last product is latency. So 14 to 16 warps, or two
+ * blocks of eight a multiprocessor, are faster than more stages. Stages have 30 to 60 KB: a copy costs its warp some 50
+ * ns, and a tile costs the warps some hundred cycles.
  *
- * It takes rows without gaps, which hold multiples of 16 bytes of scales, by row, and k of which only the last slices
- * of the last part may be missing; no RMS norm. A block has more warps than vectors. gemv_ring_plan.c sees to that.
- *
- * Bound by memory where enough warps multiply: what a tile costs between its barrier and its last product is latency,
- * so 14 to 16 warps, or two blocks of eight a multiprocessor, beat more stages. Stages of 30 to 60 KB: a copy costs its
- * warp some 50 ns, and a tile the warps some hundred cycles. */
+ * A block owns block_rows consecutive rows of one matrix, and takes them tile by tile. One thread asks for whole tiles
+ * with bulk copies (PTX ISA, cp.async.bulk) into the stages of a ring; `parts` x `groups` warps multiply the tiles that
+ * have arrived. Bytes in flight cost no registers and do not wait for arithmetic. Kernels that load straight to
+ * registers lose time by both in matrices of several waves. */
 #include "gemv_bulk.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
@@ -167,8 +166,9 @@ __device__ __forceinline__ void load_piece(const gemv_ring_parameters &p, const 
   }
 }
 
-/* Up to 8 / Quads vectors: the quads of gemv_quads.cuh, several a row. */
+/* One vector with eight quads a row, or up to four with two: the quads of gemv_quads.cuh. */
 template <rondo_dtype V, int Quads, int Slices> struct quads_product {
+  static_assert(Quads == 2 || Quads == 8, "");
   static constexpr int rows = 16 / Quads, lanes = 4 * Quads;
   uint32_t b[Slices][16];
   float corrections[2]; /* of the result's columns 2 t and 2 t + 1 */
@@ -224,10 +224,11 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
      * first row, odd ones the second. */
     const float first = g % 2 ? result[0][1] : result[0][0], second = g % 2 ? result[1][1] : result[1][0];
     float sum = (g % 2 ? second : first) + __shfl_xor_sync(0xffffffffu, g % 2 ? first : second, 4);
-    if constexpr (Quads >= 4) sum += __shfl_xor_sync(0xffffffffu, sum, 9);
-    if constexpr (Quads == 8) sum += __shfl_xor_sync(0xffffffffu, sum, 18);
-    const uint32_t vector = Quads == 2 ? t : Quads == 4 ? t / 2 : 0;
-    const bool keeps = Quads == 2 || (Quads == 4 ? g % 4 < 2 && t % 2 == 0 : lane == 0 || lane == 4);
+    if constexpr (Quads == 8)
+#pragma unroll
+      for (int distance = 9; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    const uint32_t vector = Quads == 2 ? t : 0;
+    const bool keeps = Quads == 2 || lane == 0 || lane == 4;
     if (keeps && vector < p.count)
       store_shared(sums + (vector * p.window_pitch + g / Quads + g % 2 * (rows / 2)) * NUMBER, sum);
   }

@@ -25,7 +25,6 @@ GEMV_PARAMETERS(gemv_ring_parameters) {
 #define GEMV_RING_NVFP4(KERNEL, name, V)                                                                               \
   GEMV_RING(KERNEL, name##_s7, 384, 1, V, 1, 1, 7168, 1024, integer_product, 1, 7)                                     \
   GEMV_RING(KERNEL, name##_s4, 512, 1, V, 1, 1, 4096, 1024, integer_product, 1, 4)                                     \
-  GEMV_RING(KERNEL, name##_q4_s2, 512, 1, V, 2, 4, 1024, 512, quads_product, 4, 2)                                     \
   GEMV_RING(KERNEL, name##_q2_s4, 512, 1, V, 4, 8, 1024, 256, quads_product, 2, 4)
 #define GEMV_RING_KERNELS(KERNEL)                                                                                      \
   GEMV_RING_16(KERNEL, rondo_gemv_ring_16bit, GEMV_16_BITS)                                                            \

@@ -58,13 +58,6 @@ static const struct rule rules_of_16_bits[] = {
 static const struct rule nvfp4_rules[] = {
     {.kernel = "nvfp4_s4", .k = {3073, 4096}, .bytes = {.least = MANY_BYTES}, .groups = 12, .passes = 1, .stages = 3},
     {.kernel = "nvfp4_s7", .k = {6145, 7168}, .bytes = {.least = MANY_BYTES}, .groups = 8, .passes = 1, .stages = 2},
-    {.kernel = "q4_s2",
-     .k = {8193, 14336},
-     .bytes = {.least = SEVERAL_WAVES},
-     .groups = 1,
-     .passes = 1,
-     .stages = 2,
-     .least_count = 2},
     {.kernel = "q2_s4",
      .k = {8193, 14336},
      .bytes = {.least = SEVERAL_WAVES},

@@ -14,7 +14,7 @@ static const struct large larges[] = {
     {RONDO_BF16, 0, 3199, 15872, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
     {RONDO_NVFP4, 8, 3901, 6912, 1, "rondo_gemv_ring_nvfp4_s7", 0},
     {RONDO_NVFP4, 0, 51301, 4096, 1, "rondo_gemv_ring_nvfp4_s4", 0},
-    {RONDO_NVFP4, 0, 3601, 14080, 2, "rondo_gemv_ring_nvfp4_q4_s2", 0},
+    {RONDO_NVFP4, 0, 3803, 13312, 2, "rondo_gemv_ring_nvfp4_q2_s4", 0},
     {RONDO_NVFP4, 0, 3601, 14336, 4, "rondo_gemv_ring_nvfp4_q2_s4", 0},
     {RONDO_F16, 0, 4003, 14336, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
     {RONDO_BF16, 0, 4103, 13824, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
