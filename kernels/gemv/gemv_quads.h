@@ -26,29 +26,22 @@ enum gemv_cut {
  * warp, slices of a part, half of a tile at a time): gemv_quads.cuh. */
 #define GEMV_QUADS_NVFP4(KERNEL, name, V)                                                                              \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s1, 256, 3, RONDO_NVFP4, V, 2, 1, 8, 1, false, GEMV_SINGLE)         \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s2, 256, 3, RONDO_NVFP4, V, 2, 1, 8, 2, false, GEMV_EXACT)          \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r16_s2_half, 512, 1, RONDO_NVFP4, V, 2, 1, 16, 2, true, GEMV_EXACT)    \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 1, 16, 1, false, GEMV_MASKED)       \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s1_single, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 1, false,             \
-         GEMV_SINGLE)                                                                                                  \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s2, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 2, false, GEMV_EXACT)        \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 1, false,            \
          GEMV_CHUNKED)                                                                                                 \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r32_s2_half, 512, 1, RONDO_NVFP4, V, 1, 1, 32, 2, true, GEMV_EXACT)    \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false,          \
          GEMV_CHUNKED)                                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1, 320, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)     \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1_single, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false,           \
-         GEMV_SINGLE)
+  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)
 /* With two rows a warp, converting the vector would be most of the work: bf16 vectors stay bf16. */
 #define GEMV_SMALL_NVFP4(KERNEL, name, V)                                                                              \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r2_s1, 128, 8, RONDO_NVFP4, V, 8, 1, 2, 1, false, GEMV_MASKED)
 #define GEMV_DIAGONAL_NVFP4(KERNEL, name, V)                                                                           \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1, 256, 3, RONDO_NVFP4, V, 8, 1, 4, 1, false, GEMV_MASKED)         \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s2, 256, 2, RONDO_NVFP4, V, 8, 1, 4, 2, false, GEMV_EXACT)          \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1_chunked, 512, 1, RONDO_NVFP4, V, 8, 1, 4, 1, false,              \
          GEMV_CHUNKED)                                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r8_s1, 128, 4, RONDO_NVFP4, V, 8, 1, 8, 1, false, GEMV_MASKED)         \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r8_s1_half, 256, 2, RONDO_NVFP4, V, 8, 1, 8, 1, true, GEMV_MASKED)
 #define GEMV_QUADS_E4M3(KERNEL, name, V)                                                                               \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r2_s2, 128, 8, RONDO_E4M3, V, 8, 1, 2, 2, false, GEMV_EXACT)           \
@@ -98,10 +91,8 @@ enum gemv_cut {
   GEMV_CLUSTERS_16(KERNEL, rondo_gemv_f16, RONDO_F16)                                                                  \
   GEMV_CLUSTERS_16(KERNEL, rondo_gemv_bf16, RONDO_BF16)
 #define GEMV_LARGE_NVFP4_KERNELS(KERNEL)                                                                               \
-  GEMV_LARGE_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                        \
   GEMV_LARGE_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                       \
-  GEMV_SIXTEEN_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                      \
-  GEMV_SIXTEEN_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)
+  GEMV_SIXTEEN_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)
 #define GEMV_LARGE_E4M3_KERNELS(KERNEL) GEMV_SIXTEEN_E4M3(KERNEL, rondo_gemv_e4m3, GEMV_16_BITS)
 
 #define GEMV_QUADS_NVFP4_KERNELS(KERNEL)                                                                               \
