@@ -20,7 +20,7 @@ enum {
   QUANTIZE_OUTER = 3,    /* dimensions around the rows */
 };
 
-/* The type of kernels that take vectors in f16 and in bf16: parameters say which. */
+/* The type of operands in kernels that take both f16 and bf16. The parameters have the type of the vectors. */
 #define GEMV_16_BITS ((rondo_dtype)0)
 
 /* Bytes between NVFP4's scales, in either layout: of one row and the next within 32; what a step to the next 32 rows,

@@ -58,13 +58,9 @@ enum {
 };
 /* Bytes in shared memory from vector to vector. */
 #define GEMV_HEAD_16_VECTOR_PITCH(k) (((k) / 32 | 1) * 64)
-/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, weights and vectors,
- * operands B). */
-#define GEMV_HEAD_16(KERNEL, name, T)                                                                                  \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1, GEMV_HEAD_16_WARPS * 32, 1, T, 1)                \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1x2, GEMV_HEAD_16_WARPS * 32, 1, T, 2)
+/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, operands B). */
 #define GEMV_HEAD_16_KERNELS(KERNEL)                                                                                   \
-  GEMV_HEAD_16(KERNEL, rondo_gemv_head_f16, RONDO_F16)                                                                 \
-  GEMV_HEAD_16(KERNEL, rondo_gemv_head_bf16, RONDO_BF16)
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, rondo_gemv_head_16bit_q1, GEMV_HEAD_16_WARPS * 32, 1, 1)    \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, rondo_gemv_head_16bit_q1x2, GEMV_HEAD_16_WARPS * 32, 1, 2)
 
 #endif

@@ -181,24 +181,14 @@ struct row_results {
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype T, int Columns> __device__ __forceinline__ void gemv_head_16(const gemv_head_parameters &p) {
-  extern __shared__ __align__(128) unsigned char head_memory[];
-  const shared_layout layout(p, head_memory);
-  /* From one lane, that ptxas knows it to be the same in all of them. */
-  const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+/* After the wait: the vectors, then the tiles of a warp. */
+template <rondo_dtype T, int Columns>
+__device__ __forceinline__ void multiply_tiles(const gemv_head_parameters &p, const shared_layout &layout,
+                                               uint32_t warp, uint32_t tile) {
   const uint32_t step = p.slots * gridDim.x, barrier = layout.barriers + warp * 8;
-  uint32_t tile = warp < p.slots ? blockIdx.x + warp * gridDim.x : p.tiles;
-  if (elected()) {
-    barrier_init(barrier, 1);
-    barriers_are_initialised();
-  }
-  const bool asks_first = warp < p.early_slots;
-  if (p.early && asks_first) ask_for_tile(p, layout, warp, tile);
-  wait_for_predecessors();
-  if (!p.early && asks_first) ask_for_tile(p, layout, warp, tile);
   if (warp < p.count) take_vector<T>(p, layout, warp);
   __syncthreads();
-  if (!asks_first) ask_for_tile(p, layout, warp, tile);
+  if (warp >= p.early_slots) ask_for_tile(p, layout, warp, tile);
 
   const row_results results(p);
   float2 factors[Columns];
@@ -211,14 +201,34 @@ template <rondo_dtype T, int Columns> __device__ __forceinline__ void gemv_head_
     barrier_wait(barrier, parity);
     row_product<T, Columns> product;
     product.multiply(p, layout, warp);
-    /* Nothing is written over that has not come: `always_zero` (see gemv_ring.cu). */
+    /* A slot is filled again after all of it was read: `always_zero` (see gemv_ring.cu). */
     ask_for_tile(p, layout, warp, tile + step + (product.bits() & p.always_zero));
     results.store(p, tile, product.sums, factors);
   }
 }
 
-#define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \
-  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_head_16<__VA_ARGS__>)
+template <int Columns> __device__ __forceinline__ void gemv_head_16(const gemv_head_parameters &p) {
+  extern __shared__ __align__(128) unsigned char head_memory[];
+  const shared_layout layout(p, head_memory);
+  /* From one lane, so that ptxas knows that all lanes have the same. */
+  const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  const uint32_t tile = warp < p.slots ? blockIdx.x + warp * gridDim.x : p.tiles;
+  if (elected()) {
+    barrier_init(layout.barriers + warp * 8, 1);
+    barriers_are_initialised();
+  }
+  const bool asks_first = warp < p.early_slots;
+  if (p.early && asks_first) ask_for_tile(p, layout, warp, tile);
+  wait_for_predecessors();
+  if (!p.early && asks_first) ask_for_tile(p, layout, warp, tile);
+  if (p.vector_dtype == RONDO_BF16)
+    multiply_tiles<RONDO_BF16, Columns>(p, layout, warp, tile);
+  else
+    multiply_tiles<RONDO_F16, Columns>(p, layout, warp, tile);
+}
+
+#define DEFINE(chips, parameters, name, threads, blocks, columns)                                                      \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_head_16<columns>)
 GEMV_HEAD_16_KERNELS(DEFINE)
 
 #endif

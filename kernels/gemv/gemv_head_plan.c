@@ -17,8 +17,8 @@
   {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, V), scale_groups},
 #define SEVERAL(chips, parameters, name, threads, blocks, W, operands)                                                 \
   {GEMV_KERNEL(chips, parameters, name, threads, W, GEMV_ANY_TYPE), operands},
-#define SIXTEEN_BITS(chips, parameters, name, threads, blocks, T, operands)                                            \
-  {GEMV_KERNEL(chips, parameters, name, threads, T, T), operands},
+#define SIXTEEN_BITS(chips, parameters, name, threads, blocks, operands)                                               \
+  {GEMV_KERNEL(chips, parameters, name, threads, GEMV_16_BITS, GEMV_16_BITS), operands},
 static const struct gemv_head_kernel kernels_of_one[] = {GEMV_HEAD_ONE_KERNELS(ONE)};
 static const struct gemv_head_kernel kernels[] = {GEMV_HEAD_KERNELS(SEVERAL)};
 static const struct gemv_head_kernel kernels_of_16[] = {GEMV_HEAD_16_KERNELS(SIXTEEN_BITS)};

@@ -38,7 +38,7 @@ int64_t gemv_weight_bytes(const struct gemv_problem *problem);
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------ */
 
-/* The type of kernels that are told at run time: GEMV_16_BITS, or any. */
+/* The type of operands in kernels that take all types; see GEMV_16_BITS too. */
 #define GEMV_ANY_TYPE ((rondo_dtype)31)
 
 /* Each design's list of kernels becomes a table whose entries begin so. */

@@ -1,16 +1,19 @@
 /* gemv_quads.cuh - 1 to 16 vectors on tensor cores, weights and vectors both straight to registers.
  *
- * mma.m16n8k16 multiplies A (16 x 16) with B (16 x 8); quad q of a warp holds rows q and q + 8 of A and column q of B.
- * `Quads` quads share a row of weights and lie along k, so that 4 x Quads lanes read 64 x Quads bytes in a row; "row q"
- * of A is quad q's piece of its row, and "column q" of B the same piece (q % Quads) of vector q / Quads. A product
- * counts where both pieces are the same: 8 quads a row serve one vector (the diagonal), 2 four, and 1 eight or, with
- * two operands B, sixteen. The work is always the same, and nothing is shuffled: the order of k inside a piece is free
- * as long as weights and vectors share it.
+ * When: where no other design is faster, on every chip (gemv_quads_plan.c). In one wave, bound by the launch, the first
+ * bytes and the last barrier; with NVFP4 weights also by decoding.
  *
- * A tile are `Rows` rows of each of the block's groups. Blocks take tiles gridDim.x apart: all at once, or as many
- * blocks as fit, and then what was multiplied is asked for again at once. Where the matrix fills the GPU once only
- * (`Half`), half of a tile is asked for before the vectors are converted and half after: asked for at once, everything
- * arrives at once, and nothing is left to hide the arithmetic. */
+ * mma.m16n8k16 multiplies A (16 x 16) with B (16 x 8). Quad q of a warp holds rows q and q + 8 of A, and column q of B.
+ * `Quads` quads share a row of weights and lie along k, so 4 x Quads lanes read 64 x Quads consecutive bytes. "Row q"
+ * of A is quad q's piece of its row. "Column q" of B is the same piece (q % Quads) of vector q / Quads. A product
+ * counts where both pieces are the same: 8 quads a row serve one vector (the diagonal), 2 serve four, and 1 serves
+ * eight or, with two operands B, sixteen. The work is always the same, and nothing is shuffled: the order of k inside a
+ * piece is free as long as weights and vectors share it.
+ *
+ * A tile has `Rows` rows of each of the block's groups. Blocks take tiles gridDim.x apart. There is a block for each
+ * tile, or as many blocks as fit; these load their next tile as soon as they have multiplied one. If the matrix fills
+ * the GPU once only (`Half`), half of a tile is loaded before the vectors are converted, and half after. If all of it
+ * were loaded at once, it would arrive at once, and nothing would hide the arithmetic. */
 #ifndef RONDO_GEMV_QUADS_CUH
 #define RONDO_GEMV_QUADS_CUH
 
@@ -18,10 +21,6 @@
 #include "gemv_finish.cuh"
 #include "gemv_quads.h"
 #include "gemv_vectors.cuh"
-
-/* Whether the tensor cores are given bf16. */
-template <rondo_dtype W, rondo_dtype V, int Rows>
-constexpr bool takes_bf16 = W == RONDO_BF16 || (W == RONDO_NVFP4 && V == RONDO_BF16 && Rows == 2);
 
 /* ---- Scales ----------------------------------------------------------------------------------------------------- */
 
@@ -64,14 +63,16 @@ struct quads_shape {
   static constexpr int rows_of_load = 8 / Quads, pairs = Rows / (2 * rows_of_load), vectors = rows_of_load * Columns;
   static_assert(pairs >= 1 && pairs * 2 * rows_of_load == Rows && (Columns == 1 || Quads == 1), "");
   static_assert(Quads == 1 || Quads == 2 || Quads == 8, "");
-  /* NVFP4 beside bf16 vectors meets in f16; in bf16 where a warp has few rows, so that converting the vector would be
-   * most of its work. Two chains of products where there are no others to hide their latency. */
-  static constexpr bool in_bf16 = takes_bf16<W, V, Rows>;
+  /* The tensor cores multiply bf16 if vectors and weights are bf16. Beside weights of 4 or 8 bits, bf16 vectors become
+   * f16, except in warps with two rows, where that would be most of the work. Those have a kernel for each type. */
+  static constexpr bool has_two_types = W == GEMV_16_BITS;
+  static constexpr bool converts = V == RONDO_NVFP4 || (V == GEMV_16_BITS && !has_two_types);
+  /* Two chains of products where there are no others to hide their latency. */
   static constexpr int chains =
       pairs == 1 && Columns == 1 && Cut != GEMV_CHUNKED && (Quads == 8 || W != RONDO_NVFP4) ? 2 : 1;
-  static constexpr bool has_infinity = W == RONDO_F16 || W == RONDO_BF16;
+  static constexpr bool has_infinity = W == GEMV_16_BITS || W == RONDO_F16 || W == RONDO_BF16;
   static constexpr bool scaled = W == RONDO_NVFP4;
-  static constexpr bool has_correction = V != RONDO_F16 && V != RONDO_NVFP4 && !in_bf16;
+  static constexpr bool has_correction = converts && V == GEMV_16_BITS;
   /* An item: a pair of rows, one slice. */
   static constexpr int items = pairs * Slices, first_items = Half ? items / 2 : items;
   /* Sixteen raw vectors at once do not fit into the registers. */
@@ -82,6 +83,7 @@ struct quads_shape {
   /* Whether there are registers to know where results go before the sums are there. */
   static constexpr bool knows_ahead = Half || Cut == GEMV_MASKED || Cut == GEMV_SINGLE;
   static constexpr bool has_one_tile = Half || Cut == GEMV_SINGLE;
+  static_assert(Cut != GEMV_SINGLE || Quads == 2, "keep_sums");
   /* Sums may be whole in a warp, and are finished there. */
   static constexpr bool may_be_whole = Quads == 8 && pairs == 1 && knows_ahead && W != RONDO_E4M3;
   /* What is added to results is asked for beside the vectors: kernels of few instructions lose what it costs. */
@@ -108,6 +110,10 @@ template <typename S> struct quads_thread {
         row_in_load(lane / S::lanes), rows(p.groups * S::Rows), pitch(rows + GEMV_PITCH_PADDING),
         sums_bytes(p.parts * S::vectors * pitch * S::number), sums(shared_address(shared)),
         squares(sums + 2 * sums_bytes), held(squares + p.parts * S::vectors * S::number) {}
+  /* The first element of the warp's part of a chunk. */
+  __device__ __forceinline__ uint32_t part_element(const gemv_parameters &p, uint32_t chunk) const {
+    return ((chunk * S::Cluster + rank) * p.parts + position.part) * (S::Slices * S::slice);
+  }
   __device__ __forceinline__ uint32_t held_of(const gemv_parameters &p, uint32_t tile) const {
     return held + tile / tile_step * p.count * rows * S::number;
   }
@@ -194,8 +200,12 @@ template <typename S> struct quads_weights {
 
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */
 
-/* A lane's part of the vectors as operand B, and the factors of the result's columns 2 t and 2 t + 1. */
-template <typename S> struct quads_vectors {
+/* A lane's part of the vectors, as loaded. */
+template <typename S> struct raw_vectors { raw_vector<S::W, S::V, S::Slices> of[S::Columns]; };
+
+/* A lane's part of the vectors as operand B, in bf16 or f16, and the factors of the result's columns 2 t and 2 t + 1.
+ */
+template <typename S, bool Bf16> struct quads_vectors {
   using raw = raw_vector<S::W, S::V, S::Slices>;
   uint32_t b[S::Columns][S::Slices][S::per_load / 2];
   float corrections[S::Columns][2];
@@ -208,7 +218,12 @@ template <typename S> struct quads_vectors {
   /* RMS norm; the squares go to shared memory, or into the factor. */
   __device__ __forceinline__ void normalise_column(const gemv_parameters &p, const quads_thread<S> &at, int column,
                                                    uint32_t element, uint32_t chunk, raw &of) {
-    float sum = normalise<S::W, S::V, S::Slices, S::slice, (S::Quads == 8)>(p, element, of);
+    constexpr rondo_dtype type = Bf16 ? RONDO_BF16 : RONDO_F16;
+    float sum;
+    if constexpr (!S::converts)
+      sum = normalise_words<type, S::slice, S::Quads == 8>(p, element, of.loaded);
+    else
+      sum = normalise<S::W, S::V, S::Slices, S::slice, S::Quads == 8>(p, element, of);
 #pragma unroll
     for (int distance = 1; distance < S::lanes; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
     const uint32_t mine = at.squares + (at.position.part * S::vectors + at.row_in_load + 8 * column) * S::number;
@@ -225,7 +240,11 @@ template <typename S> struct quads_vectors {
       if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
       if constexpr (S::V != RONDO_NVFP4)
         if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, loaded[a]);
-      const float own = convert_vector<S::W, S::V, S::Slices, S::in_bf16>(p, loaded[a], b[a]);
+      float own = Bf16 && S::scaled ? 1 / nvfp4_factor_bf16 : S::scaled ? 1 / nvfp4_factor : 1;
+      if constexpr (S::converts)
+        own = convert_vector<S::W, S::V, S::Slices>(p, loaded[a], b[a]);
+      else
+        reorder<S::W, Bf16>(loaded[a].loaded, b[a]);
 #pragma unroll
       for (int i = 0; i < 2; i++)
         corrections[a][i] = S::has_correction ? __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i) : own;
@@ -236,33 +255,33 @@ template <typename S> struct quads_vectors {
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
 /* One slice of a pair of rows, added to c. */
-template <typename S>
+template <typename S, bool Bf16>
 __device__ __forceinline__ void multiply_slice(const words (&weights)[2][S::Slices],
-                                               const uint32_t (&turned)[2][S::Slices], const quads_vectors<S> &x, int s,
-                                               float (&c)[S::chains][S::Columns][4]) {
+                                               const uint32_t (&turned)[2][S::Slices], const quads_vectors<S, Bf16> &x,
+                                               int s, float (&c)[S::chains][S::Columns][4]) {
   uint32_t scale[2] = {};
   if constexpr (S::scaled)
 #pragma unroll
-    for (int h = 0; h < 2; h++)
-      scale[h] = S::in_bf16 ? block_scales_bf16(turned[h][s]) : bits_of(block_scales(turned[h][s]));
+    for (int h = 0; h < 2; h++) scale[h] = Bf16 ? block_scales_bf16(turned[h][s]) : bits_of(block_scales(turned[h][s]));
 #pragma unroll
   for (int w = 0; w < S::per_load / 8; w++) {
     uint32_t a[2][4];
 #pragma unroll
-    for (int h = 0; h < 2; h++) decode_eight<S::W, S::in_bf16>(weights[h][s], w, scale[h], a[h]);
+    for (int h = 0; h < 2; h++) decode_eight<S::W, Bf16>(weights[h][s], w, scale[h], a[h]);
 #pragma unroll
     for (int n = 0; n < S::Columns; n++) {
-      multiply_accumulate<S::in_bf16>(c[0][n], a[0], a[1], &x.b[n][s][4 * w]);
-      multiply_accumulate<S::in_bf16>(c[S::chains - 1][n], a[0] + 2, a[1] + 2, &x.b[n][s][4 * w + 2]);
+      multiply_accumulate<Bf16>(c[0][n], a[0], a[1], &x.b[n][s][4 * w]);
+      multiply_accumulate<Bf16>(c[S::chains - 1][n], a[0] + 2, a[1] + 2, &x.b[n][s][4 * w + 2]);
     }
   }
 }
 
 /* The sums of a pair of rows: to shared memory, from `mine` on, or with eight quads a row, the diagonal, to row_sums.
  */
-template <typename S>
-__device__ __forceinline__ void keep_sums(const quads_thread<S> &at, const quads_vectors<S> &x, int pair, uint32_t mine,
-                                          const float (&c)[S::chains][S::Columns][4], float (&row_sums)[S::Rows]) {
+template <typename S, bool Bf16>
+__device__ __forceinline__ void keep_sums(const quads_thread<S> &at, const quads_vectors<S, Bf16> &x, int pair,
+                                          uint32_t mine, const float (&c)[S::chains][S::Columns][4],
+                                          float (&row_sums)[S::Rows]) {
   /* Row and vectors of what this lane keeps. */
   [[maybe_unused]] const uint32_t row = 2 * pair * S::rows_of_load + (S::Cut == GEMV_SINGLE ? 0 : at.g / S::Quads);
   [[maybe_unused]] const uint32_t column = S::Cut == GEMV_SINGLE ? 0 : at.t;
@@ -285,6 +304,28 @@ __device__ __forceinline__ void keep_sums(const quads_thread<S> &at, const quads
         row_sums[2 * pair + h] = at.t == at.g / 2 ? (at.g % 2 ? second : first) : 0.0f;
       }
     }
+}
+
+/* A tile's products: sums go to shared memory, or to row_sums, as keep_sums says. */
+template <typename S, bool Bf16>
+__device__ __forceinline__ void multiply_tile(const gemv_parameters &p, const quads_thread<S> &at,
+                                              const quads_weights<S> &weights, const quads_vectors<S, Bf16> &x,
+                                              uint32_t mine, float (&row_sums)[S::Rows]) {
+#pragma unroll
+  for (int pair = 0; pair < S::pairs; pair++) {
+    float c[S::chains][S::Columns][4] = {};
+    uint32_t turned[2][S::Slices];
+    if constexpr (S::scaled)
+#pragma unroll
+      for (int h = 0; h < 2; h++) turn_scales<S::Slices, S::lanes>(weights.scales[pair][h], turned[h]);
+#pragma unroll
+    for (int s = 0; s < S::Slices; s++) {
+      if constexpr (S::Half)
+        if (pair * S::Slices + s == S::first_items) KEEP_ORDER(p, 6);
+      multiply_slice(weights.weights[pair], turned, x, s, c);
+    }
+    keep_sums(at, x, pair, mine, c, row_sums);
+  }
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
@@ -319,6 +360,82 @@ __device__ __forceinline__ void finish_tile(const gemv_parameters &p, const quad
     finish_rows<may_have_scales, may_have_norm>(p, done, threadIdx.x, sum_of, factor_of);
 }
 
+/* ---- A chunk ----------------------------------------------------------------------------------------------------- */
+
+/* One chunk of k: the tiles of a block, of which the first is loaded. */
+template <typename S, bool Bf16>
+__device__ __forceinline__ void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, uint32_t chunk,
+                                               const typename quads_weights<S>::pieces &first, float residual,
+                                               quads_weights<S> &weights, raw_vectors<S> &raw, uint32_t &turn) {
+  const uint32_t part_element = at.part_element(p, chunk);
+  quads_vectors<S, Bf16> x;
+  x.convert(p, at, part_element + at.lane % S::lanes * S::per_load, chunk, raw.of);
+  if constexpr (S::Half) {
+    KEEP_ORDER(p, 4);
+    weights.load_items(p, first, S::first_items, S::items);
+    KEEP_LOADED(p, 5, weights.all_of(S::first_items, S::items))
+  }
+
+  results_ahead<S> ahead;
+  if constexpr (S::knows_ahead) ahead.find(p, at);
+#pragma unroll 1
+  for (uint32_t tile = at.first_tile;;) {
+    [[maybe_unused]] float row_sums[S::Rows];
+    const uint32_t met = at.sums + turn * at.sums_bytes;
+    uint32_t mine = met + (at.position.part * S::vectors * at.pitch + at.position.group * S::Rows) * S::number;
+    if constexpr (S::Cut == GEMV_SINGLE) /* all of it before the products, after which it would take time */
+      mine = computed_here(mine + (at.t * at.pitch + at.g / S::Quads) * S::number);
+    multiply_tile(p, at, weights, x, mine, row_sums);
+    const tile_rows done = tile_of(p, tile, at.rows);
+    const uint32_t next = tile + at.tile_step;
+    const bool more = !S::has_one_tile && next < p.tiles;
+    if constexpr (S::Quads == 8) {
+      const float sum = sums_over_lanes<S::Rows>(row_sums);
+      if (S::may_be_whole && has_whole_sums(p)) {
+        if (more) weights.load_tile(p, at, next, part_element);
+        if (tile != at.first_tile) ahead.whole = whole_row_of<S::Rows>(p, done, at.position.group * S::Rows);
+        finish_whole_row<S::Rows>(p, ahead.whole, sum * x.whole_factor);
+        if (!more) break;
+        tile = next;
+        continue;
+      }
+      if (at.lane % (32 / S::Rows) == 0) store_shared(mine + at.lane / (32 / S::Rows) * S::number, sum);
+    }
+    const auto sum_of = [&](uint32_t vector, uint32_t row) {
+      return sum_of_parts(met + (vector * at.pitch + row) * S::number, S::vectors * at.pitch * S::number, p.parts);
+    };
+    const auto factor_of = [&](uint32_t vector) {
+      const float sum = sum_of_parts(at.squares + vector * S::number, S::vectors * S::number, p.parts);
+      return S::Quads == 8 ? quick_rms_factor(p, sum) : rms_factor(p, sum);
+    };
+    if constexpr (S::Cluster > 1) {
+      if (more) weights.load_tile(p, at, next, part_element);
+      __syncthreads();
+      hold_rows(p, done, at.held_of(p, tile), sum_of);
+    } else if constexpr (S::Cut != GEMV_CHUNKED) {
+      if (more && !p.finishing) weights.load_tile(p, at, next, part_element);
+      __syncthreads();
+      if (!p.finishing) finish_tile<S>(p, at, tile, done, ahead, sum_of, factor_of);
+      /* The registers are needed for that: a block has one tile then. Asked for again, so that what few products need
+       * does not lie between what all do. */
+      if (computed_here(p.finishing)) {
+        if constexpr (S::asks_ahead)
+          finish_rows_fully(p, done, residual, sum_of, factor_of);
+        else
+          finish_rows_fully(p, done, sum_of, factor_of);
+        break;
+      }
+    } else {
+      __syncthreads();
+      finish_chunk(p, done, chunk, at.held_of(p, tile), sum_of, factor_of);
+      if (more) weights.load_tile(p, at, next, part_element);
+    }
+    turn ^= 1;
+    if (!more) break;
+    tile = next;
+  }
+}
+
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 template <typename S> __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
@@ -330,8 +447,7 @@ template <typename S> __device__ __forceinline__ void gemv_quads(const gemv_para
   uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-    const uint32_t part_element =
-        ((chunk * S::Cluster + at.rank) * p.parts + at.position.part) * (S::Slices * S::slice);
+    const uint32_t part_element = at.part_element(p, chunk);
     const uint32_t element = part_element + at.lane % S::lanes * S::per_load;
     const bool early = S::Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
     auto first = quads_weights<S>::from_tile(p, at, at.first_tile, part_element);
@@ -347,9 +463,10 @@ template <typename S> __device__ __forceinline__ void gemv_quads(const gemv_para
       keep_early(p.always_zero, weights.all_of(0, S::first_items) ^ touched);
     }
     if (S::Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
-    raw_vector<S::W, S::V, S::Slices> raw[S::Columns];
+    raw_vectors<S> raw;
 #pragma unroll
-    for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) quads_vectors<S>::load(p, at, a, element, raw[a]);
+    for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++)
+      quads_vectors<S, false>::load(p, at, a, element, raw.of[a]);
     [[maybe_unused]] float residual = 0;
     if constexpr (S::asks_ahead)
       if (p.finishing) residual = first_residual(p, tile_of(p, at.first_tile, at.rows), threadIdx.x / 32);
@@ -359,90 +476,12 @@ template <typename S> __device__ __forceinline__ void gemv_quads(const gemv_para
       weights.load_items(p, first, 0, S::first_items);
     }
     if constexpr (S::Half) KEEP_LOADED(p, 3, weights.all_of(0, S::first_items))
-
-    quads_vectors<S> x;
-    x.convert(p, at, element, chunk, raw);
-    if constexpr (S::Half) {
-      KEEP_ORDER(p, 4);
-      weights.load_items(p, first, S::first_items, S::items);
-      KEEP_LOADED(p, 5, weights.all_of(S::first_items, S::items))
-    }
-
-    results_ahead<S> ahead;
-    if constexpr (S::knows_ahead) ahead.find(p, at);
-#pragma unroll 1
-    for (uint32_t tile = at.first_tile;;) {
-      [[maybe_unused]] float row_sums[S::Rows];
-      const uint32_t met = at.sums + turn * at.sums_bytes;
-      uint32_t mine = met + (at.position.part * S::vectors * at.pitch + at.position.group * S::Rows) * S::number;
-      if constexpr (S::Cut == GEMV_SINGLE) { /* all of it before the products, in whose wake it would come last */
-        mine +=
-            S::Quads == 1 ? (2 * at.t * at.pitch + at.g) * S::number : (at.t * at.pitch + at.g / S::Quads) * S::number;
-        mine = computed_here(mine);
-      }
-#pragma unroll
-      for (int pair = 0; pair < S::pairs; pair++) {
-        float c[S::chains][S::Columns][4] = {};
-        uint32_t turned[2][S::Slices];
-        if constexpr (S::scaled)
-#pragma unroll
-          for (int h = 0; h < 2; h++) turn_scales<S::Slices, S::lanes>(weights.scales[pair][h], turned[h]);
-#pragma unroll
-        for (int s = 0; s < S::Slices; s++) {
-          if constexpr (S::Half)
-            if (pair * S::Slices + s == S::first_items) KEEP_ORDER(p, 6);
-          multiply_slice<S>(weights.weights[pair], turned, x, s, c);
-        }
-        keep_sums<S>(at, x, pair, mine, c, row_sums);
-      }
-      const tile_rows done = tile_of(p, tile, at.rows);
-      const uint32_t next = tile + at.tile_step;
-      const bool more = !S::has_one_tile && next < p.tiles;
-      if constexpr (S::Quads == 8) {
-        const float sum = sums_over_lanes<S::Rows>(row_sums);
-        if (S::may_be_whole && has_whole_sums(p)) {
-          if (more) weights.load_tile(p, at, next, part_element);
-          if (tile != at.first_tile) ahead.whole = whole_row_of<S::Rows>(p, done, at.position.group * S::Rows);
-          finish_whole_row<S::Rows>(p, ahead.whole, sum * x.whole_factor);
-          if (!more) break;
-          tile = next;
-          continue;
-        }
-        if (at.lane % (32 / S::Rows) == 0) store_shared(mine + at.lane / (32 / S::Rows) * S::number, sum);
-      }
-      const auto sum_of = [&](uint32_t vector, uint32_t row) {
-        return sum_of_parts(met + (vector * at.pitch + row) * S::number, S::vectors * at.pitch * S::number, p.parts);
-      };
-      const auto factor_of = [&](uint32_t vector) {
-        const float sum = sum_of_parts(at.squares + vector * S::number, S::vectors * S::number, p.parts);
-        return S::Quads == 8 ? quick_rms_factor(p, sum) : rms_factor(p, sum);
-      };
-      if constexpr (S::Cluster > 1) {
-        if (more) weights.load_tile(p, at, next, part_element);
-        __syncthreads();
-        hold_rows(p, done, at.held_of(p, tile), sum_of);
-      } else if constexpr (S::Cut != GEMV_CHUNKED) {
-        if (more && !p.finishing) weights.load_tile(p, at, next, part_element);
-        __syncthreads();
-        if (!p.finishing) finish_tile<S>(p, at, tile, done, ahead, sum_of, factor_of);
-        /* The registers are needed for that: a block has one tile then. Asked for again, so that what few products need
-         * does not lie between what all do. */
-        if (computed_here(p.finishing)) {
-          if constexpr (S::asks_ahead)
-            finish_rows_fully(p, done, residual, sum_of, factor_of);
-          else
-            finish_rows_fully(p, done, sum_of, factor_of);
-          break;
-        }
-      } else {
-        __syncthreads();
-        finish_chunk(p, done, chunk, at.held_of(p, tile), sum_of, factor_of);
-        if (more) weights.load_tile(p, at, next, part_element);
-      }
-      turn ^= 1;
-      if (!more) break;
-      tile = next;
-    }
+    if constexpr (!S::has_two_types)
+      multiply_chunk<S, S::V == RONDO_BF16>(p, at, chunk, first, residual, weights, raw, turn);
+    else if (p.vector_dtype == RONDO_BF16)
+      multiply_chunk<S, true>(p, at, chunk, first, residual, weights, raw, turn);
+    else
+      multiply_chunk<S, false>(p, at, chunk, first, residual, weights, raw, turn);
   }
   if constexpr (S::Cluster > 1)
     finish_cluster<S::Cluster>(p, {at.first_tile, at.tile_step, at.rank}, at.rows, at.held, at.squares, S::vectors,

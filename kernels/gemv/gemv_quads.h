@@ -8,7 +8,7 @@
 enum gemv_cut {
   GEMV_EXACT,   /* k is a multiple of a part's elements */
   GEMV_MASKED,  /* any k up to what a block covers */
-  GEMV_SINGLE,  /* the same, and a block has one tile: less code, which is what short kernels wait for */
+  GEMV_SINGLE,  /* the same, and a block has one tile: short kernels wait for less code */
   GEMV_CHUNKED, /* any k */
 };
 
@@ -35,9 +35,6 @@ enum gemv_cut {
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false,          \
          GEMV_CHUNKED)                                                                                                 \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)
-/* With two rows a warp, converting the vector would be most of the work: bf16 vectors stay bf16. */
-#define GEMV_SMALL_NVFP4(KERNEL, name, V)                                                                              \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r2_s1, 128, 8, RONDO_NVFP4, V, 8, 1, 2, 1, false, GEMV_MASKED)
 #define GEMV_DIAGONAL_NVFP4(KERNEL, name, V)                                                                           \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1, 256, 3, RONDO_NVFP4, V, 8, 1, 4, 1, false, GEMV_MASKED)         \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1_chunked, 512, 1, RONDO_NVFP4, V, 8, 1, 4, 1, false,              \
@@ -54,8 +51,10 @@ enum gemv_cut {
          GEMV_CHUNKED)                                                                                                 \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s2_chunked, 512, 1, RONDO_E4M3, V, 1, 2, 16, 2, false,           \
          GEMV_CHUNKED)
+/* With two rows a warp, kernels are so short that a branch by the vectors' type counts: one for each. */
+#define GEMV_SMALL(KERNEL, name, blocks, W, V, slices)                                                                 \
+  KERNEL(EVERY_CHIP, gemv_parameters, name, 128, blocks, W, V, 8, 1, 2, slices, false, GEMV_MASKED)
 #define GEMV_QUADS_16(KERNEL, name, T)                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r2_s3, 128, 6, T, T, 8, 1, 2, 3, false, GEMV_MASKED)                   \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1, 512, 2, T, T, 8, 1, 4, 1, false, GEMV_MASKED)                   \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s4, 512, 1, T, T, 8, 1, 4, 4, false, GEMV_EXACT)                    \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s2_chunked, 512, 1, T, T, 8, 1, 4, 2, false, GEMV_CHUNKED)          \
@@ -87,9 +86,7 @@ enum gemv_cut {
 #define GEMV_CLUSTERS_16(KERNEL, name, T)                                                                              \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c2, 512, 1, T, T, 2, 1, 8, 4, 2)                 \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c4, 512, 1, T, T, 2, 1, 8, 4, 4)
-#define GEMV_CLUSTERS_16_KERNELS(KERNEL)                                                                               \
-  GEMV_CLUSTERS_16(KERNEL, rondo_gemv_f16, RONDO_F16)                                                                  \
-  GEMV_CLUSTERS_16(KERNEL, rondo_gemv_bf16, RONDO_BF16)
+#define GEMV_CLUSTERS_16_KERNELS(KERNEL) GEMV_CLUSTERS_16(KERNEL, rondo_gemv_16bit, GEMV_16_BITS)
 #define GEMV_LARGE_NVFP4_KERNELS(KERNEL)                                                                               \
   GEMV_LARGE_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                       \
   GEMV_SIXTEEN_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)
@@ -99,11 +96,12 @@ enum gemv_cut {
   GEMV_QUADS_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                        \
   GEMV_QUADS_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                       \
   GEMV_DIAGONAL_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                    \
-  GEMV_SMALL_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)                                                            \
-  GEMV_SMALL_NVFP4(KERNEL, rondo_gemv_nvfp4_bf16, RONDO_BF16)
+  GEMV_SMALL(KERNEL, rondo_gemv_nvfp4_f16_q8_r2_s1, 8, RONDO_NVFP4, RONDO_F16, 1)                                      \
+  GEMV_SMALL(KERNEL, rondo_gemv_nvfp4_bf16_q8_r2_s1, 8, RONDO_NVFP4, RONDO_BF16, 1)
 #define GEMV_QUADS_E4M3_KERNELS(KERNEL) GEMV_QUADS_E4M3(KERNEL, rondo_gemv_e4m3, GEMV_16_BITS)
 #define GEMV_QUADS_16_KERNELS(KERNEL)                                                                                  \
-  GEMV_QUADS_16(KERNEL, rondo_gemv_f16, RONDO_F16)                                                                     \
-  GEMV_QUADS_16(KERNEL, rondo_gemv_bf16, RONDO_BF16)
+  GEMV_QUADS_16(KERNEL, rondo_gemv_16bit, GEMV_16_BITS)                                                                \
+  GEMV_SMALL(KERNEL, rondo_gemv_f16_q8_r2_s3, 6, RONDO_F16, RONDO_F16, 3)                                              \
+  GEMV_SMALL(KERNEL, rondo_gemv_bf16_q8_r2_s3, 6, RONDO_BF16, RONDO_BF16, 3)
 
 #endif

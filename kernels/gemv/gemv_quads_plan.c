@@ -189,8 +189,9 @@ static const struct rule *rules_of(const struct gemv_problem *problem) {
 
 /* Elements of k that a warp has at once. */
 static int64_t part_elements(const struct gemv_quads_kernel *kernel) {
-  int64_t lanes = kernel->quads ? 4 * kernel->quads : 32;
-  return lanes * 128 / (int64_t)rondo_dtype_bits(kernel->of.weights) * kernel->slices;
+  const int64_t lanes = kernel->quads ? 4 * kernel->quads : 32;
+  const rondo_dtype weights = kernel->of.weights == GEMV_16_BITS ? RONDO_F16 : kernel->of.weights;
+  return lanes * 128 / (int64_t)rondo_dtype_bits(weights) * kernel->slices;
 }
 
 /* On sm_100a the kernels of which three would fit are compiled for two (gemv_quads.cuh). */

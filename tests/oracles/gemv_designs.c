@@ -363,7 +363,7 @@ static struct gemv_share share_quads(const struct gemv_problem *problem, const s
   const int64_t sums = plan->parts * rows + (kernel->cut == GEMV_CHUNKED || kernel->cluster > 1 ? tiles * rows : 0);
   return (struct gemv_share){.rows = rows,
                              .pieces = plan->tiles,
-                             .part = lanes * 128 / (int64_t)rondo_dtype_bits(kernel->of.weights) * kernel->slices,
+                             .part = lanes * 128 / (int64_t)rondo_dtype_bits(problem->weights) * kernel->slices,
                              .order = kernel->quads,
                              .cluster = kernel->cluster,
                              .least_bytes = sums * problem->count * NUMBER};
@@ -383,7 +383,7 @@ static void check_quads(const struct gemv_problem *problem, const struct gemv_pl
   REQUIRE(plan->chunks > 1 || (plan->parts - 1) * share.part < problem->k);
   REQUIRE(kernel->cut != GEMV_EXACT || problem->k % share.part == 0);
   /* A kernel that takes one tile and ends. */
-  const bool ends = kernel->half || kernel->cut == GEMV_SINGLE || (problem->finishing && kernel->cut != GEMV_CHUNKED);
+  const bool ends = kernel->half || (problem->finishing && kernel->cut != GEMV_CHUNKED);
   REQUIRE(!ends || kernel->cluster > 1 || plan->blocks == plan->tiles);
   REQUIRE(32 * plan->parts * plan->groups <= kernel->of.kernel.threads);
   REQUIRE(plan->shared_bytes > 0 && plan->shared_bytes <= 96 << 10); /* on every chip */
