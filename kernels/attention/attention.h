@@ -19,7 +19,7 @@
 enum {
   ATTENTION_THREADS = 128, /* of a block that merges */
   ATTENTION_MAX_SPLITS = 256,
-  ATTENTION_SPLIT_UNIT = 64, /* a split is a multiple of so many KV rows */
+  ATTENTION_SPLIT_UNIT = 64, /* KV rows: a split is a multiple of them */
   ATTENTION_LEAST_PAGE_ROWS = 16,
   ATTENTION_MOST_CAPACITY = 1 << 26, /* of an item: without pages, the size of a tensor sees to it */
   ATTENTION_MOST_PAIRS = 128         /* of a row, that a rotary embedding rotates */
@@ -47,7 +47,7 @@ struct attention_parameters {
   int32_t query_length, capacity;
   int32_t most_length; /* of kv_lengths: see attention_shape */
   uint32_t row_tiles, splits;
-  uint32_t section_heads; /* so many heads' rows are worked on side by side, the longest first */
+  uint32_t section_heads; /* heads whose rows are computed side by side, the longest first */
   int32_t split_rows;     /* KV rows of a split */
   uint32_t head_dimension;
   float scale_log2;        /* scale * log2(e): scores are exponents to base 2 */
@@ -141,9 +141,8 @@ struct attention_shape {
   bool appends;   /* rows of new_k and new_v are written to k and v first */
   bool rotates;   /* a rotary embedding of q and of the rows of new_k, before all else */
   bool by_halves; /* it rotates pairs i and i + d/2, not 2 i and 2 i + 1 */
-  /* What kv_lengths are at most, the capacity; or, under a causal mask where they say at which position new rows end,
-   * so many more as there are new rows behind the first: row r then sees position + r + 1 KV rows, as far as the
-   * capacity goes. */
+  /* The most that kv_lengths may be: the capacity. If they are ends of new rows under a causal mask, it is query_length
+   * - 1 more: row r then sees position + r + 1 KV rows, up to the capacity. */
   int64_t most_length;
 };
 struct attention_shape attention_shape_of(const struct op_task *task);

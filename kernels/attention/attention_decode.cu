@@ -22,6 +22,7 @@
  * NaN reaches only rows that see it. */
 #include "../common/barrier.cuh"
 #include "../common/launch.cuh"
+#include "../common/send.cuh"
 #include "attention_decode_append.cuh"
 #include "attention_decode_copies.cuh"
 #include "attention_decode_tile.cuh"
@@ -30,43 +31,13 @@
 
 /* ---- Between blocks of a cluster --------------------------------------------------------------------------------- */
 
-/* The same place in the shared memory of block `rank` of the cluster; and numbers sent there, which its barrier counts.
- */
-__device__ __forceinline__ uint32_t in_block(uint32_t address, uint32_t rank) {
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-}
-__device__ __forceinline__ void send_two(uint32_t to, float2 value, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
-               "f"(value.x), "f"(value.y), "r"(barrier)
-               : "memory");
-}
-__device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
-      : "memory");
-}
-__device__ __forceinline__ void barrier_init(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier)
-               : "memory");
-}
-/* Its only phase: the barrier is made anew by each launch. */
-__device__ __forceinline__ void barrier_wait_first(uint32_t barrier) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n@!done bra again;\n}" ::"r"(barrier)
-      : "memory");
-}
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
-/* O of the warp's rows, by columns of one row, in what was its ring. */
+/* Writes O of the warp's rows to the place of its ring, row by row. */
 template <typename Size>
 __device__ __forceinline__ void lay_out(const attention_decode_parameters &p, const work<Size> &w,
                                         const output_fragments<Size> &o) {
@@ -82,36 +53,37 @@ __device__ __forceinline__ void lay_out(const attention_decode_parameters &p, co
 #pragma unroll
       for (int j = 0; j < Size::dimension / 16; j++) {
         if (Size::e4m3) {
-          store_shared_two(to + 16 * j * sizeof(float), {o[n][j][i], o[n][j][i + 2]});
+          store_two_numbers(to + 16 * j * sizeof(float), {o[n][j][i], o[n][j][i + 2]});
           continue;
         }
-        store_shared(to + 16 * j * sizeof(float), o[n][j][i]);
-        store_shared(to + (16 * j + 8) * sizeof(float), o[n][j][i + 2]);
+        store_number(to + 16 * j * sizeof(float), o[n][j][i]);
+        store_number(to + (16 * j + 8) * sizeof(float), o[n][j][i + 2]);
       }
     }
 }
 
-/* What the warp has of its part, to the blocks of the cluster, each its columns and all maxima and sums. */
+/* Sends the warp's results to the blocks of the cluster: to each block its columns, and all maxima and sums. */
 template <typename Size>
 __device__ __forceinline__ void send(const attention_decode_parameters &p, const work<Size> &w,
                                      const partial<Size> &mine) {
   const uint32_t slot = (w.rank * Size::warps + w.warp) * p.rows;
-  cluster_wait(); /* the others are there, and so are their barriers */
+  wait_for_cluster(); /* the others are there, and so are their barriers */
 #pragma unroll
   for (int n = 0; n < Size::operands; n++)
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const uint32_t row = 8 * n + 2 * w.t + i;
       if (row < p.rows) /* every lane knows them, so lanes 4 g + t send them to block g */
-        send_two(in_block(w.stats + (slot + row) * sizeof(float2), w.g), {mine.most[n][i], mine.sum[n][i]},
-                 in_block(w.barrier, w.g));
+        send_two(address_in_block(w.stats + (slot + row) * sizeof(float2), w.g), {mine.most[n][i], mine.sum[n][i]},
+                 address_in_block(w.barrier, w.g));
     }
   __syncwarp();
   constexpr uint32_t fours = Size::dimension / 4, own_fours = Size::own / 4;
   for (uint32_t i = w.lane; i < p.rows * fours; i += 32) {
     const uint32_t row = i / fours, four = i % fours, block = four / own_fours;
-    send_four(in_block(w.received + ((slot + row) * own_fours + four % own_fours) * sizeof(float4), block),
-              load_shared_four(w.ring + (row * Size::pitch + four * 4) * sizeof(float)), in_block(w.barrier, block));
+    send_four(address_in_block(w.received + ((slot + row) * own_fours + four % own_fours) * sizeof(float4), block),
+              load_shared_four(w.ring + (row * Size::pitch + four * 4) * sizeof(float)),
+              address_in_block(w.barrier, block));
   }
 }
 
@@ -124,11 +96,11 @@ __device__ __forceinline__ void store_stats(const attention_decode_parameters &p
     for (int i = 0; i < 2; i++) {
       const uint32_t row = 8 * n + 2 * w.t + i;
       if (w.g == 0 && row < p.rows)
-        store_shared_two(w.stats + (w.warp * p.rows + row) * sizeof(float2), {mine.most[n][i], mine.sum[n][i]});
+        store_two_numbers(w.stats + (w.warp * p.rows + row) * sizeof(float2), {mine.most[n][i], mine.sum[n][i]});
     }
 }
 
-/* Some columns of a row. */
+/* Columns of a row. */
 template <int Count> struct columns {
   float most, sum, o[Count];
 
@@ -140,7 +112,7 @@ template <int Count> struct columns {
     most = factors.most, sum = all_sum;
   }
 
-  /* With what the lane `distance` before or behind has; both get the same. */
+  /* Joins the columns of two lanes at this distance; both get the same. */
   __device__ __forceinline__ void join_lanes(uint32_t distance) {
     const bool is_second = threadIdx.x & distance;
     columns first, second;
@@ -190,7 +162,7 @@ __device__ __forceinline__ void store(const attention_decode_parameters &p, cons
         nothing ? -INFINITY : (all.most + log2f(all.sum)) * 0.693147181f;
 }
 
-/* In clusters as many lanes as a block has warps have two columns of a row, each what one warp of every part found. */
+/* In clusters, `warps` lanes share two columns of a row; each joins the results of one warp of every part. */
 template <typename Size>
 __device__ __forceinline__ void finish_parts(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t pairs = Size::own / 2;
@@ -214,7 +186,7 @@ __device__ __forceinline__ void finish_parts(const attention_decode_parameters &
   }
 }
 
-/* In a block that is alone a lane has four columns of a row, of all warps. */
+/* In a block that is alone, a lane joins four columns of a row of all warps. */
 template <typename Size>
 __device__ __forceinline__ void finish_warps(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t fours = Size::dimension / 4;
@@ -240,9 +212,9 @@ __device__ __forceinline__ void finish_warps(const attention_decode_parameters &
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-/* Asks for the first tiles. The very first does not wait for the length: what lies behind it is read, and not used. But
- * where there are pages or a window it must. Returns the length; sets the end, which is the length but where new rows
- * do not all fit, and the position of new rows. */
+/* Requests the first tiles. The first one does not wait for the length: rows after the length are read, and not used.
+ * With pages or a window it has to wait. Returns the length. Sets the position of new rows, and the end: the length, or
+ * more if new rows do not all fit. */
 template <typename Size>
 __device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv,
                                           int32_t &position, int32_t &end) {
@@ -270,7 +242,10 @@ __device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, 
     if (Size::appends && p.new_k) copy_new_rows(p, w);
     cp_async_commit();
     if (Size::cluster > 1) {
-      if (threadIdx.x == 0) barrier_init(w.barrier);
+      if (threadIdx.x == 0) {
+        barrier_init(w.barrier, 1);
+        barriers_are_initialised();
+      }
       __syncwarp();
       if (threadIdx.x == 0)
         barrier_expect(w.barrier, DECODE_PARTS * Size::warps * p.rows * (Size::own + 2) * (uint32_t)sizeof(float));
@@ -335,7 +310,7 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
     let_successors_start();
     lay_out(p, w, now.o);
     send(p, w, now);
-    barrier_wait_first(w.barrier);
+    barrier_wait_cluster(w.barrier, 0); /* its only phase, since each launch initialises it */
     finish_parts(p, w);
   } else {
 #pragma unroll 1

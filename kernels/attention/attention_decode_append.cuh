@@ -13,20 +13,6 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-__device__ __forceinline__ uint4 load_shared_chunk(uint32_t from) {
-  uint4 value;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(from)
-               : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_shared_chunk(uint32_t to, const uint4 &value) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z),
-               "r"(value.w)
-               : "memory");
-}
-
 template <typename T> __device__ __forceinline__ float2 two_of(uint32_t bits);
 template <> __device__ __forceinline__ float2 two_of<__half>(uint32_t bits) {
   return __half22float2(*reinterpret_cast<const __half2 *>(&bits));
@@ -89,8 +75,8 @@ __device__ __forceinline__ void make_table(const attention_decode_parameters &p,
 #pragma unroll
     for (int i = 0; i < Size::dimension / 64; i++) {
       const turn by = turn_by((float)((int64_t)position + row) * frequencies.of[i]);
-      store_shared_two(table_of(p, w) + (row * (Size::dimension / 2) + w.lane + 32 * i) * sizeof(float2),
-                       {by.cosine, by.sine});
+      store_two_numbers(table_of(p, w) + (row * (Size::dimension / 2) + w.lane + 32 * i) * sizeof(float2),
+                        {by.cosine, by.sine});
     }
 }
 
@@ -106,7 +92,7 @@ __device__ __forceinline__ void rotate_rows(const attention_decode_parameters &p
                    position = row < p.rows ? place_of(p, row).position : row - p.rows;
     const uint32_t low_at = row_chunk(w, row, p.by_halves ? unit : 2 * unit),
                    high_at = row_chunk(w, row, p.by_halves ? unit + units : 2 * unit + 1);
-    const uint4 low = load_shared_chunk(low_at), high = load_shared_chunk(high_at);
+    const uint4 low = load_four_words(low_at), high = load_four_words(high_at);
     const uint32_t by_lines[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     uint32_t rotated[8];
 #pragma unroll
@@ -123,8 +109,8 @@ __device__ __forceinline__ void rotate_rows(const attention_decode_parameters &p
     for (int j = 0; j < 8; j++)
       words[j] =
           p.by_halves ? __byte_perm(rotated[j % 4 * 2], rotated[j % 4 * 2 + 1], j < 4 ? 0x5410 : 0x7632) : rotated[j];
-    store_shared_chunk(low_at, both[0]);
-    store_shared_chunk(high_at, both[1]);
+    store_four_words(low_at, both[0]);
+    store_four_words(high_at, both[1]);
   }
   __syncwarp();
 }
@@ -142,11 +128,11 @@ __device__ __forceinline__ void place_new_rows(const attention_decode_parameters
 #pragma unroll 1
   for (int32_t i = begin + (int32_t)(w.lane / Size::chunks); i < end; i += Size::rows_at_once) {
     const uint32_t row = p.rows + (uint32_t)(i - position), in_tile = (uint32_t)i - tile;
-    const uint4 key = load_shared_chunk(row_chunk(w, row, chunk)),
-                value = load_shared_chunk(row_chunk(w, row + p.query_length, chunk));
+    const uint4 key = load_four_words(row_chunk(w, row, chunk)),
+                value = load_four_words(row_chunk(w, row + p.query_length, chunk));
     const uint32_t to = w.ring + stage + in_tile * Size::row_bytes + ((chunk ^ Size::permuted(in_tile)) << 4);
-    store_shared_chunk(to, key);
-    store_shared_chunk(to + Size::tile_bytes, value);
+    store_four_words(to, key);
+    store_four_words(to + Size::tile_bytes, value);
     const uint32_t in_page = Size::general ? (uint32_t)i & ((1u << p.page_shift) - 1) : (uint32_t)i;
     *reinterpret_cast<uint4 *>(k + (uint64_t)in_page * p.k_stride.position + chunk * 8) = key;
     *reinterpret_cast<uint4 *>(v + (uint64_t)in_page * p.v_stride.position + chunk * 8) = value;

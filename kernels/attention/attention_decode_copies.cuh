@@ -73,7 +73,7 @@ __device__ __forceinline__ void load_queries_e4m3(const attention_decode_paramet
     const uint32_t row = min(8 * n + w.g, p.rows - 1), from = w.queries + row * Size::query_bytes + w.t % 2 * 8;
 #pragma unroll
     for (int step = 0; step < Size::dimension / 16; step++) {
-      const uint2 two = load_shared_words(from + (((2 * step + w.t / 2) ^ row % 8) << 4));
+      const uint2 two = load_two_words(from + (((2 * step + w.t / 2) ^ row % 8) << 4));
       q[n][step][0] = two.x, q[n][step][1] = two.y;
     }
     float undo = 1.0f;

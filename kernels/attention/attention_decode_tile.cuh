@@ -8,6 +8,7 @@
 
 #include "../common/element.cuh"
 #include "../common/ptx.cuh"
+#include "../common/shared_words.cuh"
 #include "attention_decode.h"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -23,7 +24,7 @@ struct tiling {
   static constexpr int row_bytes = Dimension * number_bytes; /* of K and V */
   static constexpr int query_bytes = Dimension * 2;          /* of a row of Q */
   static constexpr int chunks = row_bytes / 16;              /* of 16 bytes in a row */
-  static constexpr int tile_bytes = DECODE_TILE * row_bytes; /* of K, and of V behind it in a stage */
+  static constexpr int tile_bytes = DECODE_TILE * row_bytes; /* of K, and of V after it in a stage */
   static constexpr int stage_bytes = 2 * tile_bytes, ring_bytes = Stages * stage_bytes;
   /* A block that is alone asks for a tile during the products of another one; the tile goes to the stage that was read
    * before. In clusters, warps wait for the memory. So a warp asks as soon as it has read a stage, for the same stage.
@@ -60,18 +61,6 @@ __device__ __forceinline__ uint32_t transposed(uint32_t a) {
 __device__ __forceinline__ void copy_16(uint32_t to, const void *from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void store_shared(uint32_t to, float value) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
-}
-__device__ __forceinline__ void store_shared_two(uint32_t to, float2 value) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(value.x), "f"(value.y) : "memory");
-}
-__device__ __forceinline__ uint2 load_shared_words(uint32_t from) {
-  uint2 value;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(from) : "memory");
-  return value;
-}
-
 /* Keeps a value in a register. Otherwise the compiler computes it from the thread's number again for every tile. */
 __device__ __forceinline__ void keep(uint32_t &value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void keep(int &value) { asm volatile("" : "+r"(value)); }
@@ -207,7 +196,7 @@ template <typename Size> struct limits {
   int all;                         /* as many as there are */
   int position[Size::operands][2]; /* of the lane's columns */
   int positions;                   /* that see different KV rows */
-  int window;                      /* each sees the last so many of these */
+  int window;                      /* KV rows that each position sees at most */
 
   __device__ __forceinline__ limits(const attention_decode_parameters &p, const work<Size> &w, int end,
                                     uint32_t length) {
@@ -333,8 +322,8 @@ __device__ __forceinline__ void weigh(const score_fragments<Size> &s, partial<Si
   }
 }
 
-/* Columns of V behind chunk 2 j, as A fragments of V^T; `value` is the lane's address in the tile. The chunks have 16
- * columns, or of e4m3 32: then row g of a fragment is column 2 g of its 16, and row g + 8 the one behind it. */
+/* Columns of V from chunk 2 j on, as A fragments of V^T; `value` is the lane's address in the tile. Two chunks have 16
+ * columns, in e4m3 32. In e4m3, row g of a fragment is column 2 g of its 16, and row g + 8 the next one. */
 template <typename Size> using value_fragments = uint32_t[2 / Size::number_bytes][4];
 
 template <typename Size> __device__ __forceinline__ void load_values(uint32_t value, int j, value_fragments<Size> &a) {

@@ -1,7 +1,7 @@
 /* attention_host.c - attention on the host: an item is 16 rows (position and head of a group) of one batch item and KV
  * head. KV rows are taken 64 at a time through the online softmax (Milakov and Gimelshein 2018), all in fp32. The
- * splits are the device's affair: here a row is one sum from its first KV row to its last. Where rows are appended, an
- * item is all rows of its KV head, behind those that are written. */
+ * splits are the device's affair: here a row is one sum from its first KV row to its last. If new rows are written, an
+ * item is all rows of its KV head, and it writes them first. */
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
@@ -124,8 +124,8 @@ static void transpose(const float *from, float *to) {
   }
 }
 
-/* Keys and values [begin, begin + count) of one KV head, eight rows at a time. What lies behind them, and what no page
- * holds, is zero, whatever memory holds there. */
+/* Keys and values [begin, begin + count) of one KV head, eight rows at a time. Rows after them, and rows without a
+ * page, are zeros, whatever memory holds there. */
 static void block_read(struct item *item, const struct rows *k, const struct rows *v, int64_t begin, int64_t count) {
   const int64_t dimension = item->shape->head_dimension;
   float keys[LANES][MOST_DIMENSION];

@@ -31,8 +31,8 @@ template <typename Size> __device__ __forceinline__ uint32_t stage_of(int begin)
  * on; with one stage V arrives while the scores are made, and the next K while V is used. */
 template <typename Size> struct tiles {
   static constexpr bool together = Size::stages > 1, eager = Size::steps::eager;
-  /* So many tiles are under way. With several stages one less than these: a tile is asked for behind the barrier at
-   * which all have left the tile before, and comes where that was. */
+  /* Tiles under way. With several stages they are one less: a tile is requested after the barrier at which all warps
+   * have left the tile before, and takes its stage. */
   static constexpr int ahead = together ? Size::stages - 1 : 1;
   const attention_parameters &p;
   const work &w;

@@ -5,6 +5,7 @@
 
 #include "../common/element.cuh"
 #include "../common/ptx.cuh"
+#include "../common/shared_words.cuh"
 #include "attention.h"
 
 /* What makes the kernel fast beside its sizes. The library's kernels take every step; rondo bench kernels
@@ -70,22 +71,7 @@ template <typename Size> __device__ __forceinline__ uint32_t warp_row() { /* the
 
 /* ---- Moving chunks --------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint4 shared_load(uint32_t address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void shared_store(uint32_t address, uint4 value) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
-               "r"(value.w)
-               : "memory");
-}
-
-/* The same without a size: one instruction less where all is there. */
+/* cp_async_16 without a size, which takes one instruction less. */
 __device__ __forceinline__ void cp_async_16(uint32_t shared, const void *global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
@@ -159,7 +145,7 @@ template <typename Size> struct stream {
         if (aligned)
           cp_async_16(chunk_of_pass(at, pass), address, row < end ? 16 : 0);
         else
-          shared_store(chunk_of_pass(at, pass), gather(address, row < end));
+          store_four_words(chunk_of_pass(at, pass), gather(address, row < end));
       }
     }
   }
@@ -172,7 +158,7 @@ template <typename Size> struct stream {
 #pragma unroll 1
     for (int pass = 0; pass < passes; pass++) {
       const uint32_t at = chunk_of_pass(first, pass);
-      const uint4 chunk = shared_load(at);
+      const uint4 chunk = load_four_words(at);
       uint32_t pair[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
       bool here = false;
 #pragma unroll
@@ -180,7 +166,7 @@ template <typename Size> struct stream {
         if ((pair[i] & exponent) == exponent) here = true, pair[i] &= 0xffff0000u;
         if ((pair[i] >> 16 & exponent) == exponent) here = true, pair[i] &= 0xffffu;
       }
-      if (here) shared_store(at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
+      if (here) store_four_words(at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
       found |= here;
     }
     return found;

@@ -19,7 +19,7 @@ struct work {
   const uint16_t *k, *v; /* the KV head's first rows */
 };
 
-/* The number of KV rows that a row sees. Rows behind the last are as the last. */
+/* The number of KV rows that a row sees. Rows after the last see as many as the last. */
 __device__ __forceinline__ int limit_of(const attention_parameters &p, const work &w, int row) {
   if (!p.causal) return w.length;
   int position = (int)((uint32_t)(row < w.last_row ? row : w.last_row) / p.group);

@@ -44,7 +44,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
     for (int i = 0; i < Size::dimension / 2; i++) o[i] = 0.0f;
   }
 
-  /* From so many exponents on, scores of KV tile j lie far apart: the tiles after it need maxima. */
+  /* Scores of KV tile j lie far apart if they differ by more exponents than this: the tiles after it need maxima. */
   __device__ __forceinline__ float far_apart(const query_tile &tile, int j) const {
     if (!needs_mask(tile, j)) return FAR_IN_WHOLE;
     const int most = limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64 + 63) - kv_begin_of<Size>(p, tile) -
@@ -56,7 +56,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
     if constexpr (Size::causal)
       wide = far;
     else if (far)
-      store_shared(this->note(), keys.taken);
+      store_word(this->note(), keys.taken);
   }
 
   /* The last KV tile, which comes first. */
@@ -161,12 +161,12 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
       const uint32_t column = at.columns + (8 * (i / 4) + threadIdx.x % 4 * 2 + i % 2) * Size::column_bytes;
       if constexpr (Size::general) {
         const uint32_t word = column + row / 32 * 4, kind_bytes = Size::rows / 8;
-        if (load_shared(word) >> row % 32 & 1) o[i] += NAN;
-        if (load_shared(word + kind_bytes) >> row % 32 & 1) o[i] += INFINITY;
-        if (load_shared(word + 2 * kind_bytes) >> row % 32 & 1) o[i] -= INFINITY;
+        if (load_word(word) >> row % 32 & 1) o[i] += NAN;
+        if (load_word(word + kind_bytes) >> row % 32 & 1) o[i] += INFINITY;
+        if (load_word(word + 2 * kind_bytes) >> row % 32 & 1) o[i] -= INFINITY;
         continue;
       }
-      const uint32_t seen = load_shared(column);
+      const uint32_t seen = load_word(column);
       if (row >= (seen & 0xff)) o[i] += NAN;
       if (row >= (seen >> 8 & 0xff)) o[i] += INFINITY;
       if (row >= (seen >> 16 & 0xff)) o[i] -= INFINITY;

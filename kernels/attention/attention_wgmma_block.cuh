@@ -5,6 +5,7 @@
 
 #include "../common/element.cuh"
 #include "../common/ptx.cuh"
+#include "../common/shared_words.cuh"
 #include "../common/tensor_copy.cuh"
 #include "../common/wgmma.cuh"
 #include "attention_wgmma_tiles.cuh"
@@ -40,31 +41,11 @@ struct wgmma_tiling {
 
 enum : uint32_t {
   TURN_BARRIER = 1, /* of the block's numbered barriers: one for each warpgroup that computes */
-  WIDE_BARRIER = 4, /* likewise */
+  WIDE_BARRIER = 4, /* one for each such warpgroup */
   PASSES = 3,
   PASS_BYTES = ATTENTION_WGMMA_MOST_TILES / 8 + 4
 };
 
-__device__ __forceinline__ uint32_t load_shared(uint32_t address) {
-  uint32_t value;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-__device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-__device__ __forceinline__ void store_shared_16(uint32_t address, uint4 v) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-               : "memory");
-}
 __device__ __forceinline__ void or_shared(uint32_t address, uint32_t bits) {
   asm volatile("red.shared.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
 }
@@ -111,11 +92,11 @@ template <typename Size> struct shared_layout {
 
   /* By all threads, before products. */
   __device__ __forceinline__ void fill() const {
-    if (threadIdx.x < 2 * Size::warpgroups) store_shared(wide + 4 * threadIdx.x, 0);
+    if (threadIdx.x < 2 * Size::warpgroups) store_word(wide + 4 * threadIdx.x, 0);
     if constexpr (Size::is_e4m3) {
       /* Eight rows of each V^T, all 1. */
       for (uint32_t i = threadIdx.x; i < Size::kv_slots * 256; i += blockDim.x)
-        store_shared(value + i / 256 * Size::value_bytes + Size::sums * Size::tile + i % 256 * 4, 0x38383838);
+        store_word(value + i / 256 * Size::value_bytes + Size::sums * Size::tile + i % 256 * 4, 0x38383838);
       writes_reach_products();
     }
   }
@@ -170,7 +151,7 @@ template <typename Size> __device__ __forceinline__ bool again(const shared_layo
     if (threadIdx.x % 32 == 0) barrier_arrive(at.pass_ended);
     barrier_wait(at.pass_ended, pass);
   }
-  return load_shared(at.failed + pass * PASS_BYTES) != 0;
+  return load_word(at.failed + pass * PASS_BYTES) != 0;
 }
 
 /* This block's next tile of a pass: all in the first, in a later one those that failed in the one before. */
@@ -180,7 +161,7 @@ __device__ __forceinline__ bool next_tile(tile_walk<Size> &walk, const shared_la
   while (walk.next(tile)) {
     if (!pass) return true;
     const uint32_t word = at.failed + (pass - 1) * PASS_BYTES + 4 + tile.number / 32 * 4;
-    if (load_shared(word) >> tile.number % 32 & 1) return true;
+    if (load_word(word) >> tile.number % 32 & 1) return true;
   }
   return false;
 }

@@ -16,7 +16,7 @@ template <int Slots> struct ring_writer {
   }
 };
 
-/* Slots of Q say what tile they are of, so that those who compute need not find out; a batch of NO_TILE ends a pass. */
+/* A slot of Q has its query tile beside it for the computing warpgroup. A batch of NO_TILE ends a pass. */
 enum : uint32_t { NO_TILE = 0xffffffffu };
 
 template <typename Size>
@@ -29,8 +29,8 @@ __device__ __forceinline__ void copy_query(const attention_wgmma_parameters &p, 
     const int row = tile.row_begin + (int)w * 64, head = (int)tile.head, batch = (int)tile.batch;
     barrier_wait(at.query_empty + 8 * i, parity);
     if (!elected()) continue;
-    store_shared_16(at.tile + 32 * i, make_uint4(tile.batch, tile.head, (uint32_t)tile.row_begin, tile.length));
-    store_shared(at.tile + 32 * i + 16, tile.number);
+    store_four_words(at.tile + 32 * i, make_uint4(tile.batch, tile.head, (uint32_t)tile.row_begin, tile.length));
+    store_word(at.tile + 32 * i + 16, tile.number);
     if (tile.batch == NO_TILE) {
       barrier_arrive(full);
       continue;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void copy_query(const attention_wgmma_parameters &p, 
   }
 }
 
-/* KV rows from `row` on, the cluster's blocks a share each: panels where there are two, rows where there is one. */
+/* Copies KV rows from `row` on. The blocks of a cluster copy a share each: panels if there are several, else rows. */
 template <typename Size>
 __device__ __forceinline__ void copy_rows(const void *map, uint32_t to, int row, int head, int batch, uint32_t rank,
                                           uint32_t barrier, uint64_t policy) {
@@ -77,8 +77,8 @@ __device__ __forceinline__ void note(uint32_t columns, uint32_t column, uint32_t
       if (begin <= end) or_shared(address + (kind * (Size::rows / 32) + w) * 4, ~0u >> (31 - end) & ~0u << begin);
     }
   } else {
-    const uint32_t known = load_shared(address), seen = ~(0xffu << 8 * kind) | min(max(first, 0), 255) << 8 * kind;
-    store_shared(address, __vminu4(known, seen));
+    const uint32_t known = load_word(address), seen = ~(0xffu << 8 * kind) | min(max(first, 0), 255) << 8 * kind;
+    store_word(address, __vminu4(known, seen));
   }
 }
 
@@ -98,8 +98,8 @@ __device__ __forceinline__ uint4 take_out(uint4 eight, uint32_t columns, uint32_
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* A slot of V by a whole warp: rows beyond the length become zeros, whatever memory holds there. Where `all`, numbers
- * that are none are taken out of the others. */
+/* Cleans a slot of V, by a whole warp. Rows beyond the length become zeros, whatever memory holds there. With `all`,
+ * infinities and NaNs are taken out of the other rows. */
 template <typename Size>
 __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
                                       const query_tile &tile, uint32_t slot, int row, bool all) {
@@ -116,16 +116,16 @@ __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const
       const int mine = r + (int)lane / 8;
       const uint32_t address = from + mine * 128 + lane % 8 * 16, eight = (lane ^ mine) % 8;
       if (mine >= there) {
-        store_shared_16(address, make_uint4(0, 0, 0, 0));
+        store_four_words(address, make_uint4(0, 0, 0, 0));
       }
       for (uint32_t turn = 0; all && turn < (Size::general ? 1 : 4); turn++) {
         __syncwarp();
         if (!Size::general && (turn != lane / 8 || mine >= there)) continue;
         const int first = Size::causal ? row + mine - (tile.row_begin + tile.length - causal_length_of<Size>(p)) : 0;
-        /* The capacity's last rows stay in the window of those that would see rows behind it. */
+        /* Query rows whose window would reach beyond the capacity see its last rows too. */
         const int last = row + mine < p.capacity - p.window ? first + p.window - 1 : Size::rows;
-        store_shared_16(address, take_out<Size>(load_shared_16(address), at.columns, panel * 64 + eight * 8, first,
-                                                Size::general ? last : 0));
+        store_four_words(address, take_out<Size>(load_four_words(address), at.columns, panel * 64 + eight * 8, first,
+                                                 Size::general ? last : 0));
       }
     }
   }
@@ -147,7 +147,7 @@ __device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, con
   if (all) {
     barrier_wait(at.columns_free, parity);
     for (uint32_t i = threadIdx.x % 32; i < Size::dimension * Size::column_bytes / 4; i += 32)
-      store_shared(at.columns + 4 * i, Size::general ? 0 : 0xffffffffu);
+      store_word(at.columns + 4 * i, Size::general ? 0 : 0xffffffffu);
     __syncwarp();
   }
 #pragma unroll 1

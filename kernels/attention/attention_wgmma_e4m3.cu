@@ -166,7 +166,7 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
     for (int i = 0; i < Size::dimension / 2; i++) {
       const uint32_t row = first_row + (i & 2 ? 8 : 0);
       const uint32_t word = at.columns + 4 * (8 * (i / 4) + threadIdx.x % 4 * 2 + i % 2);
-      if (row >= min(load_shared(word), load_shared(word + 4 * Size::dimension))) o[i] = NAN;
+      if (row >= min(load_word(word), load_word(word + 4 * Size::dimension))) o[i] = NAN;
     }
   }
 

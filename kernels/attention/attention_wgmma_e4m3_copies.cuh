@@ -23,9 +23,9 @@ __device__ __forceinline__ void clean_part(uint32_t from, const value_part &part
   for (int r = all ? 0 : max(part.there, 0) & ~3; r < Size::part; r += 4) {
     const int mine = r + (int)lane / 8;
     const uint32_t address = from + mine * 128 + lane % 8 * 16, column = (lane ^ mine) % 8 * 16;
-    if (mine >= part.there) store_shared_16(address, make_uint4(0, 0, 0, 0));
+    if (mine >= part.there) store_four_words(address, make_uint4(0, 0, 0, 0));
     if (!all || mine >= part.there) continue;
-    const uint4 sixteen = load_shared_16(address);
+    const uint4 sixteen = load_four_words(address);
     uint32_t word[4] = {sixteen.x, sixteen.y, sixteen.z, sixteen.w};
     const uint32_t first_row = Size::causal ? (uint32_t)min(max(part.first + mine, 0), 255) : 0;
 #pragma unroll
@@ -34,7 +34,7 @@ __device__ __forceinline__ void clean_part(uint32_t from, const value_part &part
       asm volatile("red.shared.min.u32 [%0], %1;" ::"r"(columns + 4 * (column + i)), "r"(first_row) : "memory");
       word[i / 4] &= ~(0xffu << i % 4 * 8);
     }
-    store_shared_16(address, make_uint4(word[0], word[1], word[2], word[3]));
+    store_four_words(address, make_uint4(word[0], word[1], word[2], word[3]));
   }
   __syncwarp();
 }
@@ -91,7 +91,7 @@ template <typename Size> struct value_transposer {
     if (all && part.begins) {
       barrier_wait(at.columns_free, parity);
       parity ^= 1;
-      for (uint32_t i = threadIdx.x % 32; i < Size::dimension; i += 32) store_shared(columns + 4 * i, 255);
+      for (uint32_t i = threadIdx.x % 32; i < Size::dimension; i += 32) store_word(columns + 4 * i, 255);
       __syncwarp();
     }
     barrier_wait(at.value_landed + 8 * landing, ended / 2 & 1);

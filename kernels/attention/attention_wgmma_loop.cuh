@@ -114,7 +114,7 @@ __device__ __forceinline__ void prepare(const attention_wgmma_parameters &p, con
     barrier_init(at.columns_full, 32 * Size::value_warps);
     barriers_are_initialised();
   }
-  for (uint32_t i = threadIdx.x; i < 2 * PASS_BYTES / 4; i += blockDim.x) store_shared(at.failed + 4 * i, 0);
+  for (uint32_t i = threadIdx.x; i < 2 * PASS_BYTES / 4; i += blockDim.x) store_word(at.failed + 4 * i, 0);
   at.fill();
   if (Size::cluster > 1)
     cluster_meet();

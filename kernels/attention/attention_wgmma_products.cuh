@@ -38,15 +38,15 @@ template <typename Size> struct query_ring {
   uint32_t taken = 0;
 
   __device__ __forceinline__ uint32_t slot() const { return taken & (Size::query_slots - 1); }
-  /* Whether there is another tile. Who arrives at the empty barrier is who reads. */
+  /* Waits for the next query tile; false after the last. The thread that arrives at the empty barrier reads it. */
   __device__ __forceinline__ bool wait(query_tile &tile) {
     barrier_wait(full + 8 * Size::warpgroups * slot(), taken / Size::query_slots & 1);
     const uint32_t from = tiles + 32 * Size::warpgroups * slot();
     uint4 words = make_uint4(0, 0, 0, 0);
     uint32_t number = 0;
     if (leads) {
-      words = load_shared_16(from);
-      number = load_shared(from + 16);
+      words = load_four_words(from);
+      number = load_word(from + 16);
     }
     tile.batch = __shfl_sync(0xffffffffu, words.x, 0);
     tile.head = __shfl_sync(0xffffffffu, words.y, 0);
@@ -170,7 +170,7 @@ template <typename Size> struct warpgroup_products {
     return warpgroup_any(WIDE_BARRIER + warpgroup, here);
   }
   __device__ __forceinline__ uint32_t note() const { return at.wide + 8 * warpgroup + keys.taken % 2 * 4; }
-  __device__ __forceinline__ bool is_noted() const { return uniform(load_shared(note())) == keys.taken; }
+  __device__ __forceinline__ bool is_noted() const { return uniform(load_word(note())) == keys.taken; }
 
   /* ---- Masks ---- */
 

@@ -30,7 +30,7 @@ template <int Count> __device__ __forceinline__ void mask(float (&s)[Count], int
     if (8 * (i / 4) + i % 2 >= (i & 2 ? visible_second : visible_first)) s[i] = -INFINITY;
 }
 
-/* Columns before `begin`, counted likewise. */
+/* Columns before `begin`, counted in the same way, become -infinity. */
 template <int Count> __device__ __forceinline__ void mask_before(float (&s)[Count], int begin_first, int begin_second) {
 #pragma unroll
   for (int i = 0; i < Count; i++)
@@ -84,10 +84,10 @@ __device__ __forceinline__ bool row_maximum(const float (&s)[Count], float (&max
   return is_wide;
 }
 
-/* How many exponents are far: so many that a weight of a later tile may overflow. Of normal scores in a tile that all
- * rows see, some quarter of a warpgroup's rows lies 2 deviations and more below its row, and less than 4; an overflow
- * of those of a deviation of 64 takes 1.4, of those of 16 5.5. Where rows see a part, a maximum of a few columns may be
- * as low as others are high. So few tell nothing. */
+/* Scores that differ by more exponents are far apart: a weight of a later tile may overflow. If all rows see a tile,
+ * and scores are normal, the maximum of a quarter of a row is 2 to 4 deviations below the row's for some row of a
+ * warpgroup. An overflow takes 1.4 deviations of 64, or 5.5 of 16. If rows see a part of the tile, the maximum of a few
+ * columns may be as low as others are high, and tells nothing. */
 constexpr float FAR_IN_WHOLE = 85.0f, FAR_IN_PART = 30.0f, ALWAYS_FAR = -1.0f;
 enum { FEW_COLUMNS = 16 };
 
@@ -127,8 +127,8 @@ __device__ __forceinline__ bool weigh_first(float (&s)[Count], softmax_rows &row
   return wide;
 }
 
-/* To exponents, rounded as their maximum is. Of scores beyond 2^25 the difference from a rounded reference, which
- * weigh() makes without rounding a product, may be so large that the greatest weight vanishes, or overflows. */
+/* Scores to exponents, rounded as their maximum is. weigh() rounds no product: beyond 2^25 the difference from a
+ * rounded reference could make the greatest weight vanish or overflow. */
 template <int Count> __device__ __forceinline__ void scale_first(float (&s)[Count], float scale_log2) {
 #pragma unroll
   for (int i = 0; i < Count; i++) s[i] = __fmul_rn(s[i], scale_log2);
@@ -193,11 +193,11 @@ template <> __device__ __forceinline__ uint32_t zero_or_nan<__nv_bfloat16>(uint3
   return so_far;
 }
 
-/* Keeps the exponentials so far before the wait that follows: ptxas hoists a wait for products above arithmetic that
- * does not touch them, and so silently undoes that both run at once (measured: 680 to 609 TFLOP/s at head dimension
- * 128). It does not hoist it above a store to memory. This one depends on the sums, hence on every exponential, and
- * never happens: sums are not negative, and the scale is positive. Compared with 0 it would be taken out wherever ptxas
- * sees that a sum begins with 0; of a parameter it knows nothing. build/check-overlap looks whether it stays. */
+/* Keeps the exponentials before the wait that follows. ptxas moves a wait for products above arithmetic that does not
+ * use them, so products and exponentials no longer overlap (680 to 609 TFLOP/s at head dimension 128). It does not move
+ * a wait above a store. This store depends on the sums, so on every exponential, and is never executed: sums are not
+ * negative, and the scale is positive. A comparison with 0 would be removed where ptxas sees that a sum begins with 0;
+ * it knows nothing of a parameter. build/check-overlap checks that the store stays. */
 template <int Count>
 __device__ __forceinline__ void hold(float (&s)[Count], const softmax_rows &rows, float scale_log2, uint32_t shared) {
   pin(s);

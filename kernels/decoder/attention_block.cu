@@ -52,7 +52,7 @@ __device__ __forceinline__ void gather(const attention_block_parameters &p, cons
   for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads) {
     const uint2 words = static_cast<const uint2 *>(p.x)[i];
     uint2 norm = {};
-    if (p.norm) norm = load_shared_words(b.shared + p.norm_copy + i * 8);
+    if (p.norm) norm = load_two_words(b.shared + p.norm_copy + i * 8);
     const uint2 row = sum_parts<T>(p, i, words);
     if (b.kv_head == 0 && i % Size::cluster == b.rank) static_cast<uint2 *>(p.out)[i] = row;
     float2 low = two_numbers<T>(row.x), high = two_numbers<T>(row.y);
@@ -64,13 +64,13 @@ __device__ __forceinline__ void gather(const attention_block_parameters &p, cons
     const uint32_t to = b.shared + p.activations + i * 8;
     const uint32_t words_low = pack_two<T>(low.x, low.y), words_high = pack_two<T>(high.x, high.y);
     const float2 low_rounded = two_numbers<T>(words_low), high_rounded = two_numbers<T>(words_high);
-    store_shared_words_two(to, words_low, words_high);
-    store_shared_words_two(to + p.pitch, pack_two<T>(low.x - low_rounded.x, low.y - low_rounded.y),
-                           pack_two<T>(high.x - high_rounded.x, high.y - high_rounded.y));
+    store_two_words(to, words_low, words_high);
+    store_two_words(to + p.pitch, pack_two<T>(low.x - low_rounded.x, low.y - low_rounded.y),
+                    pack_two<T>(high.x - high_rounded.x, high.y - high_rounded.y));
   }
 #pragma unroll
   for (int distance = 16; distance; distance /= 2) square += __shfl_xor_sync(0xffffffffu, square, distance);
-  if (b.lane == 0) store_shared(b.shared + ATTENTION_BLOCK_SQUARES + b.warp * 4, square);
+  if (b.lane == 0) store_number(b.shared + ATTENTION_BLOCK_SQUARES + b.warp * 4, square);
 }
 
 __device__ __forceinline__ float norm_factor(const attention_block_parameters &p, const block_place &b) {

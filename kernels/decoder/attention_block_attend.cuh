@@ -59,8 +59,7 @@ __device__ __forceinline__ void place_new_row(const attention_block_parameters &
     const uint32_t is_v = b.lane / tile::chunks, chunk = b.lane % tile::chunks, in_tile = row % ATTENTION_BLOCK_TILE;
     const uint4 numbers = load_shared_words_four(b.shared + ATTENTION_BLOCK_NUMBERS +
                                                  (Size::group(p) + is_v) * Size::numbers_pitch + chunk * 16);
-    store_shared_words_four(to + is_v * tile::tile_bytes + in_tile * tile::row_bytes + ((chunk ^ in_tile % 8) << 4),
-                            numbers);
+    store_four_words(to + is_v * tile::tile_bytes + in_tile * tile::row_bytes + ((chunk ^ in_tile % 8) << 4), numbers);
     const unsigned char *at = is_v ? tiles.v + (uint64_t)row * tiles.v_row : tiles.k + (uint64_t)row * tiles.k_row;
     if (b.keeps_row) *reinterpret_cast<uint4 *>(const_cast<unsigned char *>(at)) = numbers;
   }
@@ -116,12 +115,12 @@ __device__ __forceinline__ void lay_out(const attention_block_parameters &p, con
     const uint32_t to = ring + (head * Size::tile::pitch + b.g) * 4;
 #pragma unroll
     for (int j = 0; j < Size::dimension / 16; j++) {
-      store_shared(to + 16 * j * 4, all.o[0][j][i]);
-      store_shared(to + (16 * j + 8) * 4, all.o[0][j][i + 2]);
+      store_number(to + 16 * j * 4, all.o[0][j][i]);
+      store_number(to + (16 * j + 8) * 4, all.o[0][j][i + 2]);
     }
     if (b.g == 0)
-      store_shared_two(b.shared + ATTENTION_BLOCK_STATS + (b.warp * ATTENTION_BLOCK_MOST_GROUP + head) * 8,
-                       {all.most[0][i], all.sum[0][i]});
+      store_two_numbers(b.shared + ATTENTION_BLOCK_STATS + (b.warp * ATTENTION_BLOCK_MOST_GROUP + head) * 8,
+                        {all.most[0][i], all.sum[0][i]});
   }
 }
 
@@ -238,7 +237,7 @@ __device__ __forceinline__ void join_partials(const attention_block_parameters &
 #pragma unroll
     for (uint32_t i = 0; i < Size::cluster / 2; i++) {
       s[i] = load_shared_two(stats + i * (Size::group(p) * 16));
-      next[i] = load_shared_one(from + 2 * i * step);
+      next[i] = load_number(from + 2 * i * step);
     }
     float most = fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), sum = 0, o = 0;
     most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 16));
@@ -254,8 +253,8 @@ __device__ __forceinline__ void join_partials(const attention_block_parameters &
       store_scaled(o, to, to + Size::pitch(p), b.shared + Size::powers(p) + column / 16 * 4);
     } else {
       const uint32_t bits = pack_two<T>(o, 0.0f), rest = pack_two<T>(o - two_numbers<T>(bits).x, 0.0f);
-      store_shared_half_word(b.shared + Size::activations(p) + b.lane / 16 * Size::pitch(p) + column * 2,
-                             b.lane < 16 ? bits : rest);
+      store_half_word(b.shared + Size::activations(p) + b.lane / 16 * Size::pitch(p) + column * 2,
+                      b.lane < 16 ? bits : rest);
     }
   }
 }

@@ -30,7 +30,7 @@ template <typename Size> struct lane_angles {
     for (int i = 0; i < Size::dimension / 64; i++) {
       const float radians = p.frequencies ? p.frequencies[b.lane + 32 * i] : frequency[i];
       const turn by = turn_by((float)position * radians);
-      store_shared_two(b.shared + ATTENTION_BLOCK_TABLE + (b.lane + 32 * i) * 8, {by.cosine, by.sine});
+      store_two_numbers(b.shared + ATTENTION_BLOCK_TABLE + (b.lane + 32 * i) * 8, {by.cosine, by.sine});
     }
   }
 };

@@ -78,7 +78,7 @@ template <typename Size>
 __device__ __forceinline__ void multiply_chunk(const block_place &b, uint32_t slot, uint32_t vector, bool has_vector,
                                                float (&c)[2][4]) {
   if constexpr (Size::weights == RONDO_NVFP4) {
-    const uint2 low = load_shared_words(slot + b.lane * 8), high = load_shared_words(slot + 256 + b.lane * 8);
+    const uint2 low = load_two_words(slot + b.lane * 8), high = load_two_words(slot + 256 + b.lane * 8);
     const __nv_bfloat162 low_scale = block_scale(slot + 512 + b.g * 4 + b.t),
                          high_scale = block_scale(slot + 544 + b.g * 4 + b.t);
 #pragma unroll
@@ -133,8 +133,8 @@ __device__ __forceinline__ void multiply(const attention_block_parameters &p, co
       slot += share.cuts * bytes, from += share.cuts * chunk_columns * 2;
     }
     if (b.t == 0)
-      store_shared_two(b.shared + p.cuts + unit * 64 + b.g * 8,
-                       {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])});
+      store_two_numbers(b.shared + p.cuts + unit * 64 + b.g * 8,
+                        {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])});
   }
 }
 

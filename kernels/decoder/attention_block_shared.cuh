@@ -8,10 +8,10 @@
 #include "../common/cluster.cuh"
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
+#include "../common/send.cuh"
+#include "../common/shared_words.cuh"
 #include "attention_block.h"
 #include "decoder_copy.cuh"
-#include "decoder_send.cuh"
-#include "decoder_words.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -67,26 +67,11 @@ struct block_place {
   __device__ __forceinline__ uint32_t squares_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 24; }
 };
 
+/* load_four_words from an array: ptxas then takes other registers. */
 __device__ __forceinline__ uint4 load_shared_words_four(uint32_t from) {
   uint32_t four[4];
   load_four_words(from, four);
   return {four[0], four[1], four[2], four[3]};
-}
-__device__ __forceinline__ float load_shared_one(uint32_t from) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_shared_words_two(uint32_t to, uint32_t low, uint32_t high) {
-  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(low), "r"(high) : "memory");
-}
-__device__ __forceinline__ void store_shared_words_four(uint32_t to, const uint4 &value) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z),
-               "r"(value.w)
-               : "memory");
-}
-__device__ __forceinline__ void store_shared_half_word(uint32_t to, uint32_t value) {
-  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)value) : "memory");
 }
 
 template <typename T> __device__ __forceinline__ float2 two_numbers(uint32_t bits);

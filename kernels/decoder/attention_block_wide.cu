@@ -95,7 +95,7 @@ __device__ __forceinline__ float norm_factor(const attention_block_parameters &p
   static_assert(ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT == 32, "a lane has one");
   barrier_wait_cluster(b.squares_barrier(), 0);
   if (p.epsilon == 0.0f) return p.factor;
-  float square = load_shared_one(b.shared + ATTENTION_BLOCK_WIDE_ROW_SQUARES + b.lane * 4);
+  float square = load_number(b.shared + ATTENTION_BLOCK_WIDE_ROW_SQUARES + b.lane * 4);
 #pragma unroll
   for (int distance = 16; distance; distance /= 2) square += __shfl_xor_sync(0xffffffffu, square, distance);
   return rsqrtf(fmaf(square, p.inverse_hidden, p.epsilon)) * p.factor;
@@ -134,7 +134,7 @@ __device__ __forceinline__ void set_up(const attention_block_parameters &p, cons
   }
   __syncwarp();
   arrive_at_cluster();
-  if (Size::scaled_vector && threadIdx.x < 16) store_shared(b.shared + ATTENTION_BLOCK_WIDE_ZEROS + threadIdx.x * 4, 0);
+  if (Size::scaled_vector && threadIdx.x < 16) store_number(b.shared + ATTENTION_BLOCK_WIDE_ZEROS + threadIdx.x * 4, 0);
 }
 
 template <typename Size> __device__ __forceinline__ void attention_block_wide(const attention_block_parameters &p) {

@@ -180,7 +180,7 @@ __device__ __forceinline__ void multiply_first(const block_place &b, weight_stre
     }
     sum = sum_of(c);
   }
-  if (b.t == 0) store_shared_two(b.shared + ATTENTION_BLOCK_WIDE_SUMS + b.warp * 64 + b.g * 8, sum);
+  if (b.t == 0) store_two_numbers(b.shared + ATTENTION_BLOCK_WIDE_SUMS + b.warp * 64 + b.g * 8, sum);
 }
 
 /* The second product's results, the block's rows of its cluster's part; zeros in parts without a cluster. */

@@ -112,7 +112,7 @@ template <typename Size> struct row_gatherer {
       float2 low = two_numbers<T>(row.x), high = two_numbers<T>(row.y);
       float squares = half ? 0.0f : (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
       if (p.norm) {
-        const uint2 by = load_shared_words(norm + skipped * 8);
+        const uint2 by = load_two_words(norm + skipped * 8);
         const float2 low_norm = two_numbers<T>(by.x), high_norm = two_numbers<T>(by.y);
         low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
       }
@@ -172,7 +172,7 @@ template <typename Size, int Most> struct row_weights {
                                                     uint32_t (&a)[steps][4]) {
     if (!has) return;
     if constexpr (codes) {
-      const uint2 low = load_shared_words(slot + b.lane * 8), high = load_shared_words(slot + 256 + b.lane * 8);
+      const uint2 low = load_two_words(slot + b.lane * 8), high = load_two_words(slot + 256 + b.lane * 8);
       const __nv_bfloat162 low_scale = block_scale(slot + 512 + b.g * 4 + b.t),
                            high_scale = block_scale(slot + 544 + b.g * 4 + b.t);
 #pragma unroll
@@ -218,7 +218,7 @@ template <typename Size, int Most> struct row_weights {
     if (!count) return;
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      store_shared_two(
+      store_two_numbers(
           to + i * ATTENTION_SEVERAL_TOKENS_CUT_BYTES,
           {(c[0][i] + c[1][i]) + (c[2][i] + c[3][i]), (c[0][i + 2] + c[1][i + 2]) + (c[2][i + 2] + c[3][i + 2])});
   }
@@ -243,7 +243,7 @@ __device__ __forceinline__ void make_row_tables(const attention_block_parameters
 #pragma unroll 1
   for (uint32_t token = b.warp; token < b.tokens; token += warps) {
     const turn by = turn_by((float)(int32_t)load_word(b.shared + p.positions + token * 4) * frequency);
-    store_shared_two(b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
+    store_two_numbers(b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
   }
 }
 
@@ -346,7 +346,7 @@ __device__ __forceinline__ void set_up_rows(const attention_block_parameters &p,
   }
   if (threadIdx.x < Size::tokens)
     for (uint32_t i = squares; i < ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden); i++)
-      store_shared(b.shared + p.squares + (threadIdx.x * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + i) * 4, 0.0f);
+      store_number(b.shared + p.squares + (threadIdx.x * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + i) * 4, 0.0f);
   __syncwarp();
   arrive_at_cluster();
 }

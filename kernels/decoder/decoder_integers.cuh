@@ -12,8 +12,8 @@
 #include <cuda_fp16.h>
 
 #include "../common/ptx.cuh"
-#include "decoder_send.cuh"
-#include "decoder_words.cuh"
+#include "../common/send.cuh"
+#include "../common/shared_words.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

@@ -1,4 +1,4 @@
-/* decoder_shared.cuh - shared by the kernels of the feed forward half; decoder_send.cuh and decoder_copy.cuh are shared
+/* decoder_shared.cuh - shared by the kernels of the feed forward half; send.cuh and decoder_copy.cuh are shared
  * with attention. */
 #ifndef RONDO_DECODER_SHARED_CUH
 #define RONDO_DECODER_SHARED_CUH
@@ -7,8 +7,8 @@
 #include "../common/launch.cuh"
 #include "../gemv/gemv_operands.cuh"
 #include "decoder_copy.cuh"
-#include "decoder_send.cuh"
-#include "decoder_words.cuh"
+#include "../common/send.cuh"
+#include "../common/shared_words.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

@@ -1,10 +1,10 @@
-/* decoder_send.cuh - words and numbers to another block of a cluster, whose barrier counts their bytes as they arrive
- * (PTX ISA, st.async): a block waits for its own bytes only, and the cluster does not meet. A barrier handles one
- * packet at a time: sixteen bytes take as long as four. */
-#ifndef RONDO_DECODER_SEND_CUH
-#define RONDO_DECODER_SEND_CUH
+/* send.cuh - sends words and numbers to another block of a cluster, whose barrier counts their bytes (PTX ISA,
+ * st.async). A block waits for its own bytes only; the cluster does not meet. A barrier handles one packet at a time:
+ * sixteen bytes take as long as four. */
+#ifndef RONDO_SEND_CUH
+#define RONDO_SEND_CUH
 
-#include "../common/cluster.cuh"
+#include "cluster.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
