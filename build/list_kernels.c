@@ -6,7 +6,7 @@
 #include "../kernels/attention/attention.h"
 #include "../kernels/attention/attention_append.h"
 #include "../kernels/attention/attention_decode.h"
-#include "../kernels/attention/attention_general.h"
+#include "../kernels/attention/attention_portable.h"
 #include "../kernels/attention/attention_wgmma.h"
 #include "../kernels/common/done.h"
 #include "../kernels/copy/copy.h"

@@ -8,7 +8,7 @@
 #include <cuda_fp8.h>
 
 #include "../common/launch.cuh"
-#include "attention_general.h"
+#include "attention_portable.h"
 #include "attention_warp.cuh"
 
 /* ---- Rows of any type into shared memory ------------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "attention_choose.h"
-#include "attention_general.h"
 
 #define VARIANT(chips, parameters, name, threads, blocks, dtype, dimension, parts, tile, stages, stages_80, held)      \
   {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \

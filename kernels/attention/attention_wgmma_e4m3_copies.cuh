@@ -4,7 +4,6 @@
 #define RONDO_ATTENTION_WGMMA_E4M3_COPIES_CUH
 
 #include "attention_wgmma_copies.cuh"
-#include "attention_wgmma_e4m3_block.cuh"
 
 /* Half of a KV tile of V, under way to a landing. */
 struct value_part {

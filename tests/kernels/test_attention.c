@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "../../kernels/attention/attention.h"
-#include "../../kernels/attention/attention_general.h"
+#include "../../kernels/attention/attention_portable.h"
 #include "../support.h"
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
