@@ -22,13 +22,13 @@
 
 /* ---- Tiles on their way ------------------------------------------------------------------------------------------ */
 
-/* Of the tile that begins there. */
+/* The stage of the tile that begins with KV row `begin`. */
 template <typename Size> __device__ __forceinline__ uint32_t stage_of(int begin) {
   return (uint32_t)begin / Size::tile % Size::stages;
 }
 
-/* The split's tiles of K and V. With several stages both of a tile travel together, the next ones while one is worked
- * on; with one stage V arrives while the scores are made, and the next K while V is used. */
+/* The split's tiles of K and V. With several stages, K and V of a tile are copied together, during the work on earlier
+ * tiles. With one stage, V is copied while the scores are computed, and the next K while V is used. */
 template <typename Size> struct tiles {
   static constexpr bool together = Size::stages > 1, eager = Size::steps::eager;
   /* Tiles under way. With several stages they are one less: a tile is requested after the barrier at which all warps
@@ -37,7 +37,7 @@ template <typename Size> struct tiles {
   const attention_parameters &p;
   const work &w;
   stream<Size> k, v;
-  int *unclean; /* of a stage: the tile in which something in V was not finite */
+  int *unclean; /* for each stage: the tile whose V has an infinity or a NaN */
 
   __device__ __forceinline__ void load(const stream<Size> &to, const uint16_t *from, int64_t stride, int begin,
                                        uint32_t stage) const {
@@ -50,7 +50,7 @@ template <typename Size> struct tiles {
     load(v, w.v, p.v_stride.position, begin, stage);
   }
 
-  /* What comes before the first tile. */
+  /* Before the first tile. */
   __device__ __forceinline__ void begin() const {
 #pragma unroll
     for (int t = 0; t < ahead; t++) {
@@ -64,7 +64,7 @@ template <typename Size> struct tiles {
     __syncthreads();
   }
 
-  /* Ends when the tile's K is there. */
+  /* Waits for the tile's K. */
   __device__ __forceinline__ void take_keys(int begin, uint32_t stage, bool some) const {
     cp_async_wait<ahead - 1>();
     if constexpr (together) {
@@ -90,7 +90,7 @@ template <typename Size> struct tiles {
     }
   }
 
-  /* When its scores are made: ends when its V is there. */
+  /* After the tile's scores: waits for its V. */
   __device__ __forceinline__ void take_values(int begin, bool some) const {
     if constexpr (together) return;
     if constexpr (!eager) {
@@ -132,7 +132,7 @@ template <typename Size> __device__ __forceinline__ void attend(const attention_
   for (int begin = w.kv_begin; begin < w.kv_end; begin += Size::tile) {
     const int next = begin + Size::tile;
     uint32_t stage = stage_of<Size>(begin);
-    /* Else ptxas holds all addresses that it makes of the only stage, and runs out of registers. */
+    /* Otherwise ptxas keeps all addresses of the only stage in registers, and runs out of them. */
     if constexpr (Size::stages == 1) asm volatile("" : "+r"(stage));
     const bool active = begin < limits[threadIdx.x / 32];
     const bool some = next > w.kv_all && w.kv_all < w.kv_end; /* not all rows of the block see all of the tile */
@@ -151,7 +151,7 @@ template <typename Size> __device__ __forceinline__ void attend(const attention_
     tiles.take_values(begin, some);
     if (active) {
       accumulate<Size>(s, values + stage * Size::tile_bytes, o);
-      /* The address of its word is not held either. */
+      /* Keeps the address of the stage's word out of the registers too. */
       int found_in = begin;
       asm volatile("" : "+r"(found_in));
       if (unclean[stage_of<Size>(found_in)] == begin) spread<Size>(p, w, begin, min(next, w.kv_end), o);

@@ -34,14 +34,14 @@ static const struct attention_portable_variant *variant_of(rondo_dtype dtype, co
   return NULL;
 }
 
-/* Only the images for sm_80 and older have the smaller stages. A newer chip may translate the portable code, which is
- * sm_80's; it then gets more memory than the kernel uses. */
+/* Only the code for sm_80 has fewer stages. A newer chip may translate that code; then it gets more memory than the
+ * kernel uses. */
 static uint32_t shared_bytes_of(const struct attention_portable_variant *variant, const struct chip *chip) {
   return chip->version >= 90 ? variant->shared_bytes : variant->shared_bytes_80;
 }
 
-/* Under the causal mask, as many as have 32 MiB of K and V, so that they stay in L2 while the long row tiles of all of
- * them go before the short ones of any. Else row tiles are alike, and those of a head go together. */
+/* Heads of a section. Under the causal mask they have 32 MiB of K and V together, which stay in L2: the long row tiles
+ * of all these heads go before the short ones. Without a mask row tiles are alike, and those of a head go together. */
 static int64_t section_heads(const struct attention_shape *shape) {
   int64_t heads = shape->batch * shape->kv_heads * shape->splits;
   int64_t bytes = 4 * smaller(shape->split_rows, shape->capacity) * shape->head_dimension;

@@ -25,8 +25,9 @@ struct attention_stride attention_stride_of(const struct op_task *task, uint32_t
   return (struct attention_stride){stride[0], stride[attention_head_axis(task)], stride[attention_position_axis(task)]};
 }
 
-/* The number of splits asked for, or as many as make about 256 blocks (two on each multiprocessor of an H200, but the
- * same on every chip) of no fewer than 256 KV rows. Then whole units to a split, and no split without any. */
+/* The number of splits that the task asks for, or as many as make about 256 blocks (two on each multiprocessor of an
+ * H200, but the same on every chip) of no fewer than 256 KV rows. Then whole units to a split, and no split without
+ * any. */
 static void cut(struct attention_shape *shape, int64_t splits) {
   int64_t tiles = shape->row_tiles * shape->batch * shape->kv_heads;
   if (!splits) {
@@ -48,9 +49,9 @@ static void rows_to_blocks(struct attention_shape *shape, int64_t block_rows) {
   shape->row_tiles = divide_up(shape->rows, block_rows);
 }
 
-/* Blocks of 128 rows do more with what they read, those of 64 are twice as many. On an H200 they meet at about 192 of
- * the former. A head dimension of 256 leaves registers for 16 rows of a warp only. Tiles of KV rows may be of 128 then,
- * and a split is whole tiles. */
+/* Blocks of 128 rows use each byte that they read twice as often; blocks of 64 rows are twice as many. On an H200 both
+ * take equally long at about 192 blocks of 128 rows. A head dimension of 256 leaves registers for only 16 rows of a
+ * warp. Blocks of 128 rows may have tiles of 128 KV rows, and a split is whole tiles. */
 static void widen(struct attention_shape *shape) {
   int64_t blocks = divide_up(shape->rows, 128) * shape->batch * shape->kv_heads * shape->splits;
   bool whole = shape->splits == 1 || shape->split_rows % 128 == 0;
@@ -115,8 +116,8 @@ struct attention_shape attention_shape_of(const struct op_task *task) {
   return shape;
 }
 
-/* Of K and V the rows that some query may see, of a pool no more than the tables name; new rows are written. What
- * lengths and positions leave of that is known on the device alone. */
+/* Of K and V: the rows that some query may see, and of a pool at most the rows that the tables name; new rows are
+ * written. Lengths and positions may make it less, but only the device knows them. */
 int64_t attention_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   const struct op_operand *touched = &task->operands[operand];
   if (operand != ATTENTION_K && operand != ATTENTION_V) return op_elements(touched);

@@ -8,18 +8,18 @@
 #include "../common/shared_words.cuh"
 #include "attention.h"
 
-/* What makes the kernel fast beside its sizes. The library's kernels take every step; rondo bench kernels
- * attention-steps leaves out one at a time, and prints what it buys. */
+/* Steps that make the kernel fast. The library's kernels have all of them. `rondo bench kernels attention-steps` leaves
+ * out one at a time, and prints the difference. */
 struct every_step {
   static constexpr bool swizzle = true;       /* the chunks of rows are permuted: ldmatrix meets no bank twice */
-  static constexpr bool flips = true;         /* a permuted address is another one with bits flipped, not made anew */
-  static constexpr bool eager = true;         /* a tile is asked for before the one in front of it is used up */
+  static constexpr bool flips = true;         /* a permuted address is another address with bits flipped */
+  static constexpr bool eager = true;         /* a tile is requested before the work on the tile before ends */
   static constexpr bool ordered = true;       /* ldmatrix leaves K's fragments in the registers that mma takes */
-  static constexpr int read_ahead = 0;        /* of K, the 16-column steps whose fragments are read before their turn */
+  static constexpr int read_ahead = 0;        /* steps of 16 columns of K whose fragments are read ahead */
   static constexpr bool one_reference = true; /* no running maximum */
 };
 
-/* What a kernel is made for: a line of the list in attention.h. */
+/* The sizes of a kernel: a line of the list in attention.h. */
 template <rondo_dtype Dtype, int Dimension, int Threads, int Parts, int Tile, int Stages, int Held,
           typename Steps = every_step>
 struct tiling {
@@ -33,12 +33,12 @@ struct tiling {
   static constexpr int row_bytes = Dimension * 2;
   static constexpr int tile_bytes = tile * row_bytes;
   static constexpr int query_bytes = rows * row_bytes;
-  static constexpr int held = Held; /* steps of 16 columns of Q in registers; the others are read again for each tile */
+  static constexpr int held = Held; /* steps of 16 columns of Q in registers; others are read for each tile */
   static_assert(query_bytes + 2 * stages * tile_bytes == ATTENTION_SHARED_BYTES(Dimension, rows, Tile, Stages),
                 "what a launch asks for");
 };
 
-/* Of a warp's rows, in the words of ptx.cuh. */
+/* A warp's rows, in the layout of ptx.cuh. */
 template <typename Size> using score_fragments = float[Size::parts][Size::tile / 8][4];
 template <typename Size> using output_fragments = float[Size::parts][Size::dimension / 8][4];
 
@@ -49,14 +49,14 @@ template <typename Size> __device__ __forceinline__ uint32_t chunk_offset(uint32
   return row * Size::row_bytes + ((chunk ^ turn) << 4);
 }
 
-/* The chunk 2 step + c of the row whose chunk c lies at `address`, c being 0 or 1. Shared rows and tiles begin at
- * multiples of 128 bytes, or of 64 where there are four chunks: turning flips bits of the address. */
+/* The address of chunk 2 step + c of a row whose chunk c, 0 or 1, lies at `address`. Shared rows and tiles begin at
+ * multiples of 128 bytes (with four chunks of 64), so the permutation flips bits of the address. */
 __device__ __forceinline__ uint32_t chunk_address(uint32_t address, uint32_t step) {
   return (address ^ (2 * step % 8 * 16)) + 2 * step / 8 * 8 * 16;
 }
 
-/* threadIdx.x, read anew by each caller, which volatile makes sure of: what is made of it, addresses above all, is not
- * held in registers from one tile to the next. */
+/* threadIdx.x. It is volatile, so each caller reads it again, and ptxas keeps no address that depends on it in
+ * registers from tile to tile. */
 __device__ __forceinline__ uint32_t thread_index() {
   uint32_t index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));

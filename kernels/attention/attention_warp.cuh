@@ -8,12 +8,12 @@
 
 #include "attention_tile.cuh"
 
-/* What a block works on. It lies in shared memory: registers are scarce. */
+/* The work of a block. It is in shared memory, since registers are scarce. */
 struct work {
   uint32_t batch, kv_head, split;
   int row_begin;         /* of the block */
-  int length;            /* KV rows there are; or where new rows end, which may be beyond the capacity */
-  int last_row;          /* of the KV head, or of those that no more KV rows are seen from than from this one */
+  int length;            /* KV rows there are; or the end of new rows, which may be beyond the capacity */
+  int last_row;          /* no later row of the KV head sees more KV rows */
   int kv_begin, kv_end;  /* KV rows of the split that some row of the block sees */
   int kv_all;            /* KV rows before this one are seen by every row of the block */
   const uint16_t *k, *v; /* the KV head's first rows */
@@ -28,7 +28,8 @@ __device__ __forceinline__ int limit_of(const attention_parameters &p, const wor
 
 template <typename Size> __device__ __forceinline__ work work_of(const attention_parameters &p) {
   work w;
-  /* Under the causal mask the last rows see most: of a section, which is as many heads as L2 holds, they go first. */
+  /* Under the causal mask the last rows see most KV rows. They go first in a section: the heads whose K and V fit in
+   * L2. */
   const uint32_t heads = p.batch * p.kv_heads * p.splits, section = blockIdx.x / (p.section_heads * p.row_tiles);
   const uint32_t first_head = section * p.section_heads, within = blockIdx.x - first_head * p.row_tiles;
   const uint32_t section_heads = min(p.section_heads, heads - first_head);
@@ -80,8 +81,8 @@ __device__ __forceinline__ void query_load(const attention_parameters &p, const 
 
 /* ---- A tile's way through a warp --------------------------------------------------------------------------------- */
 
-/* Rows of which ldmatrix reads 16 with two chunks at a time: of Q and V two matrices below each other, then two beside
- * them; of K, which is transposed, two beside each other first. */
+/* Addresses for ldmatrix, which reads two chunks of 16 rows as four matrices. Of Q and V the second matrix is below the
+ * first. Of K, which is transposed, it is beside the first. */
 template <typename Size, bool BesideFirst> struct matrices {
   uint32_t first; /* the address that the lane gives for the first */
 
@@ -201,12 +202,12 @@ __device__ __forceinline__ int limit_of(const attention_parameters &p, const wor
   return limit_of(p, w, w.row_begin + warp_row<Size>() + 16 * part + 8 * half + lane_index() / 4);
 }
 
-/* Scores that a row does not see to what the scale makes -infinity. */
+/* Scores of KV rows that a row does not see become a number that the scale turns into -infinity. */
 template <typename Size>
 __device__ __forceinline__ void mask(const attention_parameters &p, const work &w, int begin,
                                      score_fragments<Size> &s) {
   float scale_log2 = p.scale_log2;
-  /* So that `hidden` is not held from tile to tile, for which sm_100a has no register with 128 columns of O. */
+  /* Keeps ptxas from holding `hidden` from tile to tile: with 128 columns of O, sm_100a has no register for it. */
   if constexpr (Size::dimension == 128) asm volatile("" : "+f"(scale_log2));
   const float hidden = scale_log2 < 0.0f ? INFINITY : -INFINITY;
 #pragma unroll
@@ -239,14 +240,14 @@ template <typename Size> struct softmax_state {
  * since weigh() rounds no product. */
 constexpr float immense_reference = 0x1p24f;
 
-/* 1 / x but for 2 ulp: reciprocal() makes 0 of large ones, and what C++ makes of it takes registers. */
+/* 1 / x within 2 ulp. reciprocal() returns 0 for a large x, and a division in C++ takes more registers. */
 __device__ __forceinline__ float inverse_of(float x) {
   float y;
   asm("div.full.f32 %0, 0f3F800000, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-/* Scores of rows whose reference is immense are rounded as it is, and become what they lack of it. */
+/* For rows with an immense reference: rounds the scores as the reference was rounded, and subtracts it. */
 template <typename Size>
 __device__ __forceinline__ void lower(score_fragments<Size> &s, float scale_log2, const softmax_state<Size> &state) {
   const float inverse = inverse_of(scale_log2);
@@ -264,7 +265,7 @@ __device__ __forceinline__ void lower(score_fragments<Size> &s, float scale_log2
     }
 }
 
-/* The reference becomes the larger of itself and the scores, and o and the sum are brought to it. */
+/* The reference becomes the maximum of itself and the scores. o and the sum are rescaled to it. */
 template <typename Size>
 __device__ __forceinline__ void refer(score_fragments<Size> &s, float scale_log2, softmax_state<Size> &state,
                                       output_fragments<Size> &o) {
@@ -295,9 +296,10 @@ __device__ __forceinline__ void refer(score_fragments<Size> &s, float scale_log2
   if (__any_sync(0xffffffffu, immense)) lower<Size>(s, scale_log2, state);
 }
 
-/* Scores to weights. Whether those of every row of the warp stay within what the sums and f16 can take; only then, or
- * if `final`, do they count. While a row has seen nothing, exponents are taken against 0: they give 0, and a NaN stays
- * one. So they are where refer() has lowered scores; it has to for each tile, since none of these is within. */
+/* Scores to weights. Returns true if the weights of every row of the warp fit in the sums and in f16. Only then, or if
+ * `final`, they are added to the sums. While a row has seen nothing, the reference is 0: weights become 0, and a NaN
+ * stays one. The reference is also 0 after refer() has lowered the scores. It lowers them for each tile, since the
+ * weights of such rows never count as fitting. */
 template <typename Size>
 __device__ __forceinline__ bool weigh(float scale_log2, bool final, softmax_state<Size> &state,
                                       score_fragments<Size> &s) {
@@ -355,7 +357,7 @@ __device__ __forceinline__ void accumulate(const score_fragments<Size> &s, const
   }
 }
 
-/* What is not finite in the V rows [begin, end) is added to the rows that see it: their weights are not 0. */
+/* Adds infinities and NaNs in rows [begin, end) of V to the rows that see them: their weights are not 0. */
 template <typename Size>
 __device__ __forceinline__ void spread(const attention_parameters &p, const work &w, int begin, int end,
                                        output_fragments<Size> &o) {
@@ -411,7 +413,8 @@ __device__ __forceinline__ void partial_store(const attention_parameters &p, con
   }
 }
 
-/* o as T, by way of the warp's own rows of the query tile, which it no longer needs: so whole chunks are stored. */
+/* Stores o as T. It goes through the warp's own rows of the query tile, which are no longer needed, so that whole
+ * chunks are stored. */
 template <typename Size>
 __device__ __forceinline__ void output_store(const attention_parameters &p, const work &w,
                                              const output_fragments<Size> &o, unsigned char *shared) {
@@ -453,7 +456,7 @@ __device__ __forceinline__ void finish(const attention_parameters &p, const work
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const float sum = quad_sum(state.sum[m][half]);
-      /* A row that sees something has a weight of 1, or a NaN; or scores of -infinity only. */
+      /* A row that sees a KV row has a weight of 1, or a NaN, or only scores of -infinity. */
       const bool nothing = sum == 0.0f;
       const float inverse = 1.0f / sum;
 #pragma unroll
@@ -464,7 +467,7 @@ __device__ __forceinline__ void finish(const attention_parameters &p, const work
       if (lane_index() % 4 == 0 && row + 8 * half < p.rows)
         lse_store(p, w, row + 8 * half, nothing ? -INFINITY : state.reference[m][half] + log2f(sum));
     }
-    if (p.splits > 1 && w.kv_begin < w.kv_end) /* else nobody will look */
+    if (p.splits > 1 && w.kv_begin < w.kv_end) /* otherwise the merge does not read it */
       partial_store<Size>(p, w, row, o[m]);
   }
   if (p.splits == 1) output_store<Size>(p, w, o, shared);

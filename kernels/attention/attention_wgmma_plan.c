@@ -36,12 +36,12 @@ static const struct attention_wgmma_variant variants[] = {ATTENTION_WGMMA_KERNEL
                                                               ATTENTION_E4M3_KERNELS(VARIANT)};
 
 enum {
-  SHORT_CAPACITY = 1024,    /* so few KV tiles need no splits */
-  TOGETHER_BYTES = 36 << 20 /* of K and V: they stay in L2 */
+  SHORT_CAPACITY = 1024,    /* KV rows: fewer need no splits */
+  TOGETHER_BYTES = 36 << 20 /* of K and V of a group of heads, which stay in L2 */
 };
 
-/* What a variant takes on an H200 with all multiprocessors at work: for a KV tile of a query tile, for a query tile
- * besides, and for a launch besides. */
+/* The time of a variant on an H200 with all multiprocessors at work: for each KV tile of a query tile, for each query
+ * tile, and for the launch. */
 static const struct speed {
   int64_t head_dimension, rows, cluster;
   int64_t tile_ns, query_ns, launch_ns;
@@ -58,13 +58,13 @@ static const struct speed *speed_of(const struct attention_wgmma_variant *varian
   return speed;
 }
 
-/* KV rows that a query tile sees at most, but for those of its own length. */
+/* The most KV rows that a query row sees. */
 static int64_t most_seen(const struct attention_wgmma_problem *problem) {
   return problem->window ? smaller(problem->window, problem->capacity) : problem->capacity;
 }
 
-/* Are there tiles for a third of the chip, or so few KV tiles that splits would not help? Products of e4m3 cannot have
- * a scale without all its bits. */
+/* Are there query tiles for a third of the chip, or so few KV tiles that splits would not help? In e4m3 the scale must
+ * be a normal number. */
 static bool is_possible(const struct attention_wgmma_problem *problem) {
   const int64_t rows = problem->batch * problem->query_heads * problem->query_length;
   const bool has_scale = problem->dtype == RONDO_E4M3 ? isnormal(problem->scale_log2) : isfinite(problem->scale_log2);
@@ -82,7 +82,8 @@ static int64_t kv_tiles(const struct attention_wgmma_problem *problem, const str
   return larger(divide_up(limit - begin, variant->tile), 1);
 }
 
-/* Equally long tiles come in whole rounds; others are dealt so that all blocks have the same work. */
+/* Without a mask, query tiles take equally long and come in whole rounds. Others are dealt so that all blocks have the
+ * same work. */
 static int64_t estimate_ns(const struct attention_wgmma_problem *problem,
                            const struct attention_wgmma_variant *variant) {
   const struct speed *speed = speed_of(variant);
@@ -118,7 +119,7 @@ static const struct attention_wgmma_variant *variant_of(const struct attention_w
   return best;
 }
 
-/* Of the block that has most to do under the causal mask, as attention_wgmma_tiles.cuh deals tiles. */
+/* The time of the block with the most work under the causal mask, as attention_wgmma_tiles.cuh deals tiles. */
 static int64_t most_work_ns(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan,
                             int64_t heads) {
   const struct speed *speed = speed_of(plan->variant);
