@@ -37,7 +37,6 @@ enum {
   LEAST_SQUARES_BEHIND_THREADS = 32,
   LEAST_SQUARES_BLOCK_SIDES = 4,
   LEAST_SQUARES_BLOCK_VALUES = 32, /* that are summed at once, at most */
-  LEAST_SQUARES_PARTIALS = 12,     /* a sum of each warp, the number above, and to whole vectors */
 };
 
 /* How many right-hand sides a kernel takes at a time: one for each warp of a matrix. */
@@ -56,15 +55,6 @@ QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t ro
   int32_t triangle = options & QR_TILE_BULK ? least_squares_triangle(columns) : 0;
   return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
          triangle * element_bytes;
-}
-
-/* The same where the right-hand side is dealt to all warps (least_squares_spread.cuh): partial sums of two
- * steps, largest numbers, what takes back the scales of the columns, and R. */
-QR_CONSTANT int32_t least_squares_spread_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns,
-                                                      int32_t row_lanes, int32_t column_lanes, int32_t options) {
-  int32_t solved = options & QR_TILE_HALVES ? 2 * columns : columns;
-  return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
-         (3 * LEAST_SQUARES_PARTIALS + solved + least_squares_triangle(solved)) * element_bytes;
 }
 
 /* Of rondo_least_squares_block_*: groups of columns in the ring. With three, a multiprocessor of an H200 has eight
@@ -130,13 +120,6 @@ QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int6
          QR_TILE_STAGED)                                                                                               \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_512x32, 256, 1, double, 512, 32, 32, 8,         \
          QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
-/* For one right-hand side. For sm_100a ptxas finds too few registers for the second. */
-#define LEAST_SQUARES_SPREAD_F32_KERNELS(KERNEL)                                                                       \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_spread_f32_1024x32, 256, 1, float, 1024, 32, 32, 8, \
-         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
-#define LEAST_SQUARES_SPREAD_F64_KERNELS(KERNEL)                                                                       \
-  KERNEL(CHIP_SM_80 | CHIP_SM_90A, least_squares_parameters, rondo_least_squares_spread_f64_1024x32, 256, 1, double,   \
-         1024, 16, 32, 8, QR_TILE_HALVES)
 #define LEAST_SQUARES_BEHIND_KERNELS(KERNEL)                                                                           \
   KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_behind_f32, LEAST_SQUARES_BEHIND_THREADS, 1, \
          least_squares_behind<float>)                                                                                  \

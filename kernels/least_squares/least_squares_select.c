@@ -21,33 +21,18 @@ enum {
   LARGE_TILE = 2048,
 };
 
-/* Where both have a tile of one size, with one right-hand side the latter. */
-enum family { FAMILY_EACH_WARP, FAMILY_SPREAD, FAMILY_COUNT };
-static const struct qr_tile each_warp_tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
-                                                     LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
-static const struct qr_tile spread_tiles[] = {LEAST_SQUARES_SPREAD_F32_KERNELS(QR_TILE_ENTRY)
-                                                  LEAST_SQUARES_SPREAD_F64_KERNELS(QR_TILE_ENTRY)};
-static const struct qr_tile_list families[FAMILY_COUNT] = {
-    [FAMILY_EACH_WARP] = {each_warp_tiles, sizeof each_warp_tiles / sizeof *each_warp_tiles,
-                          least_squares_shared_bytes},
-    [FAMILY_SPREAD] = {spread_tiles, sizeof spread_tiles / sizeof *spread_tiles, least_squares_spread_shared_bytes},
-};
+static const struct qr_tile tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
+                                           LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
+static const struct qr_tile_list list = {tiles, sizeof tiles / sizeof *tiles, least_squares_shared_bytes};
 
 bool least_squares_plan(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
   struct qr_problem problem = qr_problem_nowhere(task);
   const int64_t sides = least_squares_sides(task);
   const struct qr_tile *best = NULL;
-  enum family best_family = FAMILY_EACH_WARP;
-  for (enum family family = FAMILY_EACH_WARP; family < (sides == 1 ? FAMILY_COUNT : FAMILY_SPREAD); family++)
-    for (size_t i = 0; i < families[family].count; i++) {
-      const struct qr_tile *tile = &families[family].tiles[i];
-      if (!(tile->kernel.chips & launch_chip(chip)) ||
-          !qr_tile_holds(&families[family], tile, problem.element_bytes, problem.m, problem.n, chip->shared_bytes))
-        continue;
-      if (best && qr_tile_size(tile) >= qr_tile_size(best) + (family != best_family)) continue;
+  for (const struct qr_tile *tile = tiles; tile < tiles + list.count; tile++)
+    if (qr_tile_holds(&list, tile, problem.element_bytes, problem.m, problem.n, chip->shared_bytes) &&
+        (!best || qr_tile_size(tile) < qr_tile_size(best)))
       best = tile;
-      best_family = family;
-    }
   if (!best || sides > INT32_MAX) return false;
   const int64_t passes = divide_up(sides, least_squares_tile_sides(best->row_lanes, best->column_lanes));
   if (passes >= MANY_PASSES && qr_tile_size(best) >= LARGE_TILE) return false;
@@ -56,11 +41,11 @@ bool least_squares_plan(const struct op_task *task, const struct chip *chip, str
       .kernel = best->kernel,
       .grid = divide_up(problem.batch * passes, qr_tile_matrices(best)),
       .threads = best->kernel.threads,
-      .shared_bytes = qr_tile_block_bytes(&families[best_family], best),
+      .shared_bytes = qr_tile_block_bytes(&list, best),
       .offset = qr_tile_offset_of(best, problem.m, problem.n),
       .passes = (int32_t)passes,
   };
-  if (best->options & (QR_TILE_BULK | QR_TILE_HALVES))
+  if (best->options & QR_TILE_BULK)
     plan->grid = smaller(plan->grid, (int64_t)chip->multiprocessors * best->blocks);
   return true;
 }
