@@ -10,7 +10,6 @@
 
 #include "qr_tile.cuh"
 #include "qr_tile_form.h"
-#include "qr_tile_form_halves.cuh"
 
 template <typename Shape> struct forming_tile : register_tile<Shape> {
   using tile = register_tile<Shape>;
@@ -151,7 +150,7 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
   }
 };
 
-template <typename Shape> __device__ __forceinline__ void qr_tile_form_once(const qr_tile_form_parameters &out) {
+template <typename Shape> __device__ __forceinline__ void qr_tile_form(const qr_tile_form_parameters &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   forming_tile<Shape> tile(p, (typename Shape::T *)shared);
@@ -172,13 +171,6 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_form_once(cons
   tile.sync();
   tile.form();
   tile.put_q(out, item, wanted);
-}
-
-template <typename Shape> __device__ __forceinline__ void qr_tile_form(const qr_tile_form_parameters &out) {
-  if constexpr (Shape::HALVES)
-    qr_tile_form_halves<Shape>(out);
-  else
-    qr_tile_form_once<Shape>(out);
 }
 
 /* For the lists of qr_tile_form.h. When successors start: as qr_tile_launched has it. */

@@ -24,13 +24,12 @@ QR_CONSTANT int32_t qr_tile_form_shared_bytes(int32_t element_bytes, int32_t row
   int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
   int32_t stride = qr_tile_reflector_stride(element_bytes, rows, row_lanes), leading = rows + 16 / element_bytes;
   int32_t more = stride > leading ? (stride - leading) * columns : 0; /* than the tile has for the matrix itself */
-  if (options & QR_TILE_HALVES) more = 0;
   return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
          matrices * (more + columns) * element_bytes;
 }
 
-/* As the lists of qr_tile.h. All but that of two halves are staged: shared memory for the matrix, which R, the
- * reflectors and Q take in turn. Any layout will do. */
+/* As the lists of qr_tile.h. All are staged: R, the reflectors and Q take the matrix's place in shared memory in turn.
+ * Any layout will do. */
 #define QR_TILE_FORM_F32_KERNELS(KERNEL)                                                                               \
   KERNEL(EVERY_CHIP, qr_tile_form_parameters, rondo_qr_form_f32_8, 32, 1, float, 8, 8, 1, 8,                           \
          QR_TILE_SHUFFLED | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
@@ -73,7 +72,5 @@ QR_CONSTANT int32_t qr_tile_form_shared_bytes(int32_t element_bytes, int32_t row
   KERNEL(EVERY_CHIP, qr_tile_form_parameters, rondo_qr_form_f64_256x32, 128, 1, double, 256, 32, 16, 8,                \
          QR_TILE_STAGED)                                                                                               \
   KERNEL(EVERY_CHIP, qr_tile_form_parameters, rondo_qr_form_f64_512x32, 256, 1, double, 512, 32, 32, 8,                \
-         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_DIRECT)                                                          \
-  KERNEL(EVERY_CHIP, qr_tile_form_parameters, rondo_qr_form_f64_1024x32, 256, 1, double, 1024, 16, 32, 8,              \
-         QR_TILE_HALVES)
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_DIRECT)
 #endif

@@ -106,8 +106,8 @@ static void poisoned(rondo_backend backend) {
 }
 BOTH_BACKENDS(qr_tile_form, infinities_and_nan_stay_in_their_own_matrix, poisoned)
 
-/* The tile of two halves: its blocks walk over matrices, one on a multiprocessor (H200: 132). What one turn of a block
- * leaves in shared memory and registers must not meet the next. */
+/* The largest panels, more of them than blocks run at once. What one matrix leaves in shared memory and registers must
+ * not reach the next. */
 Test(qr_tile_form, matrices_have_the_same_bits_and_keep_their_nan_whichever_turn_of_a_block_they_are_cuda) {
   require_backend(RONDO_BACKEND_CUDA);
   static const int16_t shapes[][2] = {{1024, 32}, {1000, 20}, {600, 9}};
