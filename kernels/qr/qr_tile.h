@@ -88,8 +88,6 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_32, 32, 1, float, 32, 32, 1, 32,                            \
          QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_40, 32, 1, float, 40, 40, 4, 8,                             \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_WIDE)                                          \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_64, 32, 1, float, 64, 64, 2, 16,                            \
          QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_MERGED)                                                           \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_80, 32, 1, float, 80, 80, 4, 8,                             \
