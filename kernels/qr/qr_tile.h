@@ -96,8 +96,6 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
          QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128_staged, 128, 1, float, 128, 128, 8, 16, QR_TILE_STAGED) \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_96, 64, 1, float, 96, 96, 4, 16, QR_TILE_STAGED)            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_112, 64, 1, float, 112, 112, 4, 16,                         \
-         QR_TILE_STAGED | QR_TILE_MERGED | QR_TILE_CROWDED)                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_160, 128, 1, float, 160, 160, 8, 16,                        \
          QR_TILE_STAGED | QR_TILE_WIDE)                                                                                \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4,                        \
