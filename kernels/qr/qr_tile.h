@@ -128,7 +128,6 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
          QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                         \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_64, 64, 1, double, 64, 64, 4, 16, QR_TILE_STAGED)           \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_72, 64, 1, double, 72, 72, 8, 8, QR_TILE_STAGED)            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_80, 128, 3, double, 80, 80, 8, 16, QR_TILE_STAGED)          \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128, 256, 1, double, 128, 128, 8, 32,                       \
          QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128_staged, 256, 1, double, 128, 128, 8, 32,                \
