@@ -24,16 +24,11 @@ const struct qr_block *qr_block_of(uint32_t element_bytes, int64_t m) {
 }
 
 struct qr_block_plan qr_block_plan_of(const struct qr_block_problem *problem) {
-  enum {
-    COLUMNS_MOST = INT32_MAX / 2, /* their number is an int, and so is the next after the last block column */
-    /* So few rows are factored sooner in shared memory (H200, 1000 of f32: 8 x 200 in 69 us against 126, 20 x 129 in
-     * 124 against 128). */
-    FEW_ROWS = 16,
-  };
+  enum { COLUMNS_MOST = INT32_MAX / 2 }; /* their number is an int, and so is the next one after the last panel */
   if (problem->n > COLUMNS_MOST || problem->batch > INT32_MAX) return (struct qr_block_plan){0};
-  if (problem->m <= FEW_ROWS && problem->n <= problem->shared_bytes &&
-      qr_shared_bytes(problem->element_bytes, problem->m, problem->n) <= (uint64_t)problem->shared_bytes)
-    return (struct qr_block_plan){0};
+  if (problem->element_bytes == 4 && problem->m <= QR_FEW_ROWS && problem->n <= problem->shared_bytes &&
+      qr_shared_bytes(4, problem->m, problem->n) <= (uint64_t)problem->shared_bytes)
+    return (struct qr_block_plan){0}; /* sooner in shared memory */
   const struct qr_block *block = qr_block_of(problem->element_bytes, problem->m);
   if (!block) return (struct qr_block_plan){0};
   const int64_t bytes = qr_block_shared_bytes(block->element_bytes, block->rows, block->columns,

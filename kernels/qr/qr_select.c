@@ -83,18 +83,17 @@ static void place_work(const struct qr_problem *problem, void *scratch, struct q
   parameters->work_tau_workers = 1;
 }
 
+/* As many column lanes as have a whole tile of columns, in whole warps. */
 static rondo_status shared_select(const struct qr_problem *problem, const struct op_task *task,
                                   const struct qr_parameters *parameters, struct op_launches *launches) {
-  static const struct op_kernel *const square[] = {&rondo_qr_square_f32, &rondo_qr_square_f64};
-  static const struct op_kernel *const tall[] = {&rondo_qr_tall_f32, &rondo_qr_tall_f64};
+  static const struct op_kernel *const names[] = {&rondo_qr_shared_f32, &rondo_qr_shared_f64};
+  static const struct op_kernel *const few[] = {&rondo_qr_few_rows_f32, &rondo_qr_shared_f64};
+  const bool is_few = problem->element_bytes == 4 && problem->m <= QR_FEW_ROWS;
   uint64_t bytes = qr_shared_bytes(problem->element_bytes, problem->m, problem->n);
-  /* As many column lanes as have a whole tile of columns, in whole warps. */
-  bool is_tall = problem->m > 4 * problem->n;
-  int64_t lanes = is_tall ? QR_TALL_LANES : QR_SQUARE_LANES;
+  int64_t lanes = is_few ? QR_FEW_LANES : QR_SHARED_LANES;
   int64_t threads = round_up(lanes * divide_up(problem->n, QR_TILE_COLUMNS), 32);
   threads = larger(64, smaller(threads, QR_SHARED_THREADS));
-  return launch(launches, is_tall ? tall : square, task, problem->batch, threads, bytes, parameters,
-                sizeof *parameters);
+  return launch(launches, is_few ? few : names, task, problem->batch, threads, bytes, parameters, sizeof *parameters);
 }
 
 /* H and tau, or thin Q and R, in registers, if there is a tile for them. */

@@ -1,10 +1,13 @@
 /* qr_shared.cu - QR of matrices that fit in shared memory: read once, factored there, written once, whatever the form.
  *
- * rondo_qr_square_*  one block per matrix, 8 row lanes in each warp: columns over the rest
- * rondo_qr_tall_*    one block per matrix, 32 row lanes: for panels much taller than wide
  *
- * A column has `leading` elements, 8 modulo 16: the column lanes of a warp then read different banks. Bound by the
- * bandwidth of shared memory (9 accesses for 8 multiply-adds in the update) and by the latency of one column step. */
+ * rondo_qr_few_rows_f32  a warp has 8 rows of four columns at a time: wide matrices of up to QR_FEW_ROWS rows
+ * rondo_qr_shared_*      a warp has 32 rows of one column at a time: more rows than registers hold, and so few columns
+ *
+ * A block has one matrix. A column has `leading` elements, 8 modulo 16: the column lanes of a warp then read different
+ * banks. Bound by the bandwidth of shared memory (9 accesses for 8 multiply-adds in the update) and by the latency of
+ * one column step.
+ */
 #include "qr_device.cuh"
 
 template <typename T, int LANES> __device__ __forceinline__ void qr_shared(const qr_parameters &p) {
