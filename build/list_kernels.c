@@ -33,7 +33,6 @@
 #include "../kernels/qr/qr_block.h"
 #include "../kernels/qr/qr_tile.h"
 #include "../kernels/qr/qr_tile_apply.h"
-#include "../kernels/qr/qr_tile_form.h"
 #include "../kernels/sample/argmax.h"
 #include "../kernels/sample/penalty.h"
 #include "../kernels/sample/sampling.h"
@@ -91,8 +90,6 @@ int main(void) {
   QR_TILE_F32_KERNELS(PRINT);
   QR_TILE_F64_KERNELS(PRINT);
   QR_TILE_APPLY_KERNELS(PRINT);
-  QR_TILE_FORM_F32_KERNELS(PRINT);
-  QR_TILE_FORM_F64_KERNELS(PRINT);
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ARGMAX_KERNELS(PRINT);
   ARGMAX_CLUSTER_KERNELS(PRINT);

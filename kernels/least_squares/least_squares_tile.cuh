@@ -168,7 +168,7 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_of<Sha
       all_steps_with_side(std::make_integer_sequence<int, COLUMNS / 4>{}, first, last);
     } else {
       rider.start();
-      this->factor_only();
+      this->take_steps(0, false, true);
       rider.end();
     }
     if constexpr (DIVIDED) {

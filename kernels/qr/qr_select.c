@@ -108,31 +108,28 @@ static bool tile_select(const struct qr_problem *problem, const struct op_task *
       .batch = problem->batch,
       .a_access = qr_tile_access_of(problem->a, layout, problem->m),
       .h_access = problem->h ? qr_tile_access_of(problem->h, layout, problem->m) : QR_TILE_DENSE,
-      .a_number = problem->a->dtype == RONDO_F16    ? QR_TILE_F16
-                  : problem->a->dtype == RONDO_BF16 ? QR_TILE_BF16
-                                                    : QR_TILE_OWN,
+      .a_number = qr_tile_number_of(problem->a->dtype),
       .multiprocessors = chip->multiprocessors,
       .shared_bytes = chip->shared_bytes};
   const struct qr_tile_plan plan = qr_tile_plan_of(&tile_problem);
   if (!plan.tile || plan.grid > INT32_MAX) return false;
-  const struct qr_tile_parameters tile_parameters = {.a = parameters->a,
-                                                     .h = parameters->h,
-                                                     .tau = parameters->tau,
-                                                     .batch = problem->batch,
-                                                     .m = (int32_t)problem->m,
-                                                     .n = (int32_t)problem->n,
-                                                     .offset = plan.offset,
-                                                     .a_access = (int32_t)tile_problem.a_access,
-                                                     .h_access = (int32_t)tile_problem.h_access,
-                                                     .a_number = (int32_t)tile_problem.a_number};
-  const struct qr_tile_form_parameters form_parameters = {
-      .tile = tile_parameters,
+  const struct qr_tile_task_parameters tile_parameters = {
+      .tile = {.a = parameters->a,
+               .h = parameters->h,
+               .tau = parameters->tau,
+               .batch = problem->batch,
+               .m = (int32_t)problem->m,
+               .n = (int32_t)problem->n,
+               .offset = plan.offset,
+               .a_access = (int32_t)tile_problem.a_access,
+               .h_access = (int32_t)tile_problem.h_access,
+               .a_number = (int32_t)tile_problem.a_number},
       .r = parameters->r,
       .q = parameters->q,
       .r_access = (int32_t)qr_tile_access_of(problem->r, layout, problem->k),
       .q_access = (int32_t)qr_tile_access_of(problem->q, layout, problem->m)};
   launch_add(launches, &plan.tile->kernel, plan.grid, plan.tile->kernel.threads, (uint64_t)plan.shared_bytes,
-             problem->h ? (const void *)&tile_parameters : &form_parameters, plan.tile->kernel.parameter_bytes);
+             &tile_parameters, sizeof tile_parameters);
   return true;
 }
 

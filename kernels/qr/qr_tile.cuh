@@ -26,8 +26,8 @@
 #include "../common/launch.cuh"
 #include "qr_tile_memory.cuh"
 
-/* What goes through the steps beside the tile: nothing. It meets the pivot column of step j of block B, and is
- * reflected when the next pivot column has been shown. */
+/* A rider goes through the steps beside the tile: it meets the pivot column of step j of block B, and is reflected when
+ * the next pivot column has been shown. This one does nothing. */
 struct no_rider {
   template <int B, typename T, int P> __device__ __forceinline__ void meet(int, const T *, const T (&)[P]) {}
   template <int B, typename T, int P> __device__ __forceinline__ void reflect(int, T, T, const T (&)[P]) {}
@@ -42,7 +42,11 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   using memory::ROWS, memory::COLUMNS, memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::BLOCK;
   using memory::tile_memory;
 
+  /* H leaves from the registers, in tiles of several columns a lane a column at a time: else registers are too few. */
+  static constexpr bool WRITES_DIRECTLY = !Shape::STAGED || (Shape::DIRECT && (Shape::AT_ONCE || GR == 1));
+
   Rider rider;
+  bool goes_directly = !Shape::STAGED; /* H is wanted, and written so */
 
   /* ---- the steps ---- */
 
@@ -160,20 +164,20 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   /* u and nu of local column QQ, for the end. */
   template <int QQ> __device__ __forceinline__ void keep(T u_of_step, T nu_of_step) {
     if constexpr (Shape::CROWDED) {
-      if (row == 0) behind_column(QQ)[0] = u_of_step, behind_column(QQ)[1] = nu_of_step;
+      if (row == 0) after_column(QQ)[0] = u_of_step, after_column(QQ)[1] = nu_of_step;
     } else {
       u[QQ] = u_of_step;
       nu[QQ] = nu_of_step;
     }
   }
-  __device__ __forceinline__ T *behind_column(int q) const { return stage + (q * GC + column) * Shape::LEADING + ROWS; }
-  __device__ __forceinline__ T u_of(int q) const { return Shape::CROWDED ? behind_column(q)[0] : u[q]; }
-  __device__ __forceinline__ T nu_of(int q) const { return Shape::CROWDED ? behind_column(q)[1] : nu[q]; }
+  __device__ __forceinline__ T *after_column(int q) const { return stage + (q * GC + column) * Shape::LEADING + ROWS; }
+  __device__ __forceinline__ T u_of(int q) const { return Shape::CROWDED ? after_column(q)[0] : u[q]; }
+  __device__ __forceinline__ T nu_of(int q) const { return Shape::CROWDED ? after_column(q)[1] : nu[q]; }
   __device__ __forceinline__ void forget_scalars() {
 #pragma unroll
     for (int q = 0; q < Q; q++)
       if constexpr (Shape::CROWDED) {
-        if (row == 0) behind_column(q)[0] = behind_column(q)[1] = T(0);
+        if (row == 0) after_column(q)[0] = after_column(q)[1] = T(0);
       } else
         u[q] = nu[q] = T(0);
   }
@@ -267,10 +271,10 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     const int j = k - p.offset + this->begin();
     if (wanted && row == 0 && (uint32_t)j < (uint32_t)min(p.m, p.n))
       ((T *)p.tau.data + item * p.tau.batch_stride)[j] = tau;
-    if constexpr (Shape::STAGED)
+    if (!Shape::STAGED || (WRITES_DIRECTLY && goes_directly)) {
+      if (wanted) this->write_directly(p.h, item, this->columns(), q);
+    } else
       this->write_column(stage + k * Shape::LEADING, q);
-    else if (wanted)
-      this->write_directly(item, q);
   }
 
   template <int B> __device__ __forceinline__ void block(int64_t item, bool wanted, int first, int last) {
@@ -287,7 +291,8 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
         steps<B + 3>(first, last);
       }
     }
-    if constexpr (Shape::AT_ONCE && (J + BLOCK) % GC == 0) finish(item, wanted, J / GC);
+    if constexpr (Shape::AT_ONCE && (J + BLOCK) % GC == 0)
+      if (goes_directly) finish(item, wanted, J / GC);
   }
 
   template <int... B>
@@ -343,7 +348,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     for (int j = 0; j < COLUMNS; j++) apply<0>(j, factors()[j]);
   }
 
-  /* All steps. The tile keeps R and u, x, but for columns that are finished at once. */
+  /* All steps. Afterwards the tile holds R and u, x; columns that were finished at once hold H. */
   __device__ __forceinline__ void take_steps(int64_t item, bool wanted, bool scale) {
     forget_scalars();
     if (scale) this->scale_columns();
@@ -352,98 +357,12 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     if constexpr (Shape::CROWDED) __syncwarp();
   }
 
-  __device__ __forceinline__ void factor(int64_t item, bool wanted, bool scale = true) {
-    take_steps(item, wanted, scale);
-    if constexpr (!Shape::AT_ONCE) {
+  /* H and tau, where columns were not finished at once. */
+  __device__ __forceinline__ void finish_all(int64_t item, bool wanted) {
+    if (Shape::AT_ONCE && goes_directly) return;
 #pragma unroll
-      for (int q = 0; q < Q; q++) finish(item, wanted, q);
-    }
-  }
-
-  __device__ __forceinline__ void factor_only(bool scale = true) {
-    static_assert(!Shape::AT_ONCE);
-    take_steps(0, false, scale);
+    for (int q = 0; q < Q; q++) finish(item, wanted, q);
   }
 };
-
-/* A matrix of twice the columns of the tile: the first half is factored while the second comes to shared memory; then
- * they change places, the second is reflected and factored while the first half of the next matrix comes. */
-template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const qr_tile_parameters &p) {
-  extern __shared__ __align__(16) unsigned char shared[];
-  register_tile<Shape> tile(p, (typename Shape::T *)shared);
-  const auto fetch = [&](int64_t item, int first_column) {
-    tile.first_column = first_column;
-    tile.fetch(item);
-  };
-  fetch(blockIdx.x, 0);
-  for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
-    wait_for_copies();
-    tile.sync();
-    tile.read_stage();
-    tile.sync();
-    if (p.n > Shape::COLUMNS) fetch(item, Shape::COLUMNS);
-    tile.first_column = 0;
-    tile.factor(item, true);
-    if (p.n > Shape::COLUMNS) tile.turn_to_second_half();
-    tile.sync();
-    if (item + gridDim.x < p.batch) fetch(item + gridDim.x, 0);
-    if (p.n > Shape::COLUMNS) {
-      tile.first_column = Shape::COLUMNS;
-      tile.factor(item, true, false);
-    }
-  }
-}
-
-template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_parameters &p) {
-  extern __shared__ __align__(16) unsigned char shared[];
-  register_tile<Shape> tile(p, (typename Shape::T *)shared);
-  if constexpr (Shape::PERSISTENT) {
-    uint32_t phase = 0;
-    tile.start_fetching();
-    tile.fetch_ahead(blockIdx.x);
-    for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x, phase ^= 1) {
-      tile.wait_for_fetch(phase);
-      tile.read_stage();
-      tile.sync();
-      if (item + gridDim.x < p.batch) tile.fetch_ahead(item + gridDim.x);
-      tile.factor(item, true);
-    }
-  } else {
-    const int64_t place = (int64_t)blockIdx.x * Shape::MATRICES + threadIdx.x / Shape::LANES;
-    const bool wanted = Shape::MATRICES == 1 || place < p.batch;
-    const int64_t item = wanted ? place : p.batch - 1;
-    if constexpr (Shape::STAGED) {
-      tile.template fetch<true>(item);
-      wait_for_copies();
-      tile.sync();
-      tile.read_stage();
-    } else
-      tile.read_directly(item);
-    tile.factor(item, wanted);
-    if constexpr (Shape::STAGED) {
-      tile.sync();
-      if (wanted) tile.put_h(item);
-    }
-  }
-}
-
-/* Blocks of a successor that start early take the places of this grid's own: they start when a block is done. With many
- * of the shortest blocks even that costs more than it saves (H200, 10,000 of 8 x 8 in f32: 5.07 us against 3.75). */
-template <typename Shape> __device__ __forceinline__ void qr_tile_launched(const qr_tile_parameters &p) {
-  only_wait_for_predecessors();
-  if constexpr (Shape::HALVES)
-    qr_tile_halves<Shape>(p);
-  else
-    qr_tile<Shape>(p);
-  if constexpr (Shape::ROWS > 8 || sizeof(typename Shape::T) > 4) let_successors_start();
-}
-
-/* For the lists of qr_tile.h. */
-#define DEFINE_QR_TILE_KERNEL(chips, parameters, name, threads, blocks, ...)                                           \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    static_assert(tile_shape<__VA_ARGS__>::THREADS == threads);                                                        \
-    qr_tile_launched<tile_shape<__VA_ARGS__>>(p);                                                                      \
-    publish(p.done);                                                                                                   \
-  }
 
 #endif

@@ -1,7 +1,7 @@
-/* qr_tile.h - the register-tile family of QR kernels: what host code and kernels tell each other.
+/* qr_tile.h - QR in register tiles: what host code and kernels tell each other.
  *
- * A kernel is compiled for a tile of so many rows and columns; any smaller matrix runs in it. The matrix stands
- * `offset` rows and columns into the tile, near the end of its diagonal: steps are cheapest there. */
+ * A kernel is compiled for a tile of a fixed size, and any smaller matrix runs in it. The matrix stands `offset` rows
+ * and columns into the tile, near the end of its diagonal: steps are cheapest there. */
 #ifndef RONDO_QR_TILE_H
 #define RONDO_QR_TILE_H
 
@@ -27,11 +27,12 @@ enum qr_tile_option {
   QR_TILE_HALVES = 128,    /* twice as many columns as the tile: qr_tile_halves */
   QR_TILE_BULK = 256,      /* a dense matrix is fetched by one bulk copy, on chips that have it */
   QR_TILE_UNROLLED = 512,  /* every step has code of its own, else those of a block share it */
-  QR_TILE_DIRECT = 1024,   /* staged, but read and written directly where columns are contiguous */
+  QR_TILE_DIRECT = 1024,   /* staged; a lane reads and writes where the matrix lies if its columns allow it */
   QR_TILE_PACKED = 2048,   /* rows below those of the pivots are dealt in vectors, not one by one */
   QR_TILE_LOWERED = 4096,  /* the offset is one of rows alone: the matrix stands at the tile's left */
   QR_TILE_CROWDED = 8192,  /* staged, and u and nu stand there too: a lane's numbers leave no registers for them */
   QR_TILE_WIDE = 16384,    /* for half as many columns as rows, or more: others have quicker kernels */
+  QR_TILE_H_ALONE = 32768, /* without thin Q and R: another kernel has them */
 };
 
 /* What a is made of. */
@@ -48,6 +49,13 @@ struct qr_tile_parameters {
   int32_t m, n, offset;
   int32_t a_access, h_access; /* enum qr_tile_access */
   int32_t a_number;           /* enum qr_tile_number */
+};
+
+/* The kernels: H and tau, or thin Q and R, of which either may be absent. */
+struct qr_tile_task_parameters {
+  struct qr_tile_parameters tile; /* h.data NULL: thin Q and R */
+  struct qr_matrix r, q;          /* k x n and m x k; data NULL where absent */
+  int32_t r_access, q_access;     /* enum qr_tile_access, for columns of k and of m */
   struct completion done;
 };
 
@@ -69,85 +77,103 @@ QR_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, in
   return matrices * (pivots + columns + stage + factors) * element_bytes + (options & QR_TILE_BULK ? 16 : 0);
 }
 
+/* Numbers from one reflector to the next in shared memory: a lane's rows of it are together where several lanes share a
+ * column. */
+QR_CONSTANT int32_t qr_tile_reflector_stride(int32_t element_bytes, int32_t rows, int32_t row_lanes) {
+  return row_lanes == 1 ? rows + 16 / element_bytes : row_lanes * qr_tile_slice(element_bytes, rows, row_lanes);
+}
+
+/* Shared memory of a block that makes thin Q and R (thin_tile has the same, and the kernels check it). */
+QR_CONSTANT int32_t qr_tile_thin_q_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
+                                                int32_t column_lanes, int32_t options) {
+  int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
+  int32_t stride = qr_tile_reflector_stride(element_bytes, rows, row_lanes);
+  int32_t leading = rows + 16 / element_bytes;
+  int32_t more = stride > leading ? (stride - leading) * columns : 0; /* than the tile has for the matrix itself */
+  return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
+         matrices * (more + columns) * element_bytes;
+}
+
 /* The offset of a matrix is a multiple of this: of vectors, and of the steps that share code. */
 QR_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_lanes, int32_t options) {
   int32_t steps = (row_lanes < column_lanes ? row_lanes : column_lanes) * (options & QR_TILE_MERGED ? 2 : 1);
   return steps < 4 ? 4 : steps;
 }
 
-/* And at most this: of squares there is a smaller tile for the rest. Steps are entered in few places. */
+/* The most of it: smaller squares have a smaller tile, and steps are entered in few places. */
 QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ? 28 : columns; }
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and
- * column lanes, options). Of one size the direct or persistent one stands in front of the staged one, and is_better of
- * qr_tile_plan.c chooses. Persistent grids have `blocks` for each multiprocessor. */
+ * column lanes, options). Of two kernels for one size the first that takes the matrix runs: one for H of whole dense
+ * matrices, or H alone, stands before the one for all. Persistent grids have `blocks` for each multiprocessor. */
 #define QR_TILE_F32_KERNELS(KERNEL)                                                                                    \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_8, 32, 1, float, 8, 8, 1, 8, QR_TILE_SHUFFLED)              \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_16, 32, 1, float, 16, 16, 1, 16, QR_TILE_SHUFFLED)          \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_16_staged, 32, 1, float, 16, 16, 1, 16,                     \
-         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_32, 32, 1, float, 32, 32, 1, 32,                            \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_8, 32, 1, float, 8, 8, 1, 8,                           \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_16, 32, 1, float, 16, 16, 1, 16,                       \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_32, 32, 20, float, 32, 32, 1, 32,                      \
          QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_64, 32, 1, float, 64, 64, 2, 16,                            \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_64, 32, 1, float, 64, 64, 2, 16,                       \
          QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_MERGED)                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_80, 32, 1, float, 80, 80, 4, 8,                             \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_CROWDED)                                                          \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128, 128, 2, float, 128, 128, 8, 16,                        \
-         QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128_staged, 128, 1, float, 128, 128, 8, 16, QR_TILE_STAGED) \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_96, 64, 1, float, 96, 96, 4, 16, QR_TILE_STAGED)            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_160, 128, 1, float, 160, 160, 8, 16,                        \
-         QR_TILE_STAGED | QR_TILE_WIDE)                                                                                \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4,                        \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                       \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16_staged, 32, 1, float, 128, 16, 8, 4,                 \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_80, 32, 1, float, 80, 80, 4, 8,                        \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_CROWDED | QR_TILE_H_ALONE)                                        \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_96, 64, 1, float, 96, 96, 4, 16, QR_TILE_STAGED)       \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_128_whole, 128, 2, float, 128, 128, 8, 16,             \
+         QR_TILE_PERSISTENT | QR_TILE_BULK | QR_TILE_H_ALONE)                                                          \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_128, 128, 1, float, 128, 128, 8, 16, QR_TILE_STAGED)   \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_160, 128, 1, float, 160, 160, 8, 16,                   \
+         QR_TILE_STAGED | QR_TILE_WIDE | QR_TILE_H_ALONE)                                                              \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_128x16, 32, 16, float, 128, 16, 8, 4,                  \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_STAGED | QR_TILE_DIRECT)     \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_256x16_h, 32, 1, float, 256, 16, 16, 2,                \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED | QR_TILE_STAGED | \
+             QR_TILE_DIRECT | QR_TILE_H_ALONE)                                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_256x16, 32, 1, float, 256, 16, 16, 2,                  \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_STAGED | QR_TILE_DIRECT)                                       \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                   \
          QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16, 32, 1, float, 256, 16, 16, 2,                       \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED)                   \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16_staged, 32, 1, float, 256, 16, 16, 2,                \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_STAGED)                                       \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                        \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4,                       \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4,                  \
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_512x32, 128, 2, float, 512, 32, 32, 4,                      \
-         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE)                                      \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_512x32_staged, 128, 1, float, 512, 32, 32, 4,               \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_512x32_whole, 128, 2, float, 512, 32, 32, 4,           \
+         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE | QR_TILE_H_ALONE)                    \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_512x32, 128, 1, float, 512, 32, 32, 4,                 \
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_1024x32, 256, 1, float, 1024, 32, 32, 8,                    \
-         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE)                                      \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_1024x32_staged, 256, 1, float, 1024, 32, 32, 8,             \
-         QR_TILE_STAGED | QR_TILE_SCATTERED)
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_1024x32_whole, 256, 1, float, 1024, 32, 32, 8,         \
+         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE | QR_TILE_H_ALONE)                    \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_1024x32, 256, 1, float, 1024, 32, 32, 8,               \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_DIRECT)
 #define QR_TILE_F64_KERNELS(KERNEL)                                                                                    \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_8, 32, 1, double, 8, 8, 1, 8, QR_TILE_SHUFFLED)             \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_16, 32, 1, double, 16, 16, 1, 16,                           \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_8, 32, 1, double, 8, 8, 1, 8,                          \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_16, 32, 1, double, 16, 16, 1, 16,                      \
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_32, 32, 1, double, 32, 32, 4, 8,                            \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_32, 32, 1, double, 32, 32, 4, 8,                       \
          QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                         \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_48, 32, 1, double, 48, 48, 4, 8,                            \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                         \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_64, 64, 1, double, 64, 64, 4, 16, QR_TILE_STAGED)           \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_72, 64, 1, double, 72, 72, 8, 8, QR_TILE_STAGED)            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128, 256, 1, double, 128, 128, 8, 32,                       \
-         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128_staged, 256, 1, double, 128, 128, 8, 32,                \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_48, 32, 1, double, 48, 48, 4, 8,                       \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_H_ALONE)                                       \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_64, 64, 1, double, 64, 64, 4, 16, QR_TILE_STAGED)      \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_72, 64, 1, double, 72, 72, 8, 8,                       \
+         QR_TILE_STAGED | QR_TILE_H_ALONE)                                                                             \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_96, 128, 1, double, 96, 96, 8, 16, QR_TILE_STAGED)     \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_104, 128, 1, double, 104, 112, 8, 16,                  \
+         QR_TILE_STAGED | QR_TILE_CROWDED | QR_TILE_H_ALONE)                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_128_whole, 256, 1, double, 128, 128, 8, 32,            \
+         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_H_ALONE)                                      \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_128, 256, 1, double, 128, 128, 8, 32,                  \
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_96, 128, 1, double, 96, 96, 8, 16, QR_TILE_STAGED)          \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_104, 128, 1, double, 104, 112, 8, 16,                       \
-         QR_TILE_STAGED | QR_TILE_CROWDED)                                                                             \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4,                       \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                       \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16_staged, 32, 1, double, 128, 16, 8, 4,                \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16, 64, 4, double, 256, 16, 16, 4,                      \
-         QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16_staged, 64, 1, double, 256, 16, 16, 4,               \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4,                  \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_STAGED | QR_TILE_DIRECT)     \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_256x16_whole, 64, 4, double, 256, 16, 16, 4,           \
+         QR_TILE_PERSISTENT | QR_TILE_BULK | QR_TILE_H_ALONE)                                                          \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_256x16, 64, 1, double, 256, 16, 16, 4,                 \
+         QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_128x32, 64, 1, double, 128, 32, 8, 8, QR_TILE_STAGED)  \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_256x32, 128, 1, double, 256, 32, 16, 8,                \
          QR_TILE_STAGED)                                                                                               \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x32, 64, 1, double, 128, 32, 8, 8, QR_TILE_STAGED)       \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x32, 128, 1, double, 256, 32, 16, 8, QR_TILE_STAGED)     \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_512x32, 256, 1, double, 512, 32, 32, 8,                     \
-         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_512x32_staged, 256, 1, double, 512, 32, 32, 8,              \
-         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_1024x32, 256, 1, double, 1024, 16, 32, 8, QR_TILE_HALVES)
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_512x32_whole, 256, 1, double, 512, 32, 32, 8,          \
+         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_H_ALONE)                                      \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_512x32, 256, 1, double, 512, 32, 32, 8,                \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_DIRECT)                                                          \
+  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_1024x32, 256, 1, double, 1024, 16, 32, 8,              \
+         QR_TILE_HALVES | QR_TILE_H_ALONE)
 #endif

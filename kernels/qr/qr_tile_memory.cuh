@@ -35,10 +35,11 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static constexpr bool SHUFFLED = OPTIONS & QR_TILE_SHUFFLED, OWN_NORM = OPTIONS & QR_TILE_OWN_NORM,
                         SCATTERED = OPTIONS & QR_TILE_SCATTERED, STAGED = OPTIONS & QR_TILE_STAGED,
                         PERSISTENT = OPTIONS & QR_TILE_PERSISTENT, AT_ONCE = OPTIONS & QR_TILE_AT_ONCE,
-                        HALVES = OPTIONS & QR_TILE_HALVES, BULK = OPTIONS & QR_TILE_BULK,
-                        UNROLLED = OPTIONS & QR_TILE_UNROLLED, DIRECT = OPTIONS & QR_TILE_DIRECT,
-                        PACKED = OPTIONS & QR_TILE_PACKED, LOWERED = OPTIONS & QR_TILE_LOWERED,
-                        CROWDED = OPTIONS & QR_TILE_CROWDED, FETCHED = STAGED || PERSISTENT || HALVES;
+                        H_ALONE = OPTIONS & QR_TILE_H_ALONE, HALVES = OPTIONS & QR_TILE_HALVES,
+                        BULK = OPTIONS & QR_TILE_BULK, UNROLLED = OPTIONS & QR_TILE_UNROLLED,
+                        DIRECT = OPTIONS & QR_TILE_DIRECT, PACKED = OPTIONS & QR_TILE_PACKED,
+                        LOWERED = OPTIONS & QR_TILE_LOWERED, CROWDED = OPTIONS & QR_TILE_CROWDED,
+                        FETCHED = STAGED || PERSISTENT || HALVES;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
   /* From this local row on rows are dealt in vectors: none of them is a pivot's. */
@@ -50,8 +51,8 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   /* The offset is a multiple of it: few places to enter at. */
   static constexpr int OFFSET_UNIT = qr_tile_offset_unit(ROW_LANES, COLUMN_LANES, OPTIONS);
   static constexpr int OFFSET_MOST = qr_tile_offset_most(COLUMNS);
-  static_assert(!PERSISTENT || BULK);
-  static_assert(!CROWDED || (STAGED && !BULK)); /* the stage has a vector behind each column */
+  static_assert(!PERSISTENT || (BULK && H_ALONE));
+  static_assert(!CROWDED || (STAGED && !BULK)); /* the stage has a vector after each column */
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* In shared memory: the pivot column twice, the scales of the columns, the matrix. In numbers, for one matrix. */
@@ -237,7 +238,7 @@ template <typename Shape> struct tile_memory {
     __syncthreads();
 #endif
   }
-  /* After a barrier behind the last access to `stage`. */
+  /* After a barrier that follows the last access to `stage`. */
   __device__ __forceinline__ void fetch_ahead(int64_t item) {
     const T *from = (const T *)p.a.data + item * p.a.batch_stride;
 #if __CUDA_ARCH__ >= 900
@@ -325,16 +326,14 @@ template <typename Shape> struct tile_memory {
     return true;
   }
 
-  /* Vectors lie as they are read, but whole columns of a lane may lie anyhow: qr_tile_plan.c sees to it. */
-  static __device__ __forceinline__ bool aligned(int access) { return GR > 1 || access <= QR_TILE_VECTORS; }
-  __device__ __forceinline__ bool plain(int access) const { return aligned(access) && full(); }
+  /* The most general access with which lanes read and write a matrix where it lies. */
+  static constexpr int DIRECT_MOST = GR == 1 || Shape::PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
 
-  template <bool ALIGNED>
-  __device__ __forceinline__ void read_padded_column(const T *from, int64_t row_stride, int j, int q) {
-    each_part<ALIGNED>([&](auto count, int i) {
+  __device__ __forceinline__ void read_padded_column(const T *from, int j, int q) {
+    each_part<true>([&](auto count, int i) {
       const int down = first_of(i) - p.offset;
       const bool is_inside = (uint32_t)(down + further_of(i)) < (uint32_t)p.m && (uint32_t)j < (uint32_t)p.n;
-      const T *element = from + down * row_stride;
+      const T *element = from + down;
       if constexpr (count.value == VECTOR) {
         if (is_inside)
           take_vector(element + further_of(i), i, q);
@@ -342,48 +341,40 @@ template <typename Shape> struct tile_memory {
 #pragma unroll
           for (int k = 0; k < VECTOR; k++) a[i + k][q] = T(0);
       } else
-        a[i][q] = is_inside ? element[further_of(i) * row_stride] : T(0);
+        a[i][q] = is_inside ? element[further_of(i)] : T(0);
     });
   }
-  template <bool ALIGNED>
-  __device__ __forceinline__ void write_padded_column(T *to, int64_t row_stride, int j, int q) const {
-    each_part<ALIGNED>([&](auto count, int i) {
+  __device__ __forceinline__ void write_padded_column(T *to, int q) const {
+    each_part<true>([&](auto count, int i) {
       const int down = first_of(i) - p.offset;
-      T *element = to + down * row_stride;
-      if ((uint32_t)(down + further_of(i)) >= (uint32_t)p.m || (uint32_t)j >= (uint32_t)columns()) return;
+      T *element = to + down;
+      if ((uint32_t)(down + further_of(i)) >= (uint32_t)p.m) return;
       if constexpr (count.value == VECTOR)
         give_vector(element + further_of(i), i, q);
       else
-        element[further_of(i) * row_stride] = a[i][q];
+        element[further_of(i)] = a[i][q];
     });
   }
 
   __device__ __forceinline__ void read_directly(int64_t item) {
     const T *matrix = (const T *)p.a.data + item * p.a.batch_stride;
-    const int64_t row_stride = GR == 1 ? p.a.row_stride : 1, column_stride = p.a.column_stride;
-    if (plain(p.a_access)) return read_columns(matrix, column_stride);
+    if (full()) return read_columns(matrix, p.a.column_stride);
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const int j = q * GC + column - p.offset;
-      if (aligned(p.a_access))
-        read_padded_column<true>(matrix + j * column_stride, row_stride, j, q);
-      else
-        read_padded_column<false>(matrix + j * column_stride, row_stride, j, q);
+      read_padded_column(matrix + j * p.a.column_stride, j, q);
     }
   }
 
-  __device__ __forceinline__ void write_directly(int64_t item, int q) const {
-    const int64_t row_stride = GR == 1 ? p.h.row_stride : 1, column_stride = p.h.column_stride;
-    T *matrix = (T *)p.h.data + item * p.h.batch_stride + begin() * column_stride;
-    if (plain(p.h_access)) {
-      write_column(matrix + (q * GC + column) * column_stride, q);
-      return;
-    }
+  /* Local column q to a matrix of contiguous columns, of which it has `count`. */
+  __device__ __forceinline__ void write_directly(const qr_matrix &matrix, int64_t item, int count, int q) const {
+    T *to = (T *)matrix.data + item * matrix.batch_stride + begin() * matrix.column_stride;
     const int j = q * GC + column - p.offset;
-    if (aligned(p.h_access))
-      write_padded_column<true>(matrix + j * column_stride, row_stride, j, q);
+    if (!Shape::PERSISTENT && (uint32_t)j >= (uint32_t)count) return;
+    if (Shape::PERSISTENT || p.m == ROWS)
+      write_column(to + j * matrix.column_stride, q);
     else
-      write_padded_column<false>(matrix + j * column_stride, row_stride, j, q);
+      write_padded_column(to + j * matrix.column_stride, q);
   }
 
   __device__ __forceinline__ void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }

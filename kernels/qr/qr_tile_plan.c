@@ -1,16 +1,15 @@
-/* qr_tile_plan.c - see qr_tile_plan.h: the smallest tile that holds the matrix and can take its layout. */
+/* qr_tile_plan.c - see qr_tile_plan.h: the smallest tile that holds the matrix, and of its kernels the first that takes
+ * it. */
 #include "qr_tile_plan.h"
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-static const struct qr_tile reflector_tiles[] = {QR_TILE_F32_KERNELS(QR_TILE_ENTRY) QR_TILE_F64_KERNELS(QR_TILE_ENTRY)};
-static const struct qr_tile thin_tiles[] = {QR_TILE_FORM_F32_KERNELS(QR_TILE_ENTRY)
-                                                QR_TILE_FORM_F64_KERNELS(QR_TILE_ENTRY)};
+static const struct qr_tile tiles[] = {QR_TILE_F32_KERNELS(QR_TILE_ENTRY) QR_TILE_F64_KERNELS(QR_TILE_ENTRY)};
 
 static const struct qr_tile_list lists[] = {
-    [QR_TILE_REFLECTORS] = {reflector_tiles, sizeof reflector_tiles / sizeof *reflector_tiles, qr_tile_shared_bytes},
-    [QR_TILE_THIN] = {thin_tiles, sizeof thin_tiles / sizeof *thin_tiles, qr_tile_form_shared_bytes},
+    [QR_TILE_REFLECTORS] = {tiles, sizeof tiles / sizeof *tiles, qr_tile_shared_bytes},
+    [QR_TILE_THIN] = {tiles, sizeof tiles / sizeof *tiles, qr_tile_thin_q_shared_bytes},
 };
 
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m) {
@@ -45,27 +44,17 @@ bool qr_tile_holds(const struct qr_tile_list *list, const struct qr_tile *tile, 
          qr_tile_block_bytes(list, tile) <= shared_bytes;
 }
 
-/* Lanes that share a column read and write it directly only where it is contiguous, and vectors where they are aligned.
- * What a lane reads directly is of the kernel's type. */
+/* Kernels that are not staged write H from their registers, the persistent ones of whole dense matrices alone. All
+ * others take any layout. */
 static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *problem) {
-  bool writes_directly = tile->row_lanes > 1 && !(tile->options & QR_TILE_STAGED);
-  bool reads_directly = writes_directly && !(tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES));
-  bool is_whole = problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE &&
-                  problem->a_number == QR_TILE_OWN;
-  bool is_narrow = tile->options & QR_TILE_WIDE && 2 * problem->n < problem->m;
-  bool fetches = tile->options & (QR_TILE_STAGED | QR_TILE_HALVES);
-  enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
+  const bool is_thin = problem->result == QR_TILE_THIN, is_narrow = 2 * problem->n < problem->m;
+  const bool is_whole = problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE &&
+                        problem->a_number == QR_TILE_OWN;
   return qr_tile_holds(&lists[problem->result], tile, problem->element_bytes, problem->m, problem->n,
                        problem->shared_bytes) &&
-         !is_narrow && (is_whole || !(tile->options & QR_TILE_PERSISTENT)) &&
-         (fetches || problem->a_number == QR_TILE_OWN) && !(writes_directly && problem->h_access > most) &&
-         !(reads_directly && problem->a_access > most);
-}
-
-/* Of two of one size, the staged one behind the direct one: where a lane cannot read whole columns by vectors. */
-static bool is_better(const struct qr_tile *tile, const struct qr_tile *best, const struct qr_tile_problem *problem) {
-  if (!best || qr_tile_size(tile) != qr_tile_size(best)) return !best || qr_tile_size(tile) < qr_tile_size(best);
-  return tile->row_lanes == 1 && (problem->a_access > QR_TILE_VECTORS || problem->h_access > QR_TILE_VECTORS);
+         !(is_thin && tile->options & QR_TILE_H_ALONE) && !(is_narrow && tile->options & QR_TILE_WIDE) &&
+         (is_whole || !(tile->options & QR_TILE_PERSISTENT)) &&
+         (tile->options & QR_TILE_STAGED || problem->h_access != QR_TILE_ANY);
 }
 
 int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n) {
@@ -79,7 +68,7 @@ struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
   const struct qr_tile_list *list = &lists[problem->result];
   const struct qr_tile *best = NULL;
   for (const struct qr_tile *tile = list->tiles; tile < list->tiles + list->count; tile++)
-    if (takes(tile, problem) && is_better(tile, best, problem)) best = tile;
+    if (takes(tile, problem) && (!best || qr_tile_size(tile) < qr_tile_size(best))) best = tile;
   if (!best) return (struct qr_tile_plan){0};
 
   struct qr_tile_plan plan = {.tile = best, .shared_bytes = qr_tile_block_bytes(list, best)};

@@ -2,9 +2,9 @@
 #ifndef RONDO_QR_TILE_PLAN_H
 #define RONDO_QR_TILE_PLAN_H
 
-#include "qr_tile_form.h"
+#include "qr_tile.h"
 
-/* What comes of a tile: each has kernels of its own. */
+/* What comes of a tile. */
 enum qr_tile_result { QR_TILE_REFLECTORS, QR_TILE_THIN };
 
 struct qr_tile {
@@ -35,7 +35,7 @@ struct qr_tile_problem {
   enum qr_tile_result result;
   uint32_t element_bytes; /* of what it is computed in */
   int64_t m, n, batch;
-  enum qr_tile_access a_access, h_access; /* h_access: 0 for thin Q and R, which may lie anyhow */
+  enum qr_tile_access a_access, h_access; /* h_access: dense for thin Q and R, which any kernel writes in any layout */
   enum qr_tile_number a_number;
   int64_t multiprocessors, shared_bytes; /* of the chip */
 };
@@ -49,6 +49,11 @@ struct qr_tile_plan {
 /* How an m x n matrix may be read and written: of a QR task's operand in this layout. */
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m);
 
+/* What an operand of this type is made of, for a kernel that computes in f32 or f64. */
+static inline enum qr_tile_number qr_tile_number_of(rondo_dtype dtype) {
+  return dtype == RONDO_F16 ? QR_TILE_F16 : dtype == RONDO_BF16 ? QR_TILE_BF16 : QR_TILE_OWN;
+}
+
 /* Matrices in a block of a tile's kernel, and its shared memory. */
 int64_t qr_tile_matrices(const struct qr_tile *tile);
 int64_t qr_tile_block_bytes(const struct qr_tile_list *list, const struct qr_tile *tile);
@@ -60,7 +65,7 @@ int64_t qr_tile_size(const struct qr_tile *tile);
 bool qr_tile_holds(const struct qr_tile_list *list, const struct qr_tile *tile, uint32_t element_bytes, int64_t m,
                    int64_t n, int64_t shared_bytes);
 
-/* Where on the tile's diagonal an m x n matrix stands that is to be factored: steps are entered in few places. */
+/* How far down the tile's diagonal an m x n matrix stands that is to be factored: steps are entered in few places. */
 int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n);
 
 /* Pure. The batch changes nothing but the grid. */

@@ -38,9 +38,9 @@ static int64_t columns_of(const struct qr_tile *tile) {
 
 static void check(const struct qr_tile_problem *problem, const struct qr_tile_plan *plan) {
   const struct qr_tile *tile = plan->tile;
-  const bool staged = tile->options & QR_TILE_STAGED,
-             persistent = tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES);
-  if (tile->options & QR_TILE_PERSISTENT) {
+  const bool is_thin = problem->result == QR_TILE_THIN, has_halves = tile->options & QR_TILE_HALVES,
+             staged = tile->options & QR_TILE_STAGED, persistent = tile->options & QR_TILE_PERSISTENT;
+  if (persistent) {
     cr_assert(problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE);
     cr_assert_eq(problem->a_number, QR_TILE_OWN);
   }
@@ -52,16 +52,13 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
             plan->offset % qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options) == 0);
   cr_assert_leq(plan->offset, qr_tile_offset_most(tile->columns));
   cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= columns_of(tile));
-  if (tile->options & QR_TILE_HALVES) cr_assert_eq(plan->offset, 0);
-  /* Lanes that share a column go by contiguous columns, and by vectors that are aligned, but for what comes through
-   * shared memory; so does what is to be widened. */
-  const enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
-  if (tile->row_lanes > 1 && !staged) {
-    cr_assert_leq(problem->h_access, most);
-    cr_assert(persistent || problem->a_access <= most);
-  }
-  if (problem->result == QR_TILE_THIN) {
-    cr_assert(staged && !(tile->options & (QR_TILE_HALVES | QR_TILE_PERSISTENT | QR_TILE_BULK | QR_TILE_AT_ONCE)));
+  if (has_halves) cr_assert_eq(plan->offset, 0);
+  /* All kernels take any layout through shared memory, but for those whose H leaves from the registers alone. */
+  cr_assert(staged || persistent || has_halves);
+  if (!staged) cr_assert_leq(problem->h_access, QR_TILE_CONTIGUOUS);
+  cr_assert(staged || problem->a_number == QR_TILE_OWN);
+  if (is_thin) {
+    cr_assert(staged && !(tile->options & (QR_TILE_H_ALONE | QR_TILE_BULK)));
     /* Workspace for the host's threads only. */
     const struct qr_problem described = {.element_bytes = problem->element_bytes,
                                          .batch = problem->batch,
@@ -70,11 +67,10 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
                                          .k = problem->m < problem->n ? problem->m : problem->n};
     cr_assert_leq(qr_workspace_of(&described).workers, 64);
   }
-  cr_assert(staged || tile->options & QR_TILE_HALVES || problem->a_number == QR_TILE_OWN);
   const int64_t lanes = (int64_t)tile->row_lanes * tile->column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
   cr_assert_eq(tile->kernel.threads, lanes * matrices);
   cr_assert(plan->grid >= 1 && (plan->grid - 1) * matrices < problem->batch);
-  if (persistent)
+  if (persistent || has_halves)
     cr_assert(matrices == 1 && plan->grid <= problem->multiprocessors * tile->blocks);
   else
     cr_assert_geq(plan->grid * matrices, problem->batch);
@@ -147,36 +143,36 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
       {4, 8, 8, 1000, D, D, "rondo_qr_tile_f32_8", 0, 250},
       {4, 3, 2, 1000, A, A, "rondo_qr_tile_f32_8", 4, 250},
       {4, 16, 16, 1000, D, V, "rondo_qr_tile_f32_16", 0, 500},
-      {4, 16, 16, 1000, C, D, "rondo_qr_tile_f32_16_staged", 0, 500},
+      {4, 16, 16, 1000, C, D, "rondo_qr_tile_f32_16", 0, 500},
       {4, 11, 10, 1001, V, V, "rondo_qr_tile_f32_16", 4, 501},
       {4, 17, 9, 1000, D, D, "rondo_qr_tile_f32_32", 12, 1000},
       {4, 64, 64, 1000, A, A, "rondo_qr_tile_f32_64", 0, 1000},
       {4, 36, 33, 1000, D, D, "rondo_qr_tile_f32_64", 28, 1000},
       {4, 36, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
       {4, 48, 48, 1000, D, D, "rondo_qr_tile_f32_64", 16, 1000},
-      {4, 128, 128, 1000, D, D, "rondo_qr_tile_f32_128", 0, 264},
-      {4, 128, 128, 1000, D, A, "rondo_qr_tile_f32_128_staged", 0, 1000},
+      {4, 128, 128, 1000, D, D, "rondo_qr_tile_f32_128_whole", 0, 264},
+      {4, 128, 128, 1000, D, A, "rondo_qr_tile_f32_128", 0, 1000},
       {4, 68, 68, 1000, D, D, "rondo_qr_tile_f32_80", 12, 1000},
       {4, 81, 40, 1000, C, D, "rondo_qr_tile_f32_96", 12, 1000},
       {4, 96, 96, 10, A, A, "rondo_qr_tile_f32_96", 0, 10},
-      {4, 97, 100, 1000, C, C, "rondo_qr_tile_f32_128_staged", 24, 1000},
-      {4, 113, 100, 1000, C, C, "rondo_qr_tile_f32_128_staged", 8, 1000},
+      {4, 97, 100, 1000, C, C, "rondo_qr_tile_f32_128", 24, 1000},
+      {4, 113, 100, 1000, C, C, "rondo_qr_tile_f32_128", 8, 1000},
       {4, 129, 65, 1000, D, D, "rondo_qr_tile_f32_160", 24, 1000},
       {4, 160, 160, 1000, A, A, "rondo_qr_tile_f32_160", 0, 1000},
-      {4, 128, 128, 1000, V, D, "rondo_qr_tile_f32_128_staged", 0, 1000},
+      {4, 128, 128, 1000, V, D, "rondo_qr_tile_f32_128", 0, 1000},
       {4, 128, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
-      {4, 128, 16, 1000, A, A, "rondo_qr_tile_f32_128x16_staged", 0, 1000},
-      {4, 128, 16, 10000, D, C, "rondo_qr_tile_f32_128x16_staged", 0, 10000},
+      {4, 128, 16, 1000, A, A, "rondo_qr_tile_f32_128x16", 0, 1000},
+      {4, 128, 16, 10000, D, C, "rondo_qr_tile_f32_128x16", 0, 10000},
       {4, 64, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
       {4, 128, 32, 1000, D, D, "rondo_qr_tile_f32_128x32", 0, 1000},
       {4, 129, 17, 5000, A, A, "rondo_qr_tile_f32_256x32", 12, 5000},
       {4, 60, 30, 1000, D, D, "rondo_qr_tile_f32_64", 4, 1000},
-      {4, 256, 16, 1000, V, D, "rondo_qr_tile_f32_256x16", 0, 1000},
-      {4, 255, 16, 10000, C, C, "rondo_qr_tile_f32_256x16_staged", 0, 10000},
-      {4, 512, 32, 1000, D, D, "rondo_qr_tile_f32_512x32", 0, 264},
-      {4, 512, 32, 1000, A, A, "rondo_qr_tile_f32_512x32_staged", 0, 1000},
-      {4, 1024, 32, 1000, D, D, "rondo_qr_tile_f32_1024x32", 0, 132},
-      {4, 600, 10, 1000, A, A, "rondo_qr_tile_f32_1024x32_staged", 16, 1000},
+      {4, 256, 16, 1000, V, D, "rondo_qr_tile_f32_256x16_h", 0, 1000},
+      {4, 255, 16, 10000, C, C, "rondo_qr_tile_f32_256x16_h", 0, 10000},
+      {4, 512, 32, 1000, D, D, "rondo_qr_tile_f32_512x32_whole", 0, 264},
+      {4, 512, 32, 1000, A, A, "rondo_qr_tile_f32_512x32", 0, 1000},
+      {4, 1024, 32, 1000, D, D, "rondo_qr_tile_f32_1024x32_whole", 0, 132},
+      {4, 600, 10, 1000, A, A, "rondo_qr_tile_f32_1024x32", 16, 1000},
       {8, 8, 8, 1000, D, D, "rondo_qr_tile_f64_8", 0, 250},
       {8, 16, 16, 1000, D, D, "rondo_qr_tile_f64_16", 0, 500},
       {8, 32, 32, 1000, A, A, "rondo_qr_tile_f64_32", 0, 1000},
@@ -186,27 +182,27 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
       {8, 70, 73, 1000, A, D, "rondo_qr_tile_f64_96", 16, 1000},
       {8, 90, 80, 1000, D, D, "rondo_qr_tile_f64_96", 0, 1000},
       {8, 97, 97, 1000, C, C, "rondo_qr_tile_f64_104", 0, 1000},
-      {8, 105, 97, 1000, D, D, "rondo_qr_tile_f64_128_staged", 16, 1000},
-      {8, 128, 128, 1000, D, D, "rondo_qr_tile_f64_128", 0, 132},
+      {8, 105, 97, 1000, D, D, "rondo_qr_tile_f64_128", 16, 1000},
+      {8, 128, 128, 1000, D, D, "rondo_qr_tile_f64_128_whole", 0, 132},
       {8, 128, 16, 10000, D, D, "rondo_qr_tile_f64_128x16", 0, 10000},
       {8, 128, 32, 1000, D, D, "rondo_qr_tile_f64_128x32", 0, 1000},
       {8, 256, 32, 1000, A, D, "rondo_qr_tile_f64_256x32", 0, 1000},
-      {8, 256, 16, 1000, D, D, "rondo_qr_tile_f64_256x16", 0, 528},
-      {8, 512, 32, 1000, D, D, "rondo_qr_tile_f64_512x32", 0, 132},
+      {8, 256, 16, 1000, D, D, "rondo_qr_tile_f64_256x16_whole", 0, 528},
+      {8, 512, 32, 1000, D, D, "rondo_qr_tile_f64_512x32_whole", 0, 132},
       {8, 1024, 32, 1000, A, D, "rondo_qr_tile_f64_1024x32", 0, 132},
       {8, 600, 4, 100, D, D, "rondo_qr_tile_f64_1024x32", 0, 100},
   };
   static const struct planned thin[] = {
-      {4, 8, 8, 1001, D, D, "rondo_qr_form_f32_8", 0, 251},
-      {4, 9, 1, 1000, A, D, "rondo_qr_form_f32_16", 4, 500},
-      {4, 20, 30, 1000, A, D, "rondo_qr_form_f32_32", 0, 1000},
-      {4, 64, 64, 1000, D, D, "rondo_qr_form_f32_64", 0, 1000},
-      {4, 128, 128, 1000, A, D, "rondo_qr_form_f32_128", 0, 1000},
-      {4, 128, 16, 10000, D, D, "rondo_qr_form_f32_128x16", 0, 10000},
-      {4, 129, 5, 1000, D, D, "rondo_qr_form_f32_256x16", 8, 1000},
-      {4, 1024, 32, 1000, A, D, "rondo_qr_form_f32_1024x32", 0, 1000},
-      {8, 128, 128, 1000, D, D, "rondo_qr_form_f64_128", 0, 1000},
-      {8, 512, 32, 1000, A, D, "rondo_qr_form_f64_512x32", 0, 1000},
+      {4, 8, 8, 1001, D, D, "rondo_qr_tile_f32_8", 0, 251},
+      {4, 9, 1, 1000, A, D, "rondo_qr_tile_f32_16", 4, 500},
+      {4, 20, 30, 1000, A, D, "rondo_qr_tile_f32_32", 0, 1000},
+      {4, 64, 64, 1000, D, D, "rondo_qr_tile_f32_64", 0, 1000},
+      {4, 128, 128, 1000, A, D, "rondo_qr_tile_f32_128", 0, 1000},
+      {4, 128, 16, 10000, D, D, "rondo_qr_tile_f32_128x16", 0, 10000},
+      {4, 129, 5, 1000, D, D, "rondo_qr_tile_f32_256x16", 8, 1000},
+      {4, 1024, 32, 1000, A, D, "rondo_qr_tile_f32_1024x32", 0, 1000},
+      {8, 128, 128, 1000, D, D, "rondo_qr_tile_f64_128", 0, 1000},
+      {8, 512, 32, 1000, A, D, "rondo_qr_tile_f64_512x32", 0, 1000},
   };
 #undef D
 #undef V

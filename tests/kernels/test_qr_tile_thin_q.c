@@ -1,4 +1,4 @@
-/* test_qr_tile_form.c - thin Q and R of matrices that have register tiles for it (qr_tile_form.h), against LAPACK's
+/* test_qr_tile_thin_q.c - thin Q and R of matrices that have register tiles for it (qr_tile.h), against LAPACK's
  * ratios: each tile full, with its smallest matrices and with some between, in every layout and form. Form, batch and
  * neighbours change no bit. */
 #include <criterion/criterion.h>
@@ -21,17 +21,17 @@ static void full(rondo_backend backend, rondo_dtype dtype) {
 }
 static void full_f32(rondo_backend backend) { full(backend, RONDO_F32); }
 static void full_f64(rondo_backend backend) { full(backend, RONDO_F64); }
-BOTH_BACKENDS(qr_tile_form, full_tiles_of_f32_meet_lapack_ratios, full_f32)
-BOTH_BACKENDS(qr_tile_form, full_tiles_of_f64_meet_lapack_ratios, full_f64)
+BOTH_BACKENDS(qr_tile_thin_q, full_tiles_of_f32_meet_lapack_ratios, full_f32)
+BOTH_BACKENDS(qr_tile_thin_q, full_tiles_of_f64_meet_lapack_ratios, full_f64)
 
 static void partly_f32(rondo_backend backend) { run_thin_in_every_layout(backend, RONDO_F32, partly, PARTLY); }
 static void partly_f64(rondo_backend backend) { run_thin_in_every_layout(backend, RONDO_F64, partly, PARTLY); }
 static void full_layouts_f32(rondo_backend backend) { run_thin_in_every_layout(backend, RONDO_F32, tiles, TILES); }
 static void full_layouts_f64(rondo_backend backend) { run_thin_in_every_layout(backend, RONDO_F64, tiles, TILES); }
-BOTH_BACKENDS(qr_tile_form, f32_between_tiles_meets_lapack_ratios_in_every_layout, partly_f32)
-BOTH_BACKENDS(qr_tile_form, f64_between_tiles_meets_lapack_ratios_in_every_layout, partly_f64)
-BOTH_BACKENDS(qr_tile_form, full_tiles_of_f32_meet_lapack_ratios_in_every_layout, full_layouts_f32)
-BOTH_BACKENDS(qr_tile_form, full_tiles_of_f64_meet_lapack_ratios_in_every_layout, full_layouts_f64)
+BOTH_BACKENDS(qr_tile_thin_q, f32_between_tiles_meets_lapack_ratios_in_every_layout, partly_f32)
+BOTH_BACKENDS(qr_tile_thin_q, f64_between_tiles_meets_lapack_ratios_in_every_layout, partly_f64)
+BOTH_BACKENDS(qr_tile_thin_q, full_tiles_of_f32_meet_lapack_ratios_in_every_layout, full_layouts_f32)
+BOTH_BACKENDS(qr_tile_thin_q, full_tiles_of_f64_meet_lapack_ratios_in_every_layout, full_layouts_f64)
 
 /* Beyond the tile before it by one row, by one column, or by both. */
 static const int16_t smallest[][2] = {{1, 1},   {9, 1},   {1, 9},    {17, 1},  {1, 17}, {33, 1},
@@ -57,7 +57,7 @@ static void extreme_columns(rondo_backend backend) {
   }
   factorisations_run(backend, all, BOTH);
 }
-BOTH_BACKENDS(qr_tile_form, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_columns)
+BOTH_BACKENDS(qr_tile_thin_q, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_columns)
 
 /* ---- Bits ------------------------------------------------------------------------------------------------------- */
 
@@ -71,7 +71,7 @@ static void same_bits(rondo_backend backend) {
                                     .batch = 67};
   expect_same_bits(backend, all, BOTH_TYPES);
 }
-BOTH_BACKENDS(qr_tile_form, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
+BOTH_BACKENDS(qr_tile_thin_q, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
 
 static void same_alone(rondo_backend backend) {
   for (int less = 0; less < 4; less += 3) {
@@ -79,10 +79,10 @@ static void same_alone(rondo_backend backend) {
     expect_same_alone(backend, RONDO_F64, 0, tiles, TILES, less);
   }
 }
-BOTH_BACKENDS(qr_tile_form, r_alone_and_q_alone_have_the_bits_of_both, same_alone)
+BOTH_BACKENDS(qr_tile_thin_q, r_alone_and_q_alone_have_the_bits_of_both, same_alone)
 
 /* The host's sums follow the strides. */
-Test(qr_tile_form, r_alone_and_q_alone_have_the_bits_of_both_in_every_layout_cuda) {
+Test(qr_tile_thin_q, r_alone_and_q_alone_have_the_bits_of_both_in_every_layout_cuda) {
   require_backend(RONDO_BACKEND_CUDA);
   for (int layout = 1; layout < DENSE_H_LAYOUT; layout++) {
     expect_same_alone(RONDO_BACKEND_CUDA, RONDO_F32, layout, tiles, TILES, layout);
@@ -104,11 +104,11 @@ static void poisoned(rondo_backend backend) {
     expect_poison_stays(backend, all, BOTH_TYPES);
   }
 }
-BOTH_BACKENDS(qr_tile_form, infinities_and_nan_stay_in_their_own_matrix, poisoned)
+BOTH_BACKENDS(qr_tile_thin_q, infinities_and_nan_stay_in_their_own_matrix, poisoned)
 
 /* The largest panels, more of them than blocks run at once. What one matrix leaves in shared memory and registers must
  * not reach the next. */
-Test(qr_tile_form, matrices_have_the_same_bits_and_keep_their_nan_whichever_turn_of_a_block_they_are_cuda) {
+Test(qr_tile_thin_q, matrices_have_the_same_bits_and_keep_their_nan_whichever_turn_of_a_block_they_are_cuda) {
   require_backend(RONDO_BACKEND_CUDA);
   static const int16_t shapes[][2] = {{1024, 32}, {1000, 20}, {600, 9}};
   for (int i = 0; i < 3; i++) {

@@ -1,17 +1,16 @@
-/* qr_tile_form.cuh - thin Q and R from the register tile that factored the matrix.
+/* qr_tile_thin_q.cuh - the second end of a register tile's kernel: thin Q and R, after the steps of qr_tile.cuh.
  *
- * After the last step the tile holds R above and u, x below the diagonal. R goes out through shared memory; then the
- * reflectors go there, as v with its one and zeros above, and stay; the tile becomes the first columns of the identity,
- * and the reflectors are applied to it from the last to the first: Q = H_0 .. H_(k-1) I. Column c is e_c until step c,
- * and v . e_c = 0 for every step behind that, so no step needs a mask, a pivot or a barrier: a warp's columns are its
- * own. Rows and columns before a step's own are left out in a few coarse blocks of steps. */
-#ifndef RONDO_QR_TILE_FORM_CUH
-#define RONDO_QR_TILE_FORM_CUH
+ * After the last step the tile holds R above and u, x below the diagonal. R leaves through shared memory. Then the
+ * reflectors go there, as v with its one and zeros above it, and stay. The tile becomes the first columns of the
+ * identity, and the reflectors are applied to it from the last to the first: Q = H_0 .. H_(k-1) I. Column c is e_c
+ * until step c, and v . e_c = 0 for every later step, so no step needs a mask, a pivot or a barrier: a warp's columns
+ * are its own. A few coarse blocks of steps leave out the rows and columns before their own. */
+#ifndef RONDO_QR_TILE_THIN_Q_CUH
+#define RONDO_QR_TILE_THIN_Q_CUH
 
 #include "qr_tile.cuh"
-#include "qr_tile_form.h"
 
-template <typename Shape> struct forming_tile : register_tile<Shape> {
+template <typename Shape> struct thin_tile : register_tile<Shape> {
   using tile = register_tile<Shape>;
   using T = typename tile::T;
   using vector = typename tile::vector;
@@ -23,14 +22,14 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
   static constexpr int SHARED_BYTES = Shape::MATRICES * (Shape::PIVOTS + COLUMNS + STAGE + COLUMNS) * (int)sizeof(T);
   static constexpr int R_LEADING = COLUMNS + VECTOR, R_ROWS = COLUMNS / GR; /* local rows that R has */
   static constexpr int FORM_BLOCKS = COLUMNS >= 32 ? 8 : 4, FORM_BLOCK = COLUMNS / FORM_BLOCKS;
-  static_assert(Shape::STAGED && !Shape::BULK && !Shape::HALVES && !Shape::PERSISTENT && !Shape::PACKED);
+  static_assert(Shape::STAGED && !Shape::BULK && !Shape::HALVES);
   static_assert(COLUMNS % GR == 0);
   static_assert(Shape::MATRICES == 1 || STAGE == Shape::STAGE);
-  static_assert(SHARED_BYTES == qr_tile_form_shared_bytes((int)sizeof(T), ROWS, COLUMNS, GR, GC, Shape::OPTIONS));
+  static_assert(SHARED_BYTES == qr_tile_thin_q_shared_bytes((int)sizeof(T), ROWS, COLUMNS, GR, GC, Shape::OPTIONS));
 
   T *factors;
 
-  __device__ __forceinline__ forming_tile(const qr_tile_parameters &parameters, T *shared) : tile(parameters, shared) {
+  __device__ __forceinline__ thin_tile(const qr_tile_parameters &parameters, T *shared) : tile(parameters, shared) {
     factors = shared + Shape::MATRICES * (Shape::PIVOTS + COLUMNS + STAGE) + (int)threadIdx.x / Shape::LANES * COLUMNS;
   }
 
@@ -51,7 +50,7 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
         to[i * STEP] = value(i);
   }
 
-  /* How row i GR + row stands to column q GC + column: constants but for a few local rows. */
+  /* How row i GR + row stands to column q GC + column: constants for most local rows. */
   static __device__ __forceinline__ bool all_below(int i, int q) { return i * GR >= (q + 1) * GC; }
   static __device__ __forceinline__ bool none_below(int i, int q) { return (i + 1) * GR <= q * GC + 1; }
   __device__ __forceinline__ bool below(int i, int q) const {
@@ -61,7 +60,7 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
     return !all_below(i, q) && (i + 1) * GR > q * GC && i * GR + row == q * GC + column;
   }
 
-  __device__ __forceinline__ void put_r(const qr_tile_form_parameters &out, int64_t item, bool wanted) {
+  __device__ __forceinline__ void put_r(const qr_tile_task_parameters &out, int64_t item, bool wanted) {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const int k = q * GC + column;
@@ -74,27 +73,13 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
     this->sync();
   }
 
-  /* In the layout of the tile, or through shared memory. */
-  __device__ __forceinline__ void put_q(const qr_tile_form_parameters &out, int64_t item, bool wanted) {
+  /* From the registers, or through shared memory. */
+  __device__ __forceinline__ void put_q(const qr_tile_task_parameters &out, int64_t item, bool wanted) {
     const int k = min(p.m, p.n);
-    if (Shape::DIRECT &&
-        (GR > 1 ? out.q_access != QR_TILE_ANY : out.q_access <= QR_TILE_VECTORS && p.m == ROWS && k == COLUMNS)) {
-      T *to = (T *)out.q.data + item * out.q.batch_stride;
-      const int first = row - p.offset;
+    if (Shape::DIRECT && out.q_access <= tile::DIRECT_MOST) {
+      if (wanted)
 #pragma unroll
-      for (int q = 0; q < Q; q++) {
-        const int j = q * GC + column - p.offset;
-        if (wanted && (uint32_t)j < (uint32_t)k) {
-          T *place = to + j * out.q.column_stride + first;
-          if (GR == 1 || p.m == ROWS) {
-            write_values<P, GR>(place, [&](int i) { return a[i][q]; });
-          } else {
-#pragma unroll
-            for (int i = 0; i < P; i++)
-              if ((uint32_t)(i * GR + first) < (uint32_t)p.m) place[i * GR] = a[i][q];
-          }
-        }
-      }
+        for (int q = 0; q < Q; q++) this->write_directly(out.q, item, k, q);
       return;
     }
     this->sync();
@@ -148,40 +133,16 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
       for (int i = 0; i < P; i++) a[i][q] = on_diagonal(i, q) ? T(1) : T(0);
     form_blocks(std::make_integer_sequence<int, FORM_BLOCKS>{}, p.offset, p.offset + min(p.m - 1, p.n));
   }
+
+  __device__ __forceinline__ void end(const qr_tile_task_parameters &out, int64_t item, bool wanted) {
+    this->sync();
+    if (out.r.data) put_r(out, item, wanted);
+    if (!out.q.data) return;
+    keep_reflectors();
+    this->sync();
+    form();
+    put_q(out, item, wanted);
+  }
 };
-
-template <typename Shape> __device__ __forceinline__ void qr_tile_form(const qr_tile_form_parameters &out) {
-  extern __shared__ __align__(16) unsigned char shared[];
-  const qr_tile_parameters &p = out.tile;
-  forming_tile<Shape> tile(p, (typename Shape::T *)shared);
-  const int64_t place = (int64_t)blockIdx.x * Shape::MATRICES + threadIdx.x / Shape::LANES;
-  const bool wanted = place < p.batch;
-  const int64_t item = wanted ? place : p.batch - 1;
-  if (!tile.read_whole(item)) {
-    tile.fetch(item);
-    wait_for_copies();
-    tile.sync();
-    tile.read_stage();
-  }
-  tile.factor_only();
-  tile.sync();
-  if (out.r.data) tile.put_r(out, item, wanted);
-  if (!out.q.data) return;
-  tile.keep_reflectors();
-  tile.sync();
-  tile.form();
-  tile.put_q(out, item, wanted);
-}
-
-/* For the lists of qr_tile_form.h. When successors start: as qr_tile_launched has it. */
-#define DEFINE_QR_TILE_FORM_KERNEL(chips, parameters, name, threads, blocks, ...)                                      \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    using shape = tile_shape<__VA_ARGS__>;                                                                             \
-    static_assert(shape::THREADS == threads);                                                                          \
-    only_wait_for_predecessors();                                                                                      \
-    qr_tile_form<shape>(p);                                                                                            \
-    if constexpr (shape::ROWS > 8 || sizeof(shape::T) > 4) let_successors_start();                                     \
-    publish(p.done);                                                                                                   \
-  }
 
 #endif
