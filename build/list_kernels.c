@@ -30,7 +30,7 @@
 #include "../kernels/model/norm.h"
 #include "../kernels/model/rope.h"
 #include "../kernels/qr/qr.h"
-#include "../kernels/qr/qr_block.h"
+#include "../kernels/qr/qr_panels.h"
 #include "../kernels/qr/qr_tile.h"
 #include "../kernels/qr/qr_tile_apply.h"
 #include "../kernels/sample/argmax.h"
@@ -77,14 +77,14 @@ int main(void) {
   RMS_NORM_KERNELS(PRINT);
   ROPE_KERNELS(PRINT);
   LEAST_SQUARES_BLOCK_KERNELS(PRINT);
-  LEAST_SQUARES_BEHIND_KERNELS(PRINT);
+  LEAST_SQUARES_AFTER_KERNELS(PRINT);
   LEAST_SQUARES_F32_KERNELS(PRINT);
   LEAST_SQUARES_F64_KERNELS(PRINT);
   QR_SHARED_KERNELS(PRINT);
-  QR_BLOCK_F32_KERNELS(PRINT, rondo_qr_block);
-  QR_BLOCK_F64_KERNELS(PRINT, rondo_qr_block);
-  QR_BLOCK_F32_KERNELS(PRINT, rondo_qr_block_form);
-  QR_BLOCK_F64_KERNELS(PRINT, rondo_qr_block_form);
+  QR_PANELS_F32_KERNELS(PRINT, rondo_qr_panels);
+  QR_PANELS_F64_KERNELS(PRINT, rondo_qr_panels);
+  QR_PANELS_F32_KERNELS(PRINT, rondo_qr_panels_thin_q);
+  QR_PANELS_F64_KERNELS(PRINT, rondo_qr_panels_thin_q);
   QR_BLOCKED_KERNELS(PRINT);
   QR_APPLY_KERNELS(PRINT);
   QR_TILE_F32_KERNELS(PRINT);

@@ -17,7 +17,7 @@ rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squar
   return graph_add(graph, &op_least_squares, desc->name, arguments, 5, &attributes, sizeof attributes);
 }
 
-int64_t least_squares_sides(const struct op_task *task) {
+int64_t least_squares_rhs(const struct op_task *task) {
   const struct op_operand *b = &task->operands[LEAST_SQUARES_B];
   return b->shape[b->rank - (qr_layout_of(task) == RONDO_ROW_MAJOR ? 1 : 2)];
 }
@@ -44,11 +44,11 @@ static rondo_status least_squares_check(const struct op_task *task) {
                                                      "[columns, rows] where they are column-major");
   if (!b->present || b->rank != a->rank)
     return op_unexpected("b", b, a->rank == 2 ? "one matrix, as a is" : "a batch of matrices, as a is");
-  int64_t sides = least_squares_sides(task);
-  status = matrix_like_check("b", b, a, layout, problem.m, sides);
-  if (status == RONDO_OK && sides < 1) status = op_unexpected("b", b, "at least one right-hand side");
-  if (status == RONDO_OK) status = matrix_like_check("x", &operands[LEAST_SQUARES_X], a, layout, problem.n, sides);
-  if (status == RONDO_OK) status = vector_check("residual", &operands[LEAST_SQUARES_RESIDUAL], a, sides);
+  int64_t rhs_count = least_squares_rhs(task);
+  status = matrix_like_check("b", b, a, layout, problem.m, rhs_count);
+  if (status == RONDO_OK && rhs_count < 1) status = op_unexpected("b", b, "at least one right-hand side");
+  if (status == RONDO_OK) status = matrix_like_check("x", &operands[LEAST_SQUARES_X], a, layout, problem.n, rhs_count);
+  if (status == RONDO_OK) status = vector_check("residual", &operands[LEAST_SQUARES_RESIDUAL], a, rhs_count);
   if (status == RONDO_OK && operands[LEAST_SQUARES_INFO].present)
     status = op_expect("info", &operands[LEAST_SQUARES_INFO], RONDO_I32, 1, &problem.batch);
   return status;
@@ -91,8 +91,8 @@ void least_squares_factoring_of(const struct op_task *task, struct least_squares
   factoring->task.operands = factoring->operands;
 }
 
-bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t sides) {
-  return (uint64_t)(qr_leading(m) * sides) * element_bytes <= LEAST_SHARED_BYTES;
+bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t rhs_count) {
+  return (uint64_t)(qr_leading(m) * rhs_count) * element_bytes <= LEAST_SHARED_BYTES;
 }
 
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task) {
@@ -104,7 +104,7 @@ struct least_squares_scratch least_squares_scratch_of(const struct op_task *task
   scratch.work = scratch.tau + qr_part_bytes(bytes * problem.n);
   scratch.qr = scratch.work;
   if (!least_squares_fits_shared(problem.element_bytes, problem.m, 1))
-    scratch.qr += qr_part_bytes(bytes * problem.m * least_squares_sides(task));
+    scratch.qr += qr_part_bytes(bytes * problem.m * least_squares_rhs(task));
   scratch.end = scratch.qr + op_qr.scratch_bytes(&factoring.task);
   return scratch;
 }

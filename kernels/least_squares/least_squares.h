@@ -2,8 +2,8 @@
  * kernels tell each other.
  *
  * A matrix that fits a register tile (qr_tile.h) is factored and solved in one kernel that writes neither H nor R.
- * Others take two: rondo_add_qr's, to the task's scratch, and one that does the rest: a block for one or four sides, or
- * where columns are too long for that a warp for four. */
+ * Others take two: rondo_add_qr's, to the task's scratch, and one that does the rest: a block for one or four
+ * right-hand sides, or where columns are too long for that a warp for four. */
 #ifndef RONDO_LEAST_SQUARES_H
 #define RONDO_LEAST_SQUARES_H
 
@@ -12,20 +12,20 @@
 /* rondo_least_squares_f32_* and _f64_*. */
 struct least_squares_parameters {
   struct qr_tile_parameters tile;  /* m >= n; h, tau and done are not used */
-  struct qr_matrix b, x;           /* m x sides and n x sides, in any layout */
-  struct qr_vector residual, info; /* [sides] and one int32_t for each matrix; data NULL where absent */
-  int32_t sides;
+  struct qr_matrix b, x;           /* m x right-hand sides and n x right-hand sides, in any layout */
+  struct qr_vector residual, info; /* [right-hand sides] and one int32_t for each matrix; data NULL where absent */
+  int32_t rhs_count;
   int32_t passes; /* a matrix is factored once for each so many right-hand sides as a block takes */
   struct completion done;
 };
 
 /* rondo_least_squares_block_* and _behind_*: H and tau as qr leaves them. A block, of one warp in the latter, for
  * `group` right-hand sides. */
-struct least_squares_behind_parameters {
+struct least_squares_after_parameters {
   struct qr_matrix h, b, x;
-  struct qr_matrix work; /* for the right-hand sides, m x sides; data NULL: they stay in shared memory */
+  struct qr_matrix work; /* for the right-hand sides, m x right-hand sides; data NULL: they stay in shared memory */
   struct qr_vector tau, residual, info;
-  int64_t m, n, batch, sides;
+  int64_t m, n, batch, rhs_count;
   int64_t groups; /* of the right-hand sides of one matrix */
   int32_t group;
   int32_t leading; /* elements from column to column in shared memory */
@@ -34,13 +34,13 @@ struct least_squares_behind_parameters {
 
 enum {
   LEAST_SQUARES_GROUP = QR_TILE_COLUMNS,
-  LEAST_SQUARES_BEHIND_THREADS = 32,
-  LEAST_SQUARES_BLOCK_SIDES = 4,
+  LEAST_SQUARES_AFTER_THREADS = 32,
+  LEAST_SQUARES_BLOCK_RHS = 4,
   LEAST_SQUARES_BLOCK_VALUES = 32, /* that are summed at once, at most */
 };
 
 /* How many right-hand sides a kernel takes at a time: one for each warp of a matrix. */
-QR_CONSTANT int32_t least_squares_tile_sides(int32_t row_lanes, int32_t column_lanes) {
+QR_CONSTANT int32_t least_squares_tile_rhs(int32_t row_lanes, int32_t column_lanes) {
   int32_t lanes = row_lanes * column_lanes;
   return lanes < 32 ? 1 : lanes / 32;
 }
@@ -59,14 +59,15 @@ QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t ro
 
 /* Of rondo_least_squares_block_*: groups of columns in the ring. With three, a multiprocessor of an H200 has eight
  * blocks for 256 rows of f64, and 1000 matrices at once. */
-QR_CONSTANT int32_t least_squares_block_stages(int64_t element_bytes, int64_t sides) {
-  return element_bytes == 8 && sides == 1 ? 3 : 4;
+QR_CONSTANT int32_t least_squares_block_stages(int64_t element_bytes, int64_t rhs_count) {
+  return element_bytes == 8 && rhs_count == 1 ? 3 : 4;
 }
 
 /* The ring, sums of warps twice, numbers that are shown twice, tau. */
-QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int64_t threads, int64_t n, int64_t sides) {
-  const int64_t ring = threads * 16 * least_squares_block_stages(element_bytes, sides),
-                sums = threads / 32 * 2 * LEAST_SQUARES_BLOCK_VALUES, shown = INT64_C(8) * LEAST_SQUARES_BLOCK_SIDES;
+QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int64_t threads, int64_t n,
+                                                     int64_t rhs_count) {
+  const int64_t ring = threads * 16 * least_squares_block_stages(element_bytes, rhs_count),
+                sums = threads / 32 * 2 * LEAST_SQUARES_BLOCK_VALUES, shown = INT64_C(8) * LEAST_SQUARES_BLOCK_RHS;
   return (ring + sums + shown + n + 3) * element_bytes;
 }
 
@@ -120,22 +121,22 @@ QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int6
          QR_TILE_STAGED)                                                                                               \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_512x32, 256, 1, double, 512, 32, 32, 8,         \
          QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
-#define LEAST_SQUARES_BEHIND_KERNELS(KERNEL)                                                                           \
-  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_behind_f32, LEAST_SQUARES_BEHIND_THREADS, 1, \
-         least_squares_behind<float>)                                                                                  \
-  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_behind_f64, LEAST_SQUARES_BEHIND_THREADS, 1, \
-         least_squares_behind<double>)
+#define LEAST_SQUARES_AFTER_KERNELS(KERNEL)                                                                            \
+  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_after_f32, LEAST_SQUARES_AFTER_THREADS, 1,    \
+         least_squares_after<float>)                                                                                   \
+  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_after_f64, LEAST_SQUARES_AFTER_THREADS, 1,    \
+         least_squares_after<double>)
 
 /* Threads: of four rows each. */
 #define LEAST_SQUARES_BLOCK_KERNELS(KERNEL)                                                                            \
-  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f32, 512, 1,                           \
+  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_block_f32, 512, 1,                            \
          least_squares_block<float, 1>)                                                                                \
-  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f32_4, 512, 1,                         \
-         least_squares_block<float, LEAST_SQUARES_BLOCK_SIDES>)                                                        \
-  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f64, 512, 1,                           \
+  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_block_f32_4, 512, 1,                          \
+         least_squares_block<float, LEAST_SQUARES_BLOCK_RHS>)                                                          \
+  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_block_f64, 512, 1,                            \
          least_squares_block<double, 1>)                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f64_4, 384, 1,                         \
-         least_squares_block<double, LEAST_SQUARES_BLOCK_SIDES>)
+  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_block_f64_4, 384, 1,                          \
+         least_squares_block<double, LEAST_SQUARES_BLOCK_RHS>)
 
 #ifndef __CUDACC__
 extern const struct op op_least_squares;
@@ -143,7 +144,7 @@ extern const struct op op_least_squares;
 enum { LEAST_SQUARES_A, LEAST_SQUARES_B, LEAST_SQUARES_X, LEAST_SQUARES_RESIDUAL, LEAST_SQUARES_INFO };
 
 /* Columns of b. */
-int64_t least_squares_sides(const struct op_task *task);
+int64_t least_squares_rhs(const struct op_task *task);
 
 /* How a task may be done by a kernel of a tile. */
 struct least_squares_plan {
@@ -164,7 +165,7 @@ int64_t least_squares_h_leading(int64_t m); /* whole vectors: columns of H are r
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task);
 
 /* Does a warp keep so many right-hand sides of m elements in shared memory? */
-bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t sides);
+bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t rhs_count);
 
 /* The task of qr that comes first. */
 struct least_squares_factoring {

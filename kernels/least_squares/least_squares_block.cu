@@ -1,9 +1,9 @@
 /* least_squares_block.cu - the second of two kernels for least squares, by a block for one or four right-hand
  * sides of a matrix: Q^T b and R^-1 of it from the H and tau that qr leaves.
  *
- * A thread has four rows throughout: of the sides in registers, of H's columns in a ring in shared memory that only its
- * warp writes and reads, so that nothing but sums waits for other warps. Columns come in groups of four, forward as
- * reflectors and then backward as R:
+ * A thread has four rows throughout: of the right-hand sides in registers, of H's columns in a ring in shared memory
+ * that only its warp writes and reads, so that nothing but sums waits for other warps. Columns come in groups of four,
+ * forward as reflectors and then backward as R:
  *
  *   forward   w = V^T b and the products of the group's own reflectors, all summed at once over the block, one barrier;
  *             y_k = tau_k (w_k - sum over l < k of (v_k . v_l) y_l),  b -= V y  (T of the compact WY form is not made);
@@ -18,24 +18,24 @@
 #include "../qr/qr_tile_memory.cuh"
 #include "least_squares.h"
 
-template <typename T, int SIDES_> struct block_of_sides {
+template <typename T, int RHS_> struct block_of_rhs {
   using vector = typename tile_number<T>::vector;
-  static constexpr int SIDES = SIDES_, ROWS = 4, GROUP = 4, STAGES = least_squares_block_stages((int)sizeof(T), SIDES);
+  static constexpr int RHS = RHS_, ROWS = 4, GROUP = 4, STAGES = least_squares_block_stages((int)sizeof(T), RHS);
   static constexpr int VECTOR = tile_number<T>::VECTOR, PIECES = ROWS / VECTOR; /* of a thread's part of a column */
   /* What is summed at once: each value comes to so many lanes. */
-  static constexpr int SUMS = SIDES * GROUP + GROUP * (GROUP - 1) / 2, VALUES = SUMS <= 16 ? 16 : 32;
+  static constexpr int SUMS = RHS * GROUP + GROUP * (GROUP - 1) / 2, VALUES = SUMS <= 16 ? 16 : 32;
   static constexpr int LANES = 32 / VALUES;
-  static_assert(SUMS <= VALUES && SIDES <= LEAST_SQUARES_BLOCK_SIDES);
+  static_assert(SUMS <= VALUES && RHS <= LEAST_SQUARES_BLOCK_RHS);
 
-  const least_squares_behind_parameters &p;
+  const least_squares_after_parameters &p;
   const T *h;
   vector *ring;                         /* this warp's part */
   T *partials, *shown, *factors;        /* factors: tau, and zeros to a whole group */
   int first, lane, warp, warps, groups; /* first: row of this thread */
-  T b[SIDES][ROWS], inverse[ROWS];
+  T b[RHS][ROWS], inverse[ROWS];
   bool divides; /* the inverse of a diagonal element may be no normal number */
 
-  __device__ __forceinline__ block_of_sides(const least_squares_behind_parameters &parameters, unsigned char *shared)
+  __device__ __forceinline__ block_of_rhs(const least_squares_after_parameters &parameters, unsigned char *shared)
       : p(parameters) {
     first = (int)threadIdx.x * ROWS;
     lane = (int)threadIdx.x % 32;
@@ -45,7 +45,7 @@ template <typename T, int SIDES_> struct block_of_sides {
     ring = (vector *)shared + warp * 32 * PIECES;
     partials = (T *)((vector *)shared + STAGES * GROUP * PIECES * blockDim.x);
     shown = partials + 2 * VALUES * warps;
-    factors = shown + 2 * SIDES * GROUP;
+    factors = shown + 2 * RHS * GROUP;
   }
 
   /* ---- the ring ---- */
@@ -140,14 +140,14 @@ template <typename T, int SIDES_> struct block_of_sides {
 
   __device__ __forceinline__ void reflect_group(int turn) {
     const int begin = turn * GROUP;
-    T v[GROUP][ROWS], part[VALUES] = {}, y[SIDES][GROUP];
+    T v[GROUP][ROWS], part[VALUES] = {}, y[RHS][GROUP];
     take(turn, v);
     mask(begin, v);
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
       int value = 0;
 #pragma unroll
-      for (int s = 0; s < SIDES; s++)
+      for (int s = 0; s < RHS; s++)
 #pragma unroll
         for (int c = 0; c < GROUP; c++, value++) part[value] = fused(v[c][i], b[s][i], part[value]);
 #pragma unroll
@@ -159,20 +159,20 @@ template <typename T, int SIDES_> struct block_of_sides {
 #pragma unroll
     for (int c = 0; c < GROUP; c++) {
 #pragma unroll
-      for (int s = 0; s < SIDES; s++) y[s][c] = value_of(total, s * GROUP + c);
+      for (int s = 0; s < RHS; s++) y[s][c] = value_of(total, s * GROUP + c);
 #pragma unroll
       for (int k = 0; k < c; k++) {
-        const T product = value_of(total, SIDES * GROUP + c * (c - 1) / 2 + k);
+        const T product = value_of(total, RHS * GROUP + c * (c - 1) / 2 + k);
 #pragma unroll
-        for (int s = 0; s < SIDES; s++) y[s][c] = fused(-product, y[s][k], y[s][c]);
+        for (int s = 0; s < RHS; s++) y[s][c] = fused(-product, y[s][k], y[s][c]);
       }
 #pragma unroll
-      for (int s = 0; s < SIDES; s++) y[s][c] *= factors[begin + c];
+      for (int s = 0; s < RHS; s++) y[s][c] *= factors[begin + c];
     }
 #pragma unroll
     for (int c = 0; c < GROUP; c++)
 #pragma unroll
-      for (int s = 0; s < SIDES; s++)
+      for (int s = 0; s < RHS; s++)
 #pragma unroll
         for (int i = 0; i < ROWS; i++) b[s][i] = fused(-v[c][i], y[s][c], b[s][i]);
   }
@@ -184,7 +184,7 @@ template <typename T, int SIDES_> struct block_of_sides {
 #pragma unroll
     for (int i = ROWS - 1; i >= 0; i--)
 #pragma unroll
-      for (int s = 0; s < SIDES; s++) {
+      for (int s = 0; s < RHS; s++) {
         const T x = divides && first + i < (int)p.n ? b[s][i] / r[i][i] : b[s][i] * inverse[i];
         if (first + i < (int)p.n) b[s][i] = x;
         to[s * GROUP + i] = x;
@@ -201,23 +201,23 @@ template <typename T, int SIDES_> struct block_of_sides {
     if (first == (groups - 1) * GROUP) solve_group(r, shown);
 #pragma unroll 1
     for (int turn = groups; turn < 2 * groups - 1; turn++) {
-      T x[SIDES][GROUP];
+      T x[RHS][GROUP];
       __syncthreads();
-      const T *from = shown + ((turn - groups) & 1) * SIDES * GROUP;
+      const T *from = shown + ((turn - groups) & 1) * RHS * GROUP;
 #pragma unroll
-      for (int s = 0; s < SIDES; s++)
+      for (int s = 0; s < RHS; s++)
 #pragma unroll
         for (int c = 0; c < GROUP; c++) x[s][c] = from[s * GROUP + c];
       if (first < group_of(turn) * GROUP) {
 #pragma unroll
         for (int c = GROUP - 1; c >= 0; c--)
 #pragma unroll
-          for (int s = 0; s < SIDES; s++)
+          for (int s = 0; s < RHS; s++)
 #pragma unroll
             for (int i = 0; i < ROWS; i++) b[s][i] = fused(-r[c][i], x[s][c], b[s][i]);
       }
       take(turn + 1, r);
-      if (first == group_of(turn + 1) * GROUP) solve_group(r, shown + ((turn + 1 - groups) & 1) * SIDES * GROUP);
+      if (first == group_of(turn + 1) * GROUP) solve_group(r, shown + ((turn + 1 - groups) & 1) * RHS * GROUP);
       fetch(turn + STAGES);
     }
   }
@@ -234,31 +234,31 @@ template <typename T, int SIDES_> struct block_of_sides {
     __syncthreads();
     return largest;
   }
-  __device__ __forceinline__ T largest_from(int row, int side) const {
+  __device__ __forceinline__ T largest_from(int row, int rhs) const {
     T largest = T(0);
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
       if (first + i >= row) {
-        const T magnitude = magnitude_of(b[side][i]);
+        const T magnitude = magnitude_of(b[rhs][i]);
         largest = magnitude > largest ? magnitude : largest;
       }
     return largest;
   }
 
-  /* The exponent that is taken off: sums over sides near the largest number would overflow. */
-  __device__ __forceinline__ int scale(int side) {
+  /* The exponent that is taken off: sums over right-hand sides near the largest number would overflow. */
+  __device__ __forceinline__ int scale(int rhs) {
     constexpr int taken = 32;
-    if (!__syncthreads_or(largest_from(0, side) > range_of<T>::largest * T(0x1p-33))) return 0;
+    if (!__syncthreads_or(largest_from(0, rhs) > range_of<T>::largest * T(0x1p-33))) return 0;
     T factor;
     power_of_two(-taken, &factor);
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) b[side][i] *= factor;
+    for (int i = 0; i < ROWS; i++) b[rhs][i] *= factor;
     return taken;
   }
 
   /* Of the rows behind R. */
-  __device__ __forceinline__ T norm(int side) const {
-    const T largest = largest_of(largest_from((int)p.n, side));
+  __device__ __forceinline__ T norm(int rhs) const {
+    const T largest = largest_of(largest_from((int)p.n, rhs));
     T factor = T(1), unfactor = T(1), part[VALUES] = {};
     if (largest > T(0) && largest <= range_of<T>::largest) {
       constexpr int limit = range_of<T>::exponent_limit;
@@ -269,7 +269,7 @@ template <typename T, int SIDES_> struct block_of_sides {
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
       if (first + i >= (int)p.n) {
-        const T value = b[side][i] * factor;
+        const T value = b[rhs][i] * factor;
         part[0] = fused(value, value, part[0]);
       }
     return sqrt(value_of(sum(part, 0), 0)) * unfactor;
@@ -299,20 +299,20 @@ template <typename T, int SIDES_> struct block_of_sides {
 
   /* ---- one matrix ---- */
 
-  __device__ __forceinline__ void solve(int64_t item, int64_t side) {
+  __device__ __forceinline__ void solve(int64_t item, int64_t rhs) {
     h = (const T *)p.h.data + item * p.h.batch_stride;
     for (int turn = 0; turn < STAGES - 1; turn++) fetch(turn);
-    const T *from = (const T *)p.b.data + item * p.b.batch_stride + side * p.b.column_stride;
+    const T *from = (const T *)p.b.data + item * p.b.batch_stride + rhs * p.b.column_stride;
     const T *tau = (const T *)p.tau.data + item * p.tau.batch_stride;
-    const int count = (int)min(p.sides - side, (int64_t)SIDES);
-    int taken[SIDES];
+    const int count = (int)min(p.rhs_count - rhs, (int64_t)RHS);
+    int taken[RHS];
 #pragma unroll
-    for (int s = 0; s < SIDES; s++)
+    for (int s = 0; s < RHS; s++)
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
         b[s][i] = s < count && first + i < (int)p.m ? from[(first + i) * p.b.row_stride + s * p.b.column_stride] : T(0);
 #pragma unroll
-    for (int s = 0; s < SIDES; s++) taken[s] = scale(s);
+    for (int s = 0; s < RHS; s++) taken[s] = scale(s);
     for (int j = (int)threadIdx.x; j < groups * GROUP; j += (int)blockDim.x) factors[j] = j < (int)p.n ? tau[j] : T(0);
     const int info = invert_diagonal();
 #pragma unroll 1
@@ -320,24 +320,24 @@ template <typename T, int SIDES_> struct block_of_sides {
       reflect_group(turn);
       fetch(turn + STAGES - 1);
     }
-    T norms[SIDES] = {};
+    T norms[RHS] = {};
     __syncthreads();
     if (p.residual.data) {
 #pragma unroll
-      for (int s = 0; s < SIDES; s++) norms[s] = norm(s);
+      for (int s = 0; s < RHS; s++) norms[s] = norm(s);
     }
     if (info)
       asm volatile("cp.async.wait_all;" ::: "memory");
     else
       substitute();
-    if (p.info.data && side == 0 && threadIdx.x == 0) *vector_at<int32_t>(p.info, item) = info;
-    T *to = (T *)p.x.data + item * p.x.batch_stride + side * p.x.column_stride;
+    if (p.info.data && rhs == 0 && threadIdx.x == 0) *vector_at<int32_t>(p.info, item) = info;
+    T *to = (T *)p.x.data + item * p.x.batch_stride + rhs * p.x.column_stride;
 #pragma unroll
-    for (int s = 0; s < SIDES; s++) {
+    for (int s = 0; s < RHS; s++) {
       if (s >= count) continue;
       T factor;
       power_of_two(taken[s], &factor);
-      if (p.residual.data && threadIdx.x == 0) vector_at<T>(p.residual, item)[side + s] = norms[s] * factor;
+      if (p.residual.data && threadIdx.x == 0) vector_at<T>(p.residual, item)[rhs + s] = norms[s] * factor;
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
         if (first + i < (int)p.n)
@@ -348,13 +348,13 @@ template <typename T, int SIDES_> struct block_of_sides {
   }
 };
 
-template <typename T, int SIDES>
-__device__ __forceinline__ void least_squares_block(const least_squares_behind_parameters &p) {
+template <typename T, int RHS>
+__device__ __forceinline__ void least_squares_block(const least_squares_after_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  block_of_sides<T, SIDES> block(p, shared);
+  block_of_rhs<T, RHS> block(p, shared);
   for (int64_t place = blockIdx.x; place < p.batch * p.groups; place += gridDim.x) {
     const int64_t item = place / p.groups;
-    block.solve(item, (place - item * p.groups) * SIDES);
+    block.solve(item, (place - item * p.groups) * RHS);
   }
 }
 

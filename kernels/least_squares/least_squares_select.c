@@ -11,7 +11,7 @@
 #include "least_squares.h"
 
 LEAST_SQUARES_BLOCK_KERNELS(KERNEL_CONSTANT)
-LEAST_SQUARES_BEHIND_KERNELS(KERNEL_CONSTANT)
+LEAST_SQUARES_AFTER_KERNELS(KERNEL_CONSTANT)
 
 enum {
   BEHIND_BLOCKS = 32, /* of a multiprocessor */
@@ -27,14 +27,14 @@ static const struct qr_tile_list list = {tiles, sizeof tiles / sizeof *tiles, le
 
 bool least_squares_plan(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
   struct qr_problem problem = qr_problem_nowhere(task);
-  const int64_t sides = least_squares_sides(task);
+  const int64_t rhs_count = least_squares_rhs(task);
   const struct qr_tile *best = NULL;
   for (const struct qr_tile *tile = tiles; tile < tiles + list.count; tile++)
     if (qr_tile_holds(&list, tile, problem.element_bytes, problem.m, problem.n, chip->shared_bytes) &&
         (!best || qr_tile_size(tile) < qr_tile_size(best)))
       best = tile;
-  if (!best || sides > INT32_MAX) return false;
-  const int64_t passes = divide_up(sides, least_squares_tile_sides(best->row_lanes, best->column_lanes));
+  if (!best || rhs_count > INT32_MAX) return false;
+  const int64_t passes = divide_up(rhs_count, least_squares_tile_rhs(best->row_lanes, best->column_lanes));
   if (passes >= MANY_PASSES && qr_tile_size(best) >= LARGE_TILE) return false;
 
   *plan = (struct least_squares_plan){
@@ -45,8 +45,7 @@ bool least_squares_plan(const struct op_task *task, const struct chip *chip, str
       .offset = qr_tile_offset_of(best, problem.m, problem.n),
       .passes = (int32_t)passes,
   };
-  if (best->options & QR_TILE_BULK)
-    plan->grid = smaller(plan->grid, (int64_t)chip->multiprocessors * best->blocks);
+  if (best->options & QR_TILE_BULK) plan->grid = smaller(plan->grid, (int64_t)chip->multiprocessors * best->blocks);
   return true;
 }
 
@@ -70,7 +69,7 @@ static rondo_status tile_select(const struct op_call *call, const struct least_s
       .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
       .residual = qr_vector_of(&operands[LEAST_SQUARES_RESIDUAL], call->data[LEAST_SQUARES_RESIDUAL]),
       .info = {call->data[LEAST_SQUARES_INFO], operands[LEAST_SQUARES_INFO].stride[0]},
-      .sides = (int32_t)least_squares_sides(call->task),
+      .rhs_count = (int32_t)least_squares_rhs(call->task),
       .passes = plan->passes,
   };
   launch_add(launches, &plan->kernel, plan->grid, plan->threads, (uint64_t)plan->shared_bytes, &parameters,
@@ -80,17 +79,17 @@ static rondo_status tile_select(const struct op_call *call, const struct least_s
 
 /* The second launch of two, where a block's threads have all rows and its ring fits. */
 static bool block_select(const struct chip *chip, uint32_t element_bytes,
-                         const struct least_squares_behind_parameters *common, struct op_launches *launches) {
+                         const struct least_squares_after_parameters *common, struct op_launches *launches) {
   static const struct op_kernel *const one[] = {&rondo_least_squares_block_f32, &rondo_least_squares_block_f64};
   static const struct op_kernel *const more[] = {&rondo_least_squares_block_f32_4, &rondo_least_squares_block_f64_4};
-  const struct op_kernel *kernel = (common->sides == 1 ? one : more)[element_bytes == 8];
+  const struct op_kernel *kernel = (common->rhs_count == 1 ? one : more)[element_bytes == 8];
   const int64_t threads = divide_up(common->m, INT64_C(32) * BLOCK_ROWS) * 32;
   if (threads > kernel->threads) return false;
-  const int64_t shared_bytes = least_squares_block_shared_bytes(element_bytes, threads, common->n, common->sides);
+  const int64_t shared_bytes = least_squares_block_shared_bytes(element_bytes, threads, common->n, common->rhs_count);
   if (shared_bytes > chip->shared_bytes) return false;
-  struct least_squares_behind_parameters parameters = *common;
-  parameters.group = common->sides == 1 ? 1 : LEAST_SQUARES_BLOCK_SIDES;
-  parameters.groups = divide_up(parameters.sides, parameters.group);
+  struct least_squares_after_parameters parameters = *common;
+  parameters.group = common->rhs_count == 1 ? 1 : LEAST_SQUARES_BLOCK_RHS;
+  parameters.groups = divide_up(parameters.rhs_count, parameters.group);
   launch_add(launches, kernel, smaller(parameters.batch * parameters.groups, INT32_MAX), threads,
              (uint64_t)shared_bytes, &parameters, sizeof parameters);
   return true;
@@ -98,14 +97,14 @@ static bool block_select(const struct chip *chip, uint32_t element_bytes,
 
 /* The second launch of two. */
 static void behind_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  static const struct op_kernel *const names[] = {&rondo_least_squares_behind_f32, &rondo_least_squares_behind_f64};
+  static const struct op_kernel *const names[] = {&rondo_least_squares_after_f32, &rondo_least_squares_after_f64};
   const struct op_operand *operands = call->task->operands;
   const int32_t layout = qr_layout_of(call->task);
   const struct qr_problem problem = qr_problem_of(call);
   const struct least_squares_scratch scratch = least_squares_scratch_of(call->task);
-  const int64_t m = problem.m, n = problem.n, sides = least_squares_sides(call->task);
+  const int64_t m = problem.m, n = problem.n, rhs_count = least_squares_rhs(call->task);
   unsigned char *base = call->scratch;
-  struct least_squares_behind_parameters parameters = {
+  struct least_squares_after_parameters parameters = {
       .h = {base, 1, least_squares_h_leading(m), least_squares_h_leading(m) * n},
       .b = qr_matrix_of(&operands[LEAST_SQUARES_B], call->data[LEAST_SQUARES_B], layout),
       .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
@@ -115,8 +114,8 @@ static void behind_select(const struct op_call *call, const struct chip *chip, s
       .m = m,
       .n = n,
       .batch = problem.batch,
-      .sides = sides,
-      .group = (int32_t)smaller(sides, LEAST_SQUARES_GROUP),
+      .rhs_count = rhs_count,
+      .group = (int32_t)smaller(rhs_count, LEAST_SQUARES_GROUP),
       .leading = (int32_t)smaller(qr_leading(m), INT32_MAX),
   };
   if (block_select(chip, problem.element_bytes, &parameters, launches)) return;
@@ -126,12 +125,12 @@ static void behind_select(const struct op_call *call, const struct chip *chip, s
       parameters.group /= 2;
     shared_bytes = (uint64_t)parameters.leading * (uint64_t)parameters.group * problem.element_bytes;
   } else {
-    parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * sides};
+    parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * rhs_count};
   }
-  parameters.groups = divide_up(sides, parameters.group);
+  parameters.groups = divide_up(rhs_count, parameters.group);
   launch_add(launches, names[problem.element_bytes == 8],
              smaller(problem.batch * parameters.groups, (int64_t)BEHIND_BLOCKS * chip->multiprocessors),
-             LEAST_SQUARES_BEHIND_THREADS, shared_bytes, &parameters, sizeof parameters);
+             LEAST_SQUARES_AFTER_THREADS, shared_bytes, &parameters, sizeof parameters);
 }
 
 rondo_status least_squares_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {

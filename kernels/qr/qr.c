@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
-#include "qr_block_plan.h"
+#include "qr_panels_plan.h"
 #include "qr_tile_plan.h"
 
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
@@ -294,8 +294,8 @@ static bool stays_in_tile(const struct qr_problem *problem) {
 }
 
 /* For Q or R where some chip has no tile for them; NULL: every chip has, or there are no kernels for as many rows. */
-static const struct qr_block *thin_block_of(const struct qr_problem *problem) {
-  return stays_in_tile(problem) ? NULL : qr_block_of(problem->element_bytes, problem->m);
+static const struct qr_panels *thin_block_of(const struct qr_problem *problem) {
+  return stays_in_tile(problem) ? NULL : qr_panels_of(problem->element_bytes, problem->m);
 }
 
 struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
@@ -304,7 +304,7 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   if (problem->h || !problem->k || !problem->batch) return workspace;
   /* One part for each block of a kernel that has no output to work in: enough to fill a chip. Matrices that stay in
    * registers or shared memory need it on the host only. */
-  const struct qr_block *block = thin_block_of(problem);
+  const struct qr_panels *block = thin_block_of(problem);
   const bool small =
       !block && (stays_in_tile(problem) || qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
   workspace.workers = smaller(problem->batch, small ? QR_HOST_WORKERS : MULTIPROCESSORS * (block ? block->blocks : 2));
@@ -316,7 +316,7 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
 }
 
 uint64_t qr_triangle_bytes(const struct qr_problem *problem) {
-  const struct qr_block *block = problem->q ? thin_block_of(problem) : NULL;
+  const struct qr_panels *block = problem->q ? thin_block_of(problem) : NULL;
   if (!block) return 0;
   return (uint64_t)((problem->k + block->group - 1) / block->group * block->group * block->group) *
          problem->element_bytes;

@@ -1,5 +1,5 @@
 /* qr_blocked.cu - QR of matrices that do not fit in shared memory: one block walks one matrix at a time. Those of
- * more rows than qr_block.h has kernels for, or than fit the chip.
+ * more rows than qr_panels.h has kernels for, or than fit the chip.
  *
  * rondo_qr_blocked_*: factors `panel` columns at a time in shared memory and applies them, one reflector after the
  * other, to the columns on their right, `panel` of those at a time. Two panels must fit.

@@ -7,7 +7,7 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "qr.h"
-#include "qr_block_plan.h"
+#include "qr_panels_plan.h"
 #include "qr_tile_apply_plan.h"
 #include "qr_tile_plan.h"
 
@@ -138,17 +138,17 @@ static bool tile_select(const struct qr_problem *problem, const struct op_task *
 static bool block_select(const struct qr_problem *problem, const struct op_call *call, const struct chip *chip,
                          const struct qr_parameters *parameters, struct op_launches *launches) {
   const bool is_thin = !problem->h;
-  const struct qr_block_problem block_problem = {.element_bytes = problem->element_bytes,
-                                                 .m = problem->m,
-                                                 .n = is_thin && !problem->r ? problem->k : problem->n,
-                                                 .batch = problem->batch,
-                                                 .shared_bytes = chip->shared_bytes};
-  const struct qr_block_plan plan = qr_block_plan_of(&block_problem);
+  const struct qr_panels_problem block_problem = {.element_bytes = problem->element_bytes,
+                                                  .m = problem->m,
+                                                  .n = is_thin && !problem->r ? problem->k : problem->n,
+                                                  .batch = problem->batch,
+                                                  .shared_bytes = chip->shared_bytes};
+  const struct qr_panels_plan plan = qr_panels_plan_of(&block_problem);
   if (!plan.block) return false;
   const int32_t layout = qr_layout_of(call->task);
   const struct op_operand *work = is_thin ? problem->q : problem->h, *upper = is_thin ? problem->r : problem->h;
   const int64_t upper_rows = is_thin ? problem->k : problem->m;
-  struct qr_block_parameters block_parameters = {
+  struct qr_panels_parameters block_parameters = {
       .a = parameters->a,
       .work = is_thin ? parameters->q : parameters->h,
       .upper = is_thin ? parameters->r : parameters->h,

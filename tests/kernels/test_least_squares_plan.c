@@ -23,11 +23,11 @@ static void describe(struct random *random, struct described *described) {
   static const int64_t most[] = {8, 16, 33, 64, 128, 300, 1100, 40000};
   const rondo_dtype dtype = random_between(random, 0, 1) ? RONDO_F32 : RONDO_F64;
   const int64_t m = random_between(random, 1, most[random_between(random, 0, 7)]);
-  const int64_t n = random_between(random, 1, m < 300 ? m : 300), sides = random_between(random, 1, 60);
+  const int64_t n = random_between(random, 1, m < 300 ? m : 300), rhs_count = random_between(random, 1, 60);
   const int64_t batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 12));
   *described = (struct described){.operands = {[LEAST_SQUARES_A] = operand_of(dtype, batch, m, n),
-                                               [LEAST_SQUARES_B] = operand_of(dtype, batch, m, sides),
-                                               [LEAST_SQUARES_X] = operand_of(dtype, batch, n, sides)}};
+                                               [LEAST_SQUARES_B] = operand_of(dtype, batch, m, rhs_count),
+                                               [LEAST_SQUARES_X] = operand_of(dtype, batch, n, rhs_count)}};
   described->task = (struct op_task){.op = &op_least_squares, .operand_count = 5, .operands = described->operands};
 }
 
@@ -39,7 +39,7 @@ static void check_one(const struct described *described, const struct op_launch 
   cr_assert_eq(launch->parameter_bytes, sizeof p);
   memcpy(&p, launch->parameters, sizeof p);
   cr_assert(p.tile.offset >= 0 && p.tile.offset % 4 == 0);
-  cr_assert(p.sides == b->shape[1] && p.passes >= 1 && p.passes <= p.sides);
+  cr_assert(p.rhs_count == b->shape[1] && p.passes >= 1 && p.passes <= p.rhs_count);
   cr_assert(p.tile.m == b->shape[2] && p.tile.m >= p.tile.n && p.tile.batch == b->shape[0]);
 }
 
@@ -47,21 +47,21 @@ static void check_one(const struct described *described, const struct op_launch 
 static void check_behind(const struct described *described, const struct op_launch *launch, uint64_t scratch_bytes) {
   const uint32_t element_bytes = described->operands[0].dtype == RONDO_F32 ? 4 : 8;
   const struct least_squares_scratch scratch = least_squares_scratch_of(&described->task);
-  struct least_squares_behind_parameters p;
+  struct least_squares_after_parameters p;
   cr_assert_eq(launch->parameter_bytes, sizeof p);
   memcpy(&p, launch->parameters, sizeof p);
   cr_assert(p.h.column_stride >= p.m && p.h.column_stride % 4 == 0);
-  cr_assert(p.group >= 1 && p.group <= LEAST_SQUARES_GROUP && p.groups * p.group >= p.sides);
-  cr_assert((p.groups - 1) * p.group < p.sides);
+  cr_assert(p.group >= 1 && p.group <= LEAST_SQUARES_GROUP && p.groups * p.group >= p.rhs_count);
+  cr_assert((p.groups - 1) * p.group < p.rhs_count);
   cr_assert_geq(scratch_bytes, scratch.end);
   cr_assert(scratch.tau >= (uint64_t)(p.batch * p.h.batch_stride) * element_bytes);
   cr_assert(scratch.work - scratch.tau >= (uint64_t)(p.batch * p.n) * element_bytes);
-  if (launch->block[0] > LEAST_SQUARES_BEHIND_THREADS)
+  if (launch->block[0] > LEAST_SQUARES_AFTER_THREADS)
     cr_assert((int64_t)launch->block[0] * 4 >= p.m);
   else if (launch->shared_bytes)
     cr_assert(p.leading >= p.m && launch->shared_bytes >= (uint64_t)(p.leading * p.group) * element_bytes);
   else
-    cr_assert(scratch.qr - scratch.work >= (uint64_t)(p.batch * p.m * p.sides) * element_bytes);
+    cr_assert(scratch.qr - scratch.work >= (uint64_t)(p.batch * p.m * p.rhs_count) * element_bytes);
 }
 
 Test(least_squares_plan, every_problem_has_kernels_and_the_scratch_they_need_on_every_chip) {

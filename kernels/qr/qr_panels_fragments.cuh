@@ -1,4 +1,4 @@
-/* qr_block_fragments.cuh - groups of eight reflectors applied to a block column by the f64 products of tensor cores.
+/* qr_panels_fragments.cuh - groups of eight reflectors applied to a panel by the f64 products of tensor cores.
  *
  * A lane of mma.sync's fragments is one of eight, `across`, times four, `along` (PTX ISA, "Matrix Fragments for
  * mma.m8n8k4" and m16n8k8). C^T is in registers as the sum of a product is, so that a lane has rows of two columns. As
@@ -12,10 +12,10 @@
  * product is of m8n8k4, which an H200 has at half the rate of the larger ones (63 multiply-adds a clock and
  * multiprocessor against 127; DFMA 57): in those a lane's two numbers of A are of one row and two columns, in the sum
  * that C^T is of two rows and one column. */
-#ifndef RONDO_QR_BLOCK_FRAGMENTS_CUH
-#define RONDO_QR_BLOCK_FRAGMENTS_CUH
+#ifndef RONDO_QR_PANELS_FRAGMENTS_CUH
+#define RONDO_QR_PANELS_FRAGMENTS_CUH
 
-#include "qr_block_memory.cuh"
+#include "qr_panels_memory.cuh"
 
 /* sum (8 x 8) += a (8 x 4) b (4 x 8). */
 __device__ __forceinline__ void multiply_8x8x4(double &sum0, double &sum1, double a, double b) {
@@ -47,16 +47,16 @@ __device__ __forceinline__ double negative(double x) {
   return y;
 }
 
-template <typename Shape> struct block_fragments : block_memory<Shape> {
-  using memory = block_memory<Shape>;
+template <typename Shape> struct panel_fragments : panel_memory<Shape> {
+  using memory = panel_memory<Shape>;
   using T = typename memory::T;
   using vector = typename memory::vector;
   using memory::a, memory::stage, memory::triangles, memory::weights, memory::scales, memory::scaled;
-  using memory::block_memory;
   using memory::CHUNK, memory::FORMING, memory::LAYERS, memory::LAYER, memory::HALF, memory::SLICE, memory::PARTS,
       memory::PITCH, memory::FRAGMENTS;
   using memory::COLUMNS, memory::GROUP, memory::GC, memory::P, memory::Q, memory::VECTOR;
   using memory::first, memory::row, memory::column, memory::fragment_row, memory::fragment_column;
+  using memory::panel_memory;
   using memory::products_of_group, memory::u_of, memory::nu_of;
 
   /* The warps that have the same columns. */
@@ -100,7 +100,7 @@ template <typename Shape> struct block_fragments : block_memory<Shape> {
       }
   }
 
-  /* The block column := H8 .. H1 of it, for reflectors from j on. `v`: the first of them in shared memory. */
+  /* The panel := H8 .. H1 of it, for reflectors from j on. `v`: the first of them in shared memory. */
   __device__ __forceinline__ void multiply(int layers, int j, const T *v) {
     const int lane = (int)threadIdx.x & 31, across = lane / 4, along = lane % 4;
     T w[2][4] = {};
@@ -141,7 +141,7 @@ template <typename Shape> struct block_fragments : block_memory<Shape> {
     });
   }
 
-  /* Reflectors from j on, in one half of the stage. The last of a block column of Q do not reach its first columns. */
+  /* Reflectors from j on, in one half of the stage. The last of a panel of Q do not reach its first columns. */
   __device__ __forceinline__ void multiply_chunk(int j, const T *half) {
     if (FORMING && j - first >= fragment_column / SLICE * SLICE + SLICE) return;
     int end = CHUNK;

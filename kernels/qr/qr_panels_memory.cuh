@@ -1,22 +1,22 @@
-/* qr_block_memory.cuh - a block column in registers: how it comes there and goes, how reflectors come to shared memory.
+/* qr_panels_memory.cuh - a panel in registers: how it comes there and goes, how reflectors come to shared memory.
  *
- * What is run once a block column is fetched by the multiprocessor each time: it is kept short. Whole block columns go
+ * What is run once a panel is fetched by the multiprocessor each time: it is kept short. Whole panels go
  * between memory and registers directly, without a condition to each vector (H200, 1000 of 256 x 256 in f32: 1068 us
  * against 1159), all others through shared memory in rolled loops, in which the lanes of a warp stand next to each
  * other in memory whatever the layout. */
-#ifndef RONDO_QR_BLOCK_MEMORY_CUH
-#define RONDO_QR_BLOCK_MEMORY_CUH
+#ifndef RONDO_QR_PANELS_MEMORY_CUH
+#define RONDO_QR_PANELS_MEMORY_CUH
 
-#include "qr_block.h"
+#include "qr_panels.h"
 #include "qr_tile_memory.cuh"
 
 /* ROW_LANES x COLUMN_LANES lanes. Columns are dealt to them one at a time, rows a vector of 16 bytes at a time: a layer
  * is a vector of each lane. Reflectors are applied in groups of GROUP, and come CHUNK at a time. Where tensor cores
- * apply them, a block column is in registers as their fragments then: a warp has SLICE columns of every layer, PARTS
- * warps the same columns, and a lane pairs of rows of two columns (qr_block_fragments.cuh). */
+ * apply them, a panel is in registers as their fragments then: a warp has SLICE columns of every layer, PARTS
+ * warps the same columns, and a lane pairs of rows of two columns (qr_panels_fragments.cuh). */
 template <bool FORMING_, typename T_, int LAYERS_, int TILE_COLUMNS_, int ROW_LANES_, int COLUMN_LANES_, int CHUNK_,
           int GROUP_, int TOGETHER_>
-struct block_shape {
+struct panel_shape {
   static constexpr bool FORMING = FORMING_; /* Q, else what is factored */
   using T = T_;
   static constexpr int VECTOR = tile_number<T>::VECTOR, ROW_LANES = ROW_LANES_, COLUMN_LANES = COLUMN_LANES_;
@@ -24,23 +24,23 @@ struct block_shape {
   static constexpr int TILE_ROWS = LAYERS * VECTOR, TILE_COLUMNS = TILE_COLUMNS_;
   static constexpr int COLUMNS = TILE_COLUMNS * COLUMN_LANES, THREADS = ROW_LANES * COLUMN_LANES;
   static constexpr int GROUP = GROUP_, CHUNK = CHUNK_;
-  static constexpr bool FRAGMENTS = GROUP == QR_BLOCK_FRAGMENTS;
+  static constexpr bool FRAGMENTS = GROUP == QR_PANELS_FRAGMENTS;
   static constexpr int SLICE = 16, PARTS = FRAGMENTS ? THREADS / (2 * COLUMNS) : 1;
   static constexpr int TOGETHER = TOGETHER_; /* reflectors of a group whose products are summed at once */
   /* Levels of the sum of products for which lanes take reflectors in an order of their own: f64 of 16 row lanes has
    * bank conflicts in the second. */
   static constexpr int SWAPS = TOGETHER < 4 ? TOGETHER / 2 : ROW_LANES == 32 || VECTOR == 4 ? 2 : 1;
   static constexpr int LEADING = ROWS + VECTOR; /* of columns in shared memory; rows spread over banks */
-  static constexpr int SHARED_BYTES = qr_block_shared_bytes((int)sizeof(T), ROWS, COLUMNS, THREADS, CHUNK, GROUP);
+  static constexpr int SHARED_BYTES = qr_panels_shared_bytes((int)sizeof(T), ROWS, COLUMNS, THREADS, CHUNK, GROUP);
   static_assert(ROW_LANES <= 32 && COLUMN_LANES % GROUP == 0 && CHUNK % GROUP == 0 && COLUMNS % CHUNK == 0);
-  static_assert(LAYER % COLUMNS == 0); /* the diagonal of a block column passes through one layer */
+  static_assert(LAYER % COLUMNS == 0); /* the diagonal of a panel passes through one layer */
   static_assert(GROUP % TOGETHER == 0 && 2 * CHUNK >= COLUMN_LANES);
   static_assert(VECTOR <= COLUMN_LANES && CHUNK % VECTOR == 0); /* see patch */
   static_assert(!FRAGMENTS || (COLUMNS % SLICE == 0 && COLUMN_LANES == GROUP && TILE_COLUMNS % 4 == 0));
   static_assert(LAYER % 32 == 0 && THREADS % 32 == 0 && (THREADS & (THREADS - 1)) == 0);
 };
 
-template <typename Shape> struct block_memory {
+template <typename Shape> struct panel_memory {
   using T = typename Shape::T;
   using vector = typename tile_number<T>::vector;
   static constexpr int GR = Shape::ROW_LANES, GC = Shape::COLUMN_LANES, P = Shape::TILE_ROWS, Q = Shape::TILE_COLUMNS;
@@ -55,7 +55,7 @@ template <typename Shape> struct block_memory {
   static constexpr bool ASKS_ROWS = FORMING && !FRAGMENTS;
   static constexpr int STEP = FORMING ? -LAYER : LAYER; /* from layer to layer in registers and shared memory */
 
-  const qr_block_parameters &p;
+  const qr_panels_parameters &p;
   const T *from; /* this matrix */
   T *work, *upper, *tau, *kept_triangles;
   T a[P][Q];
@@ -67,7 +67,7 @@ template <typename Shape> struct block_memory {
   bool scaled; /* some column of this warp is */
   bool triangular; /* what is below the diagonal is zero when it is written */
 
-  __device__ __forceinline__ block_memory(const qr_block_parameters &parameters, T *shared) : p(parameters) {
+  __device__ __forceinline__ panel_memory(const qr_panels_parameters &parameters, T *shared) : p(parameters) {
     locate();
     pivots = shared;
     stage = pivots + 2 * ROWS;
@@ -93,7 +93,7 @@ template <typename Shape> struct block_memory {
     fragment_column = (int)(thread / (32 * PARTS) * SLICE + thread % 32 / 4);
   }
 
-  /* The numbers of a layer in registers are Q vectors. Vector q is in this column of the block column, from this row of
+  /* The numbers of a layer in registers are Q vectors. Vector q is in this column of the panel, from this row of
    * the layer on. */
   template <bool IS_FRAGMENT> static __device__ __forceinline__ constexpr int across(int q) {
     return IS_FRAGMENT ? q % 2 * 8 : q * GC;
@@ -118,7 +118,7 @@ template <typename Shape> struct block_memory {
 
   __device__ __forceinline__ int layers_of_matrix() const { return (p.m + LAYER - 1) / LAYER; }
   /* Layers in registers that hold rows of the matrix, and the local row of the diagonal at the first column of the
-   * block column, while that is factored. */
+   * panel, while that is factored. */
   __device__ __forceinline__ int live() const { return layers_of_matrix() - above; }
   __device__ __forceinline__ int begin() const { return first - above * LAYER; }
 
@@ -131,9 +131,9 @@ template <typename Shape> struct block_memory {
     call(std::integral_constant<int, COUNT>{});
   }
 
-  /* ---- the block column ---- */
+  /* ---- the panel ---- */
 
-  /* Is the block column whole, in layers and in columns? It goes between memory and registers directly. */
+  /* Is the panel whole, in layers and in columns? It goes between memory and registers directly. */
   __device__ __forceinline__ bool whole(int access, bool layers, int columns) const {
     return access <= QR_TILE_VECTORS && layers && first + COLUMNS <= columns;
   }

@@ -1,5 +1,5 @@
-/* qr_block_plan.c - see qr_block_plan.h. */
-#include "qr_block_plan.h"
+/* qr_panels_plan.c - see qr_panels_plan.h. */
+#include "qr_panels_plan.h"
 
 #include "../common/launch.h"
 
@@ -12,27 +12,27 @@
    (tile_columns) * (column_lanes),                                                                                    \
    chunk,                                                                                                              \
    group},
-static const struct qr_block kernels[] = {QR_BLOCK_F32_KERNELS(BLOCK, rondo_qr_block)
-                                              QR_BLOCK_F64_KERNELS(BLOCK, rondo_qr_block)};
-static const struct qr_block forming[] = {QR_BLOCK_F32_KERNELS(BLOCK, rondo_qr_block_form)
-                                              QR_BLOCK_F64_KERNELS(BLOCK, rondo_qr_block_form)};
+static const struct qr_panels kernels[] = {QR_PANELS_F32_KERNELS(BLOCK, rondo_qr_panels)
+                                               QR_PANELS_F64_KERNELS(BLOCK, rondo_qr_panels)};
+static const struct qr_panels forming[] = {QR_PANELS_F32_KERNELS(BLOCK, rondo_qr_panels_thin_q)
+                                               QR_PANELS_F64_KERNELS(BLOCK, rondo_qr_panels_thin_q)};
 
-const struct qr_block *qr_block_of(uint32_t element_bytes, int64_t m) {
+const struct qr_panels *qr_panels_of(uint32_t element_bytes, int64_t m) {
   for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
     if (kernels[i].element_bytes == (int32_t)element_bytes && m <= kernels[i].rows) return &kernels[i];
   return NULL;
 }
 
-struct qr_block_plan qr_block_plan_of(const struct qr_block_problem *problem) {
+struct qr_panels_plan qr_panels_plan_of(const struct qr_panels_problem *problem) {
   enum { COLUMNS_MOST = INT32_MAX / 2 }; /* their number is an int, and so is the next one after the last panel */
-  if (problem->n > COLUMNS_MOST || problem->batch > INT32_MAX) return (struct qr_block_plan){0};
+  if (problem->n > COLUMNS_MOST || problem->batch > INT32_MAX) return (struct qr_panels_plan){0};
   if (problem->element_bytes == 4 && problem->m <= QR_FEW_ROWS && problem->n <= problem->shared_bytes &&
       qr_shared_bytes(4, problem->m, problem->n) <= (uint64_t)problem->shared_bytes)
-    return (struct qr_block_plan){0}; /* sooner in shared memory */
-  const struct qr_block *block = qr_block_of(problem->element_bytes, problem->m);
-  if (!block) return (struct qr_block_plan){0};
-  const int64_t bytes = qr_block_shared_bytes(block->element_bytes, block->rows, block->columns,
-                                              (int32_t)block->kernel.threads, block->chunk, block->group);
-  return bytes <= problem->shared_bytes ? (struct qr_block_plan){block, &forming[block - kernels], bytes}
-                                        : (struct qr_block_plan){0};
+    return (struct qr_panels_plan){0}; /* sooner in shared memory */
+  const struct qr_panels *block = qr_panels_of(problem->element_bytes, problem->m);
+  if (!block) return (struct qr_panels_plan){0};
+  const int64_t bytes = qr_panels_shared_bytes(block->element_bytes, block->rows, block->columns,
+                                               (int32_t)block->kernel.threads, block->chunk, block->group);
+  return bytes <= problem->shared_bytes ? (struct qr_panels_plan){block, &forming[block - kernels], bytes}
+                                        : (struct qr_panels_plan){0};
 }

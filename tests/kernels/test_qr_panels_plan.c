@@ -1,68 +1,59 @@
-/* test_qr_block_plan.c - the kernel that factors by block columns holds the rows, with as few of its own as there are,
+/* test_qr_panels_plan.c - the kernel that factors by panels holds the rows, with as few of its own as there are,
  * on chips that have its shared memory. Needs no GPU. */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/qr/qr_block_plan.h"
+#include "../../kernels/qr/qr_panels_plan.h"
 #include "../support.h"
 
 enum { PROBLEMS = 100000, H200_SHARED_BYTES = 227 << 10 };
 
-Test(qr_block_plan, a_plan_takes_the_kernel_of_the_fewest_rows) {
+Test(qr_panels_plan, a_plan_takes_the_kernel_of_the_fewest_rows) {
   static const struct {
     uint32_t bytes;
     int64_t m, n;
     const char *name;
   } cases[] = {
-      {4, 13, 200, "rondo_qr_block_f32_256"},
-      {4, 17, 129, "rondo_qr_block_f32_256"},
-      {4, 256, 256, "rondo_qr_block_f32_256"},
-      {4, 257, 33, "rondo_qr_block_f32_512"},
-      {4, 512, 512, "rondo_qr_block_f32_512"},
-      {4, 513, 1, "rondo_qr_block_f32_1024"},
-      {4, 1024, 100000, "rondo_qr_block_f32_1024"},
-      {4, 1025, 1024, "rondo_qr_block_f32_2048"},
-      {4, 2048, 2048, "rondo_qr_block_f32_2048"},
-      {8, 129, 129, "rondo_qr_block_f64_160"},
-      {8, 160, 161, "rondo_qr_block_f64_160"},
-      {8, 161, 129, "rondo_qr_block_f64_256"},
-      {8, 16, 100000, "rondo_qr_block_f64_160"},
-      {8, 256, 256, "rondo_qr_block_f64_256"},
-      {8, 257, 1, "rondo_qr_block_f64_512"},
-      {8, 512, 33, "rondo_qr_block_f64_512"},
-      {8, 513, 513, "rondo_qr_block_f64_1024"},
-      {8, 1024, 1, "rondo_qr_block_f64_1024"},
+      {4, 13, 200, "rondo_qr_panels_f32_256"},       {4, 17, 129, "rondo_qr_panels_f32_256"},
+      {4, 256, 256, "rondo_qr_panels_f32_256"},      {4, 257, 33, "rondo_qr_panels_f32_512"},
+      {4, 512, 512, "rondo_qr_panels_f32_512"},      {4, 513, 1, "rondo_qr_panels_f32_1024"},
+      {4, 1024, 100000, "rondo_qr_panels_f32_1024"}, {4, 1025, 1024, "rondo_qr_panels_f32_2048"},
+      {4, 2048, 2048, "rondo_qr_panels_f32_2048"},   {8, 129, 129, "rondo_qr_panels_f64_160"},
+      {8, 160, 161, "rondo_qr_panels_f64_160"},      {8, 161, 129, "rondo_qr_panels_f64_256"},
+      {8, 16, 100000, "rondo_qr_panels_f64_160"},    {8, 256, 256, "rondo_qr_panels_f64_256"},
+      {8, 257, 1, "rondo_qr_panels_f64_512"},        {8, 512, 33, "rondo_qr_panels_f64_512"},
+      {8, 513, 513, "rondo_qr_panels_f64_1024"},     {8, 1024, 1, "rondo_qr_panels_f64_1024"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct qr_block_problem problem = {cases[i].bytes, cases[i].m, cases[i].n, 1000, H200_SHARED_BYTES};
-    const struct qr_block_plan plan = qr_block_plan_of(&problem);
+    const struct qr_panels_problem problem = {cases[i].bytes, cases[i].m, cases[i].n, 1000, H200_SHARED_BYTES};
+    const struct qr_panels_plan plan = qr_panels_plan_of(&problem);
     cr_assert_not_null(plan.block, "case %zu takes no kernel", i);
     cr_expect_str_eq(plan.block->kernel.name, cases[i].name, "case %zu takes %s", i, plan.block->kernel.name);
   }
 }
 
-Test(qr_block_plan, a_plan_keeps_what_its_kernel_relies_on_and_the_batch_changes_nothing) {
+Test(qr_panels_plan, a_plan_keeps_what_its_kernel_relies_on_and_the_batch_changes_nothing) {
   static const int64_t most[] = {1, 200, 300, 600, 1100, 2100, (int64_t)1 << 40}, chips[] = {48, 99, 163, 227};
   struct random random = {1};
   int64_t planned = 0;
   for (int i = 0; i < PROBLEMS; i++) {
-    struct qr_block_problem problem = {.element_bytes = random_between(&random, 0, 1) ? 4 : 8,
-                                       .m = random_between(&random, 1, most[random_between(&random, 0, 6)]),
-                                       .n = random_between(&random, 1, most[random_between(&random, 0, 6)]),
-                                       .batch = random_between(&random, 1, INT32_MAX),
-                                       .shared_bytes = chips[random_between(&random, 0, 3)] << 10};
-    const struct qr_block_plan plan = qr_block_plan_of(&problem);
+    struct qr_panels_problem problem = {.element_bytes = random_between(&random, 0, 1) ? 4 : 8,
+                                        .m = random_between(&random, 1, most[random_between(&random, 0, 6)]),
+                                        .n = random_between(&random, 1, most[random_between(&random, 0, 6)]),
+                                        .batch = random_between(&random, 1, INT32_MAX),
+                                        .shared_bytes = chips[random_between(&random, 0, 3)] << 10};
+    const struct qr_panels_plan plan = qr_panels_plan_of(&problem);
     problem.batch = 1;
-    cr_assert_eq(qr_block_plan_of(&problem).block, plan.block);
+    cr_assert_eq(qr_panels_plan_of(&problem).block, plan.block);
     if (!plan.block) continue;
     planned++;
-    const struct qr_block *block = plan.block;
+    const struct qr_panels *block = plan.block;
     cr_assert_eq(block->element_bytes, (int32_t)problem.element_bytes);
     cr_assert_leq(problem.m, block->rows);
     cr_assert(block->kernel.threads >= 32 && block->kernel.threads % 32 == 0 && block->columns % block->chunk == 0);
     cr_assert(plan.shared_bytes > 0 && plan.shared_bytes <= problem.shared_bytes);
-    /* What forms Q goes by the triangles and the block columns of what has factored. */
-    const struct qr_block *form = plan.form;
+    /* What forms Q goes by the triangles and the panels of what has factored. */
+    const struct qr_panels *form = plan.form;
     cr_assert(form->element_bytes == block->element_bytes && form->rows == block->rows &&
               form->columns == block->columns && form->chunk == block->chunk && form->group == block->group &&
               form->kernel.threads == block->kernel.threads &&
@@ -73,8 +64,8 @@ Test(qr_block_plan, a_plan_keeps_what_its_kernel_relies_on_and_the_batch_changes
   cr_assert_gt(planned, PROBLEMS / 4);
 }
 
-Test(qr_block_plan, matrices_that_no_kernel_holds_are_left_to_the_others) {
-  static const struct qr_block_problem problems[] = {
+Test(qr_panels_plan, matrices_that_no_kernel_holds_are_left_to_the_others) {
+  static const struct qr_panels_problem problems[] = {
       {4, 2049, 1, 10, H200_SHARED_BYTES},
       {8, 1025, 1, 10, H200_SHARED_BYTES},
       {4, 256, INT32_MAX, 10, H200_SHARED_BYTES},
@@ -85,11 +76,11 @@ Test(qr_block_plan, matrices_that_no_kernel_holds_are_left_to_the_others) {
       {4, 12, 200, 10, H200_SHARED_BYTES}, /* quicker in shared memory */
   };
   for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
-    cr_expect_null(qr_block_plan_of(&problems[i]).block, "case %zu", i);
+    cr_expect_null(qr_panels_plan_of(&problems[i]).block, "case %zu", i);
 }
 
 /* Q takes a second kernel and room for T, R alone room for reflectors, whatever the chip; tiles need neither. */
-Test(qr_block_plan, what_the_kernels_need_beside_the_outputs_is_in_the_scratch) {
+Test(qr_panels_plan, what_the_kernels_need_beside_the_outputs_is_in_the_scratch) {
   static const struct op_operand operand = {.present = true};
   static const int64_t shapes[][2] = {{160, 160}, {300, 40}, {100, 300}, {2048, 33}, {64, 64}, {1024, 32}, {5000, 40}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

@@ -1,4 +1,4 @@
-/* least_squares_behind.cu - the second of two kernels for least squares: what is left to do when qr has left H and tau.
+/* least_squares_after.cu - the second of two kernels for least squares: what is left to do when qr has left H and tau.
  *
  * A warp has up to four right-hand sides of one matrix, and each of its lanes every 32nd row of them, in shared memory
  * or, where they are too long for that, in the task's scratch. So no lane reads what another writes: R^-1 Q^T b without
@@ -10,31 +10,31 @@
 #include "least_squares.h"
 
 /* A block of one warp, with what it holds. */
-template <typename T> struct sides_of_warp {
+template <typename T> struct rhs_of_warp {
   team<32> lanes;
   matrix_in<T, int64_t> h, held;
   T *tau;
   int64_t m, n;
   int count;
 
-  /* The largest number of each side from row `first` on; NaN does not count. */
-  __device__ __forceinline__ T largest_from(int64_t first, int side) const {
+  /* The largest number of each right-hand side from row `first` on; NaN does not count. */
+  __device__ __forceinline__ T largest_from(int64_t first, int rhs) const {
     T largest = T(0);
     for (int64_t i = lanes.first_row(first); i < m; i += 32) {
-      const T x = held(i, side), magnitude = x < T(0) ? -x : x;
+      const T x = held(i, rhs), magnitude = x < T(0) ? -x : x;
       largest = magnitude > largest ? magnitude : largest;
     }
     return largest_over_rows<32>(largest);
   }
 
-  /* The exponent that is taken off: sums over sides near the largest number would overflow. */
-  __device__ __forceinline__ int read(const matrix_in<T, int64_t> &b, int side) const {
+  /* The exponent that is taken off: sums over right-hand sides near the largest number would overflow. */
+  __device__ __forceinline__ int read(const matrix_in<T, int64_t> &b, int rhs) const {
     constexpr int taken = 32;
-    for (int64_t i = lanes.row; i < m; i += 32) held(i, side) = b(i, side);
-    if (!(largest_from(0, side) > range_of<T>::largest * T(0x1p-33))) return 0;
+    for (int64_t i = lanes.row; i < m; i += 32) held(i, rhs) = b(i, rhs);
+    if (!(largest_from(0, rhs) > range_of<T>::largest * T(0x1p-33))) return 0;
     T scale;
     power_of_two(-taken, &scale);
-    for (int64_t i = lanes.row; i < m; i += 32) held(i, side) *= scale;
+    for (int64_t i = lanes.row; i < m; i += 32) held(i, rhs) *= scale;
     return taken;
   }
 
@@ -68,8 +68,8 @@ template <typename T> struct sides_of_warp {
   }
 
   /* Of the rows behind R. */
-  __device__ __forceinline__ T norm(int side) const {
-    const T largest = largest_from(n, side);
+  __device__ __forceinline__ T norm(int rhs) const {
+    const T largest = largest_from(n, rhs);
     T scale = T(1), unscale = T(1), sum = T(0);
     if (largest > T(0) && largest <= range_of<T>::largest) {
       constexpr int limit = range_of<T>::exponent_limit;
@@ -78,7 +78,7 @@ template <typename T> struct sides_of_warp {
       power_of_two(kept, &unscale);
     }
     for (int64_t i = lanes.first_row(n); i < m; i += 32) {
-      const T x = held(i, side) * scale;
+      const T x = held(i, rhs) * scale;
       sum += x * x;
     }
     return sqrt(sum_over_rows<32>(sum)) * unscale;
@@ -93,14 +93,14 @@ template <typename T> struct sides_of_warp {
   }
 };
 
-template <typename T> __device__ __forceinline__ void least_squares_behind(const least_squares_behind_parameters &p) {
+template <typename T> __device__ __forceinline__ void least_squares_after(const least_squares_after_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  sides_of_warp<T> warp;
+  rhs_of_warp<T> warp;
   warp.m = p.m;
   warp.n = p.n;
   for (int64_t place = blockIdx.x; place < p.batch * p.groups; place += gridDim.x) {
     const int64_t item = place / p.groups, first = place % p.groups * p.group;
-    warp.count = p.sides - first < p.group ? (int)(p.sides - first) : p.group;
+    warp.count = p.rhs_count - first < p.group ? (int)(p.rhs_count - first) : p.group;
     warp.h = matrix_at<T>(p.h, item);
     warp.tau = vector_at<T>(p.tau, item);
     warp.held = {(T *)shared, 1, p.leading};
@@ -108,21 +108,21 @@ template <typename T> __device__ __forceinline__ void least_squares_behind(const
     const matrix_in<T, int64_t> b = matrix_at<T>(p.b, item).part(0, first), x = matrix_at<T>(p.x, item).part(0, first);
     int taken[QR_TILE_COLUMNS];
 #pragma unroll
-    for (int side = 0; side < QR_TILE_COLUMNS; side++) taken[side] = side < warp.count ? warp.read(b, side) : 0;
+    for (int rhs = 0; rhs < QR_TILE_COLUMNS; rhs++) taken[rhs] = rhs < warp.count ? warp.read(b, rhs) : 0;
     warp.apply();
     const int64_t info = warp.first_zero();
     if (p.info.data && first == 0 && warp.lanes.row == 0) *vector_at<int32_t>(p.info, item) = (int32_t)info;
     if (!info) warp.substitute();
 #pragma unroll
-    for (int side = 0; side < QR_TILE_COLUMNS; side++) {
-      if (side >= warp.count) continue;
+    for (int rhs = 0; rhs < QR_TILE_COLUMNS; rhs++) {
+      if (rhs >= warp.count) continue;
       T unscale;
-      power_of_two(taken[side], &unscale);
-      const T norm = p.residual.data ? warp.norm(side) * unscale : T(0);
-      if (p.residual.data && warp.lanes.row == 0) vector_at<T>(p.residual, item)[first + side] = norm;
-      for (int64_t i = warp.lanes.row; i < p.n; i += 32) x(i, side) = info ? T(NAN) : warp.held(i, side) * unscale;
+      power_of_two(taken[rhs], &unscale);
+      const T norm = p.residual.data ? warp.norm(rhs) * unscale : T(0);
+      if (p.residual.data && warp.lanes.row == 0) vector_at<T>(p.residual, item)[first + rhs] = norm;
+      for (int64_t i = warp.lanes.row; i < p.n; i += 32) x(i, rhs) = info ? T(NAN) : warp.held(i, rhs) * unscale;
     }
   }
 }
 
-LEAST_SQUARES_BEHIND_KERNELS(DEFINE_KERNEL)
+LEAST_SQUARES_AFTER_KERNELS(DEFINE_KERNEL)

@@ -1,12 +1,12 @@
-/* least_squares_side.cuh - a right-hand side that rides along with the steps of a register tile (qr_tile.cuh), and its
+/* least_squares_rhs.cuh - a right-hand side that rides along with the steps of a register tile (qr_tile.cuh), and its
  * back substitution.
  *
  * A warp, or a matrix of less than a warp, holds one, dealt by rows to its lanes, and reads those rows of the pivot
- * column that the step shows anyway: a few instructions a step, whose sums over lanes hide behind the tile's own. It is
+ * column that the step shows anyway: a few instructions a step, whose sums over lanes overlap the tile's own. It is
  * reflected a step late, where the tile waits for its pivot column, and not between that and the barrier (H200, 1000 of
- * 128 x 128 in f64: 530 us against 540). Where a matrix has several warps all do so, whether there are as many sides or
- * not: in a branch it would lengthen every step by its latency (H200, 1000 of 128 x 128: f32 265 us against 214, f64
- * 686 against 543). */
+ * 128 x 128 in f64: 530 us against 540). Where a matrix has several warps all do so, whether there are as many
+ * right-hand sides or not: in a branch it would lengthen every step by its latency (H200, 1000 of 128 x 128: f32 265 us
+ * against 214, f64 686 against 543). */
 #ifndef RONDO_LEAST_SQUARES_SIDE_CUH
 #define RONDO_LEAST_SQUARES_SIDE_CUH
 
@@ -56,7 +56,7 @@ template <typename Tile> struct matrices_ahead {
     fetch(first);
   }
 
-  /* After a barrier behind the last access to the stage. */
+  /* After a barrier that follows the last access to the stage. */
   __device__ __forceinline__ void fetch(int64_t item) {
     if (whole)
       tile.fetch_ahead(item);
@@ -86,14 +86,14 @@ template <typename Shape> struct tile_triangle {
   }
 };
 
-template <typename Shape> struct side_by_rows {
+template <typename Shape> struct rhs_by_rows {
   using T = typename Shape::T;
   static constexpr int GR = Shape::ROW_LANES, WIDTH = tile_smaller(Shape::LANES, 32), HELD = Shape::ROWS / WIDTH;
   static constexpr int SOLVED = (Shape::COLUMNS + WIDTH - 1) / WIDTH, BLOCK = Shape::BLOCK;
   static_assert(HELD * WIDTH == Shape::ROWS && !Shape::SHUFFLED && !Shape::HALVES && !Shape::PACKED &&
                 WIDTH % BLOCK == 0);
 
-  T b[HELD], x[HELD], d, above, u, g; /* x and all behind it: of a step */
+  T b[HELD], x[HELD], d, above, u, g; /* x and all after it: of a step */
   int pivot_row;                      /* of that step */
   int exponent;                       /* of the power of two that was taken off b */
   int lane;                           /* of WIDTH */
@@ -102,12 +102,12 @@ template <typename Shape> struct side_by_rows {
 
   /* ---- from memory ---- */
 
-  /* move(number in memory, k) for the numbers of this lane of right-hand side `side` of a matrix, where it has them. */
+  /* move(number in memory, k) for the numbers of this lane of right-hand side `rhs` of a matrix, where it has them. */
   template <typename Move>
-  __device__ __forceinline__ void each_number(const least_squares_parameters &out, int64_t item, int side,
+  __device__ __forceinline__ void each_number(const least_squares_parameters &out, int64_t item, int rhs,
                                               const Move &move) const {
-    const T *from = (const T *)out.b.data + item * out.b.batch_stride + side * out.b.column_stride;
-    const bool present = side < out.sides;
+    const T *from = (const T *)out.b.data + item * out.b.batch_stride + rhs * out.b.column_stride;
+    const bool present = rhs < out.rhs_count;
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
       const int i = row_of(k) - out.tile.offset;
@@ -116,14 +116,14 @@ template <typename Shape> struct side_by_rows {
   }
 
   /* To L2, for load. */
-  __device__ __forceinline__ void prefetch(const least_squares_parameters &out, int64_t item, int side) const {
-    each_number(out, item, side, [](const T *number, int) { prefetch_number(number); });
+  __device__ __forceinline__ void prefetch(const least_squares_parameters &out, int64_t item, int rhs) const {
+    each_number(out, item, rhs, [](const T *number, int) { prefetch_number(number); });
   }
 
-  __device__ __forceinline__ void load(const least_squares_parameters &out, int64_t item, int side) {
+  __device__ __forceinline__ void load(const least_squares_parameters &out, int64_t item, int rhs) {
 #pragma unroll
     for (int k = 0; k < HELD; k++) b[k] = T(0);
-    each_number(out, item, side, [&](const T *number, int k) { b[k] = *number; });
+    each_number(out, item, rhs, [&](const T *number, int k) { b[k] = *number; });
   }
 
   __device__ __forceinline__ void scale() {
@@ -141,8 +141,8 @@ template <typename Shape> struct side_by_rows {
     for (int k = 0; k < HELD; k++) b[k] *= factor;
   }
 
-  __device__ __forceinline__ void read(const least_squares_parameters &out, int64_t item, int side) {
-    load(out, item, side);
+  __device__ __forceinline__ void read(const least_squares_parameters &out, int64_t item, int rhs) {
+    load(out, item, rhs);
     scale();
   }
 
@@ -162,7 +162,8 @@ template <typename Shape> struct side_by_rows {
 
   /* ---- the steps ---- */
 
-  /* Where the rows of the tile's lane are those of the side's, x is what the tile has, and gone a step later. */
+  /* Where the rows of the tile's lane are those of the right-hand side's, x is what the tile has, and gone a step
+   * later. */
   static constexpr bool SAME_ROWS = GR == WIDTH;
 
   /* Before the first step, which has nothing to catch up with. */
@@ -321,9 +322,9 @@ template <typename Shape> struct side_by_rows {
 
   /* ---- to memory ---- */
 
-  /* Of rows behind R. */
+  /* Of rows below R. */
   __device__ __forceinline__ void write_residual(const least_squares_parameters &out, int64_t item, bool wanted,
-                                                 int side) const {
+                                                 int rhs) const {
     const qr_tile_parameters &p = out.tile;
     T part[2] = {};
     if (p.m > p.n) {
@@ -335,19 +336,19 @@ template <typename Shape> struct side_by_rows {
       part[0] = sqrt(over_rows(part[0] + part[1]));
       if (exponent) part[0] = times_power(part[0], exponent);
     }
-    if (wanted && lane == 0 && side < out.sides)
-      ((T *)out.residual.data)[item * out.residual.batch_stride + side] = part[0];
+    if (wanted && lane == 0 && rhs < out.rhs_count)
+      ((T *)out.residual.data)[item * out.residual.batch_stride + rhs] = part[0];
   }
 
   __device__ __forceinline__ void write_solution(const least_squares_parameters &out, const T *scales, int64_t item,
-                                                 bool wanted, int side, int info) {
+                                                 bool wanted, int rhs, int info) {
     const qr_tile_parameters &p = out.tile;
-    if (!wanted || side >= out.sides) return;
-    if (out.info.data && lane == 0 && side == 0) ((int32_t *)out.info.data)[item * out.info.batch_stride] = info;
+    if (!wanted || rhs >= out.rhs_count) return;
+    if (out.info.data && lane == 0 && rhs == 0) ((int32_t *)out.info.data)[item * out.info.batch_stride] = info;
 #pragma unroll
     for (int k = 0; k < SOLVED; k++) /* unscaled always: a branch costs more than the work */
       b[k] = times_power(b[k], exponent - exponent_of_power(scales[min(row_of(k), Shape::COLUMNS - 1)]));
-    T *to = (T *)out.x.data + item * out.x.batch_stride + side * out.x.column_stride;
+    T *to = (T *)out.x.data + item * out.x.batch_stride + rhs * out.x.column_stride;
 #pragma unroll
     for (int k = 0; k < SOLVED; k++) {
       const int i = row_of(k) - p.offset;
@@ -357,7 +358,7 @@ template <typename Shape> struct side_by_rows {
 
   /* From Q^T b to x, where rows of R have been divided by their diagonal, whose inverses are given. */
   __device__ __forceinline__ void solve_divided(const least_squares_parameters &out, const tile_triangle<Shape> &r,
-                                                const T *inverses, const T *scales, int64_t item, int side) {
+                                                const T *inverses, const T *scales, int64_t item, int rhs) {
     T unused[SOLVED];
     const int info = invert_diagonal(out.tile, r, unused);
 #pragma unroll
@@ -366,12 +367,12 @@ template <typename Shape> struct side_by_rows {
       b[k] = is_of_r ? b[k] * inverses[row_of(k)] : T(0);
     }
     substitute_all(r, std::make_integer_sequence<int, Shape::COLUMNS / 4>{});
-    write_solution(out, scales, item, true, side, info);
+    write_solution(out, scales, item, true, rhs, info);
   }
 
   /* From Q^T b to x. `scales`: what takes back the powers of two of A's columns. */
   __device__ __forceinline__ void solve(const least_squares_parameters &out, const tile_triangle<Shape> &r,
-                                        const T *scales, int64_t item, bool wanted, int side) {
+                                        const T *scales, int64_t item, bool wanted, int rhs) {
     const qr_tile_parameters &p = out.tile;
     T inverse[SOLVED];
     const int info = invert_diagonal(p, r, inverse);
@@ -382,18 +383,18 @@ template <typename Shape> struct side_by_rows {
       substitute_small(r, inverse);
     } else
       substitute<SOLVED - 1>(r, inverse, p.offset, p.offset + p.n);
-    write_solution(out, scales, item, wanted, side, info);
+    write_solution(out, scales, item, wanted, rhs, info);
   }
 };
 
 /* Where a lane has a whole column: it goes along in a lane's column as soon as one is final, which is after the first
  * step. That costs the steps nothing; a sum over lanes in each of them costs a fifth (H200, 10,000 of 32 x 32 in f32:
  * 57.3 us against 49.3). */
-template <typename Shape> struct side_as_column : side_by_rows<Shape> {
-  using side = side_by_rows<Shape>;
-  using T = typename side::T;
-  using side::b, side::u, side::g, side::lane, side::over_rows, side::from_row;
-  static_assert(side::HELD == 1);
+template <typename Shape> struct rhs_as_column : rhs_by_rows<Shape> {
+  using rhs = rhs_by_rows<Shape>;
+  using T = typename rhs::T;
+  using rhs::b, rhs::u, rhs::g, rhs::lane, rhs::over_rows, rhs::from_row;
+  static_assert(rhs::HELD == 1);
 
   T corner; /* of R, whose place is taken */
 

@@ -1,11 +1,11 @@
-/* test_qr_block.c - H and tau by block columns (qr_block_plan.c), of matrices wider or longer than the register tiles,
+/* test_qr_panels.c - H and tau by panels (qr_panels_plan.c), of matrices wider or longer than the register tiles,
  * against LAPACK's ratios: rows that fill a kernel and rows that do not, every layout and kind of matrix. Batch and
  * neighbours change no bit. The host has no such kernels: only small matrices run there. */
 #include <criterion/criterion.h>
 
 #include "../oracles/qr_block_cases.h"
 
-BLOCK_TESTS(qr_block, run_in_every_layout, FORM_H, FORM_PANEL)
+BLOCK_TESTS(qr_panels, run_in_every_layout, FORM_H, FORM_PANEL)
 
 /* Alone and among more than run at once. */
 static void same_bits_among_many(void) {
@@ -13,4 +13,4 @@ static void same_bits_among_many(void) {
                                 {.dtype = RONDO_F64, .m = 258, .n = 34, .batch = 301}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_same_bits(RONDO_BACKEND_CUDA, &all[i], 1);
 }
-ON_CUDA(qr_block, a_matrix_has_the_same_bits_among_thousands_and_alone, same_bits_among_many())
+ON_CUDA(qr_panels, a_matrix_has_the_same_bits_among_thousands_and_alone, same_bits_among_many())

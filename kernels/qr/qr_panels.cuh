@@ -1,6 +1,6 @@
-/* qr_block.cuh - Householder QR of matrices that do not fit in the registers of a block of threads, by block columns.
+/* qr_panels.cuh - Householder QR of matrices that do not fit in the registers of a block of threads, by panels.
  *
- * Left-looking: a block column comes to registers once, the reflectors of those on its left are applied to it, its own
+ * Left-looking: a panel comes to registers once, the reflectors of those on its left are applied to it, its own
  * are found, and it is written once. The reflectors come back from memory, CHUNK at a time, behind the arithmetic. They
  * are applied in groups of four, H1 H2 H3 H4 = I - V T V^T:
  *
@@ -11,36 +11,36 @@
  * a chunk is waited for across warps, and C moves only between registers. T comes from the steps of qr_tile.cuh at no
  * cost: their dot products with the columns of a group that are final already are v_k^T v_j u_k u_j.
  *
- * f64 of 161 to 512 rows meets them in groups of eight by tensor cores instead (qr_block_fragments.cuh). Its numbers
+ * f64 of 161 to 512 rows meets them in groups of eight by tensor cores instead (qr_panels_fragments.cuh). Its numbers
  * are in other lanes then, and are dealt to those of the steps before its own reflectors are found.
  *
  * The steps are those of qr_tile.cuh, and so is the scaling of columns of extreme size. Rows above the diagonal leave
  * the registers a layer at a time, so that the arithmetic shrinks with the matrix: code for each number of layers. What
- * is run must fit in 128 KB of instruction cache: what is run once a block column is kept short (H200, 256 x 256 of
+ * is run must fit in 128 KB of instruction cache: what is run once a panel is kept short (H200, 256 x 256 of
  * f32: 1686 us with 264 KB of code in all, 1304 with 155).
  *
  * Thin R goes to its place as it becomes final, reflectors to where Q is to be. A second kernel forms Q there, block
- * column after block column from the last to the first: each begins as columns of the identity and meets the reflectors
+ * column after panel from the last to the first: each begins as columns of the identity and meets the reflectors
  * that reach it, the last one first, in the same groups with T instead of T^T. It reads them all before it is written
  * over its own. The tile has the layers of the identity in reverse, the last one first, so that reflectors which reach
  * one layer more need no numbers moved. */
-#ifndef RONDO_QR_BLOCK_CUH
-#define RONDO_QR_BLOCK_CUH
+#ifndef RONDO_QR_PANELS_CUH
+#define RONDO_QR_PANELS_CUH
 
 #include "../common/launch.cuh"
-#include "qr_block_fragments.cuh"
+#include "qr_panels_fragments.cuh"
 
-template <typename Shape> struct block_column : block_fragments<Shape> {
-  using memory = block_fragments<Shape>;
+template <typename Shape> struct panel_tile : panel_fragments<Shape> {
+  using memory = panel_fragments<Shape>;
   using T = typename memory::T;
   using vector = typename memory::vector;
-  using memory::block_fragments;
   using memory::COLUMNS, memory::GROUP, memory::CHUNK;
   using memory::first, memory::above, memory::scaled, memory::triangular, memory::FORMING;
   using memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::LAYERS, memory::LAYER, memory::ROWS;
   using memory::HALF, memory::LEADING, memory::FRAGMENTS;
   using memory::p, memory::a, memory::tau, memory::kept_triangles, memory::pivots, memory::stage, memory::triangles,
       memory::weights;
+  using memory::panel_fragments;
   using memory::products_of_group, memory::u_of, memory::nu_of, memory::scales, memory::row, memory::column;
   static constexpr int TOGETHER = Shape::TOGETHER, SWAPS = Shape::SWAPS, VERSIONS = tile_smaller(LAYERS, 4);
   static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256 || P * Q * (int)sizeof(T) > 512;
@@ -50,7 +50,7 @@ template <typename Shape> struct block_column : block_fragments<Shape> {
 
   static __device__ __forceinline__ int first_lane() { return (int)(threadIdx.x & 31) & ~(GR - 1); }
 
-  /* ---- reflectors of other block columns ---- */
+  /* ---- reflectors of other panels ---- */
 
   /* Sums over the row lanes: each level halves the numbers a lane still sums, so that lane `row` ends with numbers from
    * row * COUNT / GR on. In the first SWAPS levels every lane has the half that it keeps in front (swapped). */
@@ -147,7 +147,7 @@ template <typename Shape> struct block_column : block_fragments<Shape> {
     });
   }
 
-  /* The last reflectors of a block column of Q do not reach its first columns. */
+  /* The last reflectors of a panel of Q do not reach its first columns. */
   __device__ __forceinline__ void apply_chunk(int j, const T *half) {
     if constexpr (FRAGMENTS)
       this->multiply_chunk(j, half);
@@ -170,8 +170,8 @@ template <typename Shape> struct block_column : block_fragments<Shape> {
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
 
-  /* Applies `count` reflectors to the block column: to one of A from the first to the last, after which the diagonal,
-   * if the block column has one, is in the first layer; to one of Q from the last to the first. Before the first chunk
+  /* Applies `count` reflectors to the panel: to one of A from the first to the last, after which the diagonal,
+   * if the panel has one, is in the first layer; to one of Q from the last to the first. Before the first chunk
    * comes one round that only sends for it, behind that of A one that only writes a layer. */
   __device__ __forceinline__ void apply_all(int count) {
     const int chunks = (count + CHUNK - 1) / CHUNK, next = FORMING ? -CHUNK : CHUNK;
@@ -370,7 +370,7 @@ template <typename Shape> struct block_column : block_fragments<Shape> {
     finish();
   }
 
-  /* A block column of A becomes one of R and reflectors. */
+  /* A panel of A becomes one of R and reflectors. */
   __device__ __forceinline__ void factor_column(int reflectors) {
     const bool has_reflectors = first < reflectors, is_last = first + COLUMNS >= p.n;
     above = 0;
@@ -417,9 +417,9 @@ template <typename Shape> struct block_column : block_fragments<Shape> {
   }
 };
 
-template <typename Shape> __device__ __forceinline__ void qr_block(const qr_block_parameters &p) {
+template <typename Shape> __device__ __forceinline__ void qr_panels(const qr_panels_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  block_column<Shape> block(p, (typename Shape::T *)shared);
+  panel_tile<Shape> block(p, (typename Shape::T *)shared);
   const int reflectors = min(p.m, p.n);
   if constexpr (Shape::FORMING) {
     block.go_to(blockIdx.x);
@@ -439,20 +439,20 @@ template <typename Shape> __device__ __forceinline__ void qr_block(const qr_bloc
   }
 }
 
-template <typename Shape> __device__ __forceinline__ void qr_block_kernel(const qr_block_parameters &p) {
+template <typename Shape> __device__ __forceinline__ void qr_panels_kernel(const qr_panels_parameters &p) {
   only_wait_for_predecessors();
-  qr_block<Shape>(p);
+  qr_panels<Shape>(p);
   let_successors_start();
 }
 
-/* For the lists of qr_block.h. */
-#define DEFINE_QR_BLOCK(forming, parameters, name, threads, blocks, ...)                                               \
+/* For the lists of qr_panels.h. */
+#define DEFINE_QR_PANELS(forming, parameters, name, threads, blocks, ...)                                              \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    static_assert(block_shape<forming, __VA_ARGS__>::THREADS == threads);                                              \
-    qr_block_kernel<block_shape<forming, __VA_ARGS__>>(p);                                                             \
+    static_assert(panel_shape<forming, __VA_ARGS__>::THREADS == threads);                                              \
+    qr_panels_kernel<panel_shape<forming, __VA_ARGS__>>(p);                                                            \
     publish(p.done);                                                                                                   \
   }
-#define DEFINE_QR_BLOCK_KERNEL(chips, ...) DEFINE_QR_BLOCK(false, __VA_ARGS__)
-#define DEFINE_QR_FORM_KERNEL(chips, ...)  DEFINE_QR_BLOCK(true, __VA_ARGS__)
+#define DEFINE_QR_PANELS_KERNEL(chips, ...) DEFINE_QR_PANELS(false, __VA_ARGS__)
+#define DEFINE_QR_FORM_KERNEL(chips, ...)   DEFINE_QR_PANELS(true, __VA_ARGS__)
 
 #endif

@@ -1,5 +1,0 @@
-/* qr_block_f64.cu - QR of f64 by block columns in registers. See qr_block_f32.cu. 230 to 255 registers on sm_90a, none
- * spilled, and up to 126 KB of shared memory (H200: 14 TFLOP/s at 256 x 256). */
-#include "qr_block.cuh"
-
-QR_BLOCK_F64_KERNELS(DEFINE_QR_BLOCK_KERNEL, rondo_qr_block)
