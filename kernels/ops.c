@@ -20,6 +20,75 @@
 #include "sample/penalty.h"
 #include "sample/sampling.h"
 
+const struct op op_qr = {
+    .name = "qr",
+    .once_operands = 1u << QR_A | 1u << QR_H | 1u << QR_TAU | 1u << QR_R | 1u << QR_Q,
+    .touches_once = qr_touches_once,
+    .check = qr_check,
+    .scratch_bytes = qr_scratch_bytes,
+    .host_items = qr_host_items,
+    .host_run = qr_host_run,
+    .select = qr_select,
+};
+
+const struct op op_qr_panel = {
+    .name = "qr_panel",
+    .check = qr_panel_check,
+    .host_items = qr_host_items,
+    .host_run = qr_host_run,
+    .select = qr_select,
+};
+
+const struct op op_qr_update = {
+    .name = "qr_update",
+    .touched_elements = qr_apply_touched_elements,
+    .check = qr_apply_check,
+    .host_items = qr_apply_host_items,
+    .host_run = qr_apply_host_run,
+    .select = qr_apply_select,
+};
+
+const struct op op_qr_apply = {
+    .name = "qr_apply",
+    .touched_elements = qr_apply_touched_elements,
+    .check = qr_apply_check,
+    .host_items = qr_apply_host_items,
+    .host_run = qr_apply_host_run,
+    .select = qr_apply_select,
+};
+
+const struct op op_qr_extract = {
+    .name = "qr_extract",
+    .once_operands = 1u << QR_EXTRACT_H | 1u << QR_EXTRACT_R | 1u << QR_EXTRACT_Q,
+    .touched_elements = qr_extract_touched_elements,
+    .check = qr_extract_check,
+    .host_items = qr_extract_host_items,
+    .host_run = qr_extract_host_run,
+    .select = qr_extract_select,
+};
+
+const struct op op_triangular_inverse = {
+    .name = "triangular_inverse",
+    .once_operands = 1u << TRIANGULAR_INVERSE_A | 1u << TRIANGULAR_INVERSE_OUT,
+    .check = triangular_inverse_check,
+    .host_items = triangular_inverse_host_items,
+    .host_run = triangular_inverse_host_run,
+    .select = triangular_inverse_select,
+};
+
+const struct op op_least_squares = {
+    .name = "least_squares",
+    .once_operands = 1u << LEAST_SQUARES_A | 1u << LEAST_SQUARES_B | 1u << LEAST_SQUARES_X |
+                     1u << LEAST_SQUARES_RESIDUAL | 1u << LEAST_SQUARES_INFO,
+    .touches_once = least_squares_touches_once,
+    .launches_most = 2,
+    .check = least_squares_check,
+    .scratch_bytes = least_squares_scratch_bytes,
+    .host_items = least_squares_host_items,
+    .host_run = least_squares_host_run,
+    .select = least_squares_select,
+};
+
 const struct op op_gemm_rowmax = {
     .name = "gemm_rowmax",
     .once_operands = 1u << GEMM_OUT,

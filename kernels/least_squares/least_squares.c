@@ -1,8 +1,5 @@
-/* least_squares.c - describing least squares: rondo_add_least_squares, what its operands must be, and the scratch it
- * needs. */
+/* least_squares.c - describes least squares: rondo_add_least_squares, and the checks of its operands. */
 #include "least_squares.h"
-
-#include "../../runtime/integer.h"
 
 rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_least_squares: the description is NULL");
@@ -17,11 +14,6 @@ rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squar
   return graph_add(graph, &op_least_squares, desc->name, arguments, 5, &attributes, sizeof attributes);
 }
 
-int64_t least_squares_rhs(const struct op_task *task) {
-  const struct op_operand *b = &task->operands[LEAST_SQUARES_B];
-  return b->shape[b->rank - (qr_layout_of(task) == RONDO_ROW_MAJOR ? 1 : 2)];
-}
-
 /* [batch, count], or [count] where there is no batch. */
 static rondo_status vector_check(const char *name, const struct op_operand *operand, const struct op_operand *a,
                                  int64_t count) {
@@ -29,7 +21,7 @@ static rondo_status vector_check(const char *name, const struct op_operand *oper
   return op_expect(name, operand, a->dtype, a->rank - 1, (int64_t[]){a->rank == 3 ? a->shape[0] : count, count});
 }
 
-static rondo_status least_squares_check(const struct op_task *task) {
+rondo_status least_squares_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands;
   const struct op_operand *a = &operands[LEAST_SQUARES_A], *b = &operands[LEAST_SQUARES_B];
   int32_t layout = qr_layout_of(task);
@@ -44,7 +36,7 @@ static rondo_status least_squares_check(const struct op_task *task) {
                                                      "[columns, rows] where they are column-major");
   if (!b->present || b->rank != a->rank)
     return op_unexpected("b", b, a->rank == 2 ? "one matrix, as a is" : "a batch of matrices, as a is");
-  int64_t rhs_count = least_squares_rhs(task);
+  int64_t rhs_count = least_squares_rhs_count(task);
   status = matrix_like_check("b", b, a, layout, problem.m, rhs_count);
   if (status == RONDO_OK && rhs_count < 1) status = op_unexpected("b", b, "at least one right-hand side");
   if (status == RONDO_OK) status = matrix_like_check("x", &operands[LEAST_SQUARES_X], a, layout, problem.n, rhs_count);
@@ -53,101 +45,3 @@ static rondo_status least_squares_check(const struct op_task *task) {
     status = op_expect("info", &operands[LEAST_SQUARES_INFO], RONDO_I32, 1, &problem.batch);
   return status;
 }
-
-/* ---- Two kernels ------------------------------------------------------------------------------------------------ */
-
-enum {
-  /* Chips of compute capability 8.6, 8.9 and 12.0 have no more for a block, and translate the portable code: whatever
-   * needs more may come to run without its tile. */
-  LEAST_SHARED_BYTES = 99 * 1024,
-};
-
-int64_t least_squares_h_leading(int64_t m) { return round_up(m, 4); }
-
-/* H is column-major, whatever a's layout is. */
-void least_squares_factoring_of(const struct op_task *task, struct least_squares_factoring *factoring) {
-  const struct op_operand *a = &task->operands[LEAST_SQUARES_A];
-  struct qr_problem problem = qr_problem_nowhere(task);
-  struct op_operand h = *a;
-  h.access = RONDO_WRITE;
-  h.offset_bytes = 0;
-  const bool by_rows = qr_layout_of(task) == RONDO_ROW_MAJOR;
-  h.stride[h.rank - 2] = by_rows ? 1 : least_squares_h_leading(problem.m);
-  h.stride[h.rank - 1] = by_rows ? least_squares_h_leading(problem.m) : 1;
-  if (h.rank == 3) h.stride[0] = least_squares_h_leading(problem.m) * problem.n;
-  *factoring = (struct least_squares_factoring){
-      .operands = {[QR_A] = *a,
-                   [QR_H] = h,
-                   [QR_TAU] = {.present = true,
-                               .access = RONDO_WRITE,
-                               .dtype = a->dtype,
-                               .rank = a->rank - 1,
-                               .shape = {a->rank == 3 ? problem.batch : problem.n, problem.n},
-                               .stride = {a->rank == 3 ? problem.n : 1, 1}}},
-      .task = *task,
-  };
-  factoring->task.op = &op_qr;
-  factoring->task.operand_count = 5;
-  factoring->task.operands = factoring->operands;
-}
-
-bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t rhs_count) {
-  return (uint64_t)(qr_leading(m) * rhs_count) * element_bytes <= LEAST_SHARED_BYTES;
-}
-
-struct least_squares_scratch least_squares_scratch_of(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_nowhere(task);
-  const int64_t bytes = problem.batch * problem.element_bytes; /* of a number of each matrix */
-  struct least_squares_factoring factoring;
-  least_squares_factoring_of(task, &factoring);
-  struct least_squares_scratch scratch = {.tau = qr_part_bytes(bytes * least_squares_h_leading(problem.m) * problem.n)};
-  scratch.work = scratch.tau + qr_part_bytes(bytes * problem.n);
-  scratch.qr = scratch.work;
-  if (!least_squares_fits_shared(problem.element_bytes, problem.m, 1))
-    scratch.qr += qr_part_bytes(bytes * problem.m * least_squares_rhs(task));
-  scratch.end = scratch.qr + op_qr.scratch_bytes(&factoring.task);
-  return scratch;
-}
-
-/* Of one matrix: A, tau and a right-hand side. */
-uint64_t least_squares_host_bytes(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_nowhere(task);
-  return qr_part_bytes((problem.m * problem.n + problem.n + problem.m) * problem.element_bytes);
-}
-
-int64_t least_squares_host_items(const struct op_task *task) {
-  return smaller(qr_problem_nowhere(task).batch, QR_HOST_WORKERS);
-}
-
-/* For the chip with the least shared memory: false there, and two kernels do it on some chip. */
-static bool plan_for_every_chip(const struct op_task *task, struct least_squares_plan *plan) {
-  const struct chip least = {.version = 86, .multiprocessors = 1, .shared_bytes = LEAST_SHARED_BYTES};
-  return least_squares_plan(task, &least, plan);
-}
-
-static uint64_t least_squares_scratch_bytes(const struct op_task *task) {
-  uint64_t host = (uint64_t)least_squares_host_items(task) * least_squares_host_bytes(task);
-  struct least_squares_plan plan;
-  if (!host || plan_for_every_chip(task, &plan)) return host;
-  uint64_t device = least_squares_scratch_of(task).end;
-  return host > device ? host : device;
-}
-
-/* Not where two kernels do it, or one factors the matrix again for further right-hand sides. */
-static bool least_squares_touches_once(const struct op_task *task) {
-  struct least_squares_plan plan;
-  return plan_for_every_chip(task, &plan) && plan.passes == 1;
-}
-
-const struct op op_least_squares = {
-    .name = "least_squares",
-    .once_operands = 1u << LEAST_SQUARES_A | 1u << LEAST_SQUARES_B | 1u << LEAST_SQUARES_X |
-                     1u << LEAST_SQUARES_RESIDUAL | 1u << LEAST_SQUARES_INFO,
-    .touches_once = least_squares_touches_once,
-    .launches_most = 2,
-    .check = least_squares_check,
-    .scratch_bytes = least_squares_scratch_bytes,
-    .host_items = least_squares_host_items,
-    .host_run = least_squares_host_run,
-    .select = least_squares_select,
-};

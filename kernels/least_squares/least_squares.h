@@ -1,9 +1,9 @@
-/* least_squares.h - batched least squares, min |b - A x|: the row of the operation table, and what host code and
- * kernels tell each other.
+/* least_squares.h - batched least squares, min |b - A x|: its operation, and what host code and kernels tell each
+ * other.
  *
- * A matrix that fits a register tile (qr_tile.h) is factored and solved in one kernel that writes neither H nor R.
- * Others take two: rondo_add_qr's, to the task's scratch, and one that does the rest: a block for one or four
- * right-hand sides, or where columns are too long for that a warp for four. */
+ * One kernel factors and solves a matrix that fits in a register tile (qr_tile.h); it writes neither H nor R. Others
+ * take two launches. The first is rondo_add_qr's: H and tau, to the task's scratch. The second applies the reflectors
+ * and substitutes: a block for one or four right-hand sides, or, if a block cannot hold their rows, a warp for four. */
 #ifndef RONDO_LEAST_SQUARES_H
 #define RONDO_LEAST_SQUARES_H
 
@@ -15,12 +15,12 @@ struct least_squares_parameters {
   struct qr_matrix b, x;           /* m x right-hand sides and n x right-hand sides, in any layout */
   struct qr_vector residual, info; /* [right-hand sides] and one int32_t for each matrix; data NULL where absent */
   int32_t rhs_count;
-  int32_t passes; /* a matrix is factored once for each so many right-hand sides as a block takes */
+  int32_t passes; /* times that a matrix is factored: ceil(right-hand sides / right-hand sides of a block) */
   struct completion done;
 };
 
-/* rondo_least_squares_block_* and _behind_*: H and tau as qr leaves them. A block, of one warp in the latter, for
- * `group` right-hand sides. */
+/* rondo_least_squares_block_* and _after_*: H and tau as qr leaves them. A block has `group` right-hand sides; the
+ * blocks of _after_ are single warps. */
 struct least_squares_after_parameters {
   struct qr_matrix h, b, x;
   struct qr_matrix work; /* for the right-hand sides, m x right-hand sides; data NULL: they stay in shared memory */
@@ -144,17 +144,7 @@ extern const struct op op_least_squares;
 enum { LEAST_SQUARES_A, LEAST_SQUARES_B, LEAST_SQUARES_X, LEAST_SQUARES_RESIDUAL, LEAST_SQUARES_INFO };
 
 /* Columns of b. */
-int64_t least_squares_rhs(const struct op_task *task);
-
-/* How a task may be done by a kernel of a tile. */
-struct least_squares_plan {
-  struct op_kernel kernel;
-  int64_t grid, threads, shared_bytes;
-  int32_t offset, passes;
-};
-
-/* False: two kernels and scratch. Pure. */
-bool least_squares_plan(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan);
+int64_t least_squares_rhs_count(const struct op_task *task);
 
 /* Where two kernels keep H, tau and, where columns are too long for shared memory, right-hand sides: bytes from the
  * scratch's begin. */
@@ -164,7 +154,7 @@ struct least_squares_scratch {
 int64_t least_squares_h_leading(int64_t m); /* whole vectors: columns of H are read so */
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task);
 
-/* Does a warp keep so many right-hand sides of m elements in shared memory? */
+/* Does a warp keep `rhs_count` right-hand sides of m elements in shared memory? */
 bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t rhs_count);
 
 /* The task of qr that comes first. */
@@ -178,6 +168,9 @@ void least_squares_factoring_of(const struct op_task *task, struct least_squares
 uint64_t least_squares_host_bytes(const struct op_task *task);
 int64_t least_squares_host_items(const struct op_task *task);
 void least_squares_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status least_squares_check(const struct op_task *task);
+uint64_t least_squares_scratch_bytes(const struct op_task *task);
+bool least_squares_touches_once(const struct op_task *task);
 rondo_status least_squares_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif
 #endif

@@ -67,7 +67,7 @@ template <typename T> struct rhs_of_warp {
     }
   }
 
-  /* Of the rows behind R. */
+  /* Of the rows below R. */
   __device__ __forceinline__ T norm(int rhs) const {
     const T largest = largest_from(n, rhs);
     T scale = T(1), unscale = T(1), sum = T(0);

@@ -22,7 +22,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   using vector = typename tile_number<T>::vector;
   static constexpr int RHS = RHS_, ROWS = 4, GROUP = 4, STAGES = least_squares_block_stages((int)sizeof(T), RHS);
   static constexpr int VECTOR = tile_number<T>::VECTOR, PIECES = ROWS / VECTOR; /* of a thread's part of a column */
-  /* What is summed at once: each value comes to so many lanes. */
+  /* Values that are summed at once, and the lanes that each sum comes to. */
   static constexpr int SUMS = RHS * GROUP + GROUP * (GROUP - 1) / 2, VALUES = SUMS <= 16 ? 16 : 32;
   static constexpr int LANES = 32 / VALUES;
   static_assert(SUMS <= VALUES && RHS <= LEAST_SQUARES_BLOCK_RHS);
@@ -121,7 +121,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   /* ---- forward ---- */
 
   /* The columns of H as reflectors: a one on the diagonal, which this thread or none has, zeros above it, and below the
-   * matrix where its rows are no whole vectors. Columns behind the last have tau = 0. */
+   * matrix where its rows are no whole vectors. Columns after the last have tau = 0. */
   __device__ __forceinline__ void mask(int begin, T (&v)[GROUP][ROWS]) const {
     if (first == begin) {
 #pragma unroll
@@ -256,7 +256,7 @@ template <typename T, int RHS_> struct block_of_rhs {
     return taken;
   }
 
-  /* Of the rows behind R. */
+  /* Of the rows below R. */
   __device__ __forceinline__ T norm(int rhs) const {
     const T largest = largest_of(largest_from((int)p.n, rhs));
     T factor = T(1), unfactor = T(1), part[VALUES] = {};

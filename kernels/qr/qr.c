@@ -1,11 +1,9 @@
-/* qr.c - describing QR tasks: rondo_add_qr and its family, what their operands must be, and what scratch they need. */
+/* qr.c - describes QR tasks: rondo_add_qr and its family, and the checks of their operands. */
 #include "qr.h"
 
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
-#include "qr_panels_plan.h"
-#include "qr_tile_plan.h"
 
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
 
@@ -99,23 +97,6 @@ rondo_status matrix_check(const char *name, const struct op_operand *operand) {
   return RONDO_OK;
 }
 
-static bool is_narrow(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype == RONDO_BF16; }
-
-/* What a matrix of this type is computed in. */
-static rondo_dtype computed_in(rondo_dtype dtype) { return is_narrow(dtype) ? RONDO_F32 : dtype; }
-
-/* The batch and sizes of a matrix operand that passed matrix_check. */
-struct matrix_sizes {
-  int64_t batch, rows, columns;
-};
-
-static struct matrix_sizes sizes_of(const struct op_operand *operand, int32_t layout) {
-  uint32_t rank = operand->rank;
-  int64_t outer = operand->shape[rank - 2], inner = operand->shape[rank - 1];
-  bool row_major = layout == RONDO_ROW_MAJOR;
-  return (struct matrix_sizes){rank == 3 ? operand->shape[0] : 1, row_major ? outer : inner, row_major ? inner : outer};
-}
-
 /* rows x columns in the layout and batch of `like`. */
 rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
                                int32_t layout, int64_t rows, int64_t columns) {
@@ -123,13 +104,13 @@ rondo_status matrix_like_check(const char *name, const struct op_operand *operan
   uint32_t rank = like->rank;
   shape[rank - 2] = layout == RONDO_ROW_MAJOR ? rows : columns;
   shape[rank - 1] = layout == RONDO_ROW_MAJOR ? columns : rows;
-  return op_expect(name, operand, computed_in(like->dtype), rank, shape);
+  return op_expect(name, operand, qr_computed_in(like->dtype), rank, shape);
 }
 
 static rondo_status tau_check(const struct op_operand *tau, const struct op_operand *like, int64_t k) {
   int64_t shape[2] = {like->shape[0]};
   shape[like->rank - 2] = k;
-  return op_expect("tau", tau, computed_in(like->dtype), like->rank - 1, shape);
+  return op_expect("tau", tau, qr_computed_in(like->dtype), like->rank - 1, shape);
 }
 
 rondo_status layout_check(int32_t layout) {
@@ -137,20 +118,6 @@ rondo_status layout_check(int32_t layout) {
     return status_set(RONDO_INVALID_ARGUMENT,
                       "layout %d does not exist, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", layout);
   return RONDO_OK;
-}
-
-struct qr_matrix qr_matrix_of(const struct op_operand *operand, void *data, int32_t layout) {
-  if (!operand || !operand->present) return (struct qr_matrix){0};
-  uint32_t rank = operand->rank;
-  int64_t outer = operand->stride[rank - 2], inner = operand->stride[rank - 1];
-  bool row_major = layout == RONDO_ROW_MAJOR;
-  return (struct qr_matrix){data, row_major ? outer : inner, row_major ? inner : outer,
-                            rank == 3 ? operand->stride[0] : 0};
-}
-
-struct qr_vector qr_vector_of(const struct op_operand *operand, void *data) {
-  if (!operand || !operand->present) return (struct qr_vector){0};
-  return (struct qr_vector){data, operand->rank == 2 ? operand->stride[0] : 0};
 }
 
 /* ---- Checks ----------------------------------------------------------------------------------------------------- */
@@ -167,13 +134,13 @@ static rondo_status form_check(const struct op_task *task) {
   return RONDO_OK;
 }
 
-/* f16 and bf16 widen on their way into the tiles (qr_tile_plan.c). */
+/* f16 and bf16 widen on their way into the tiles (qr_tile_memory.cuh). */
 static rondo_status factored_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[QR_A];
-  if (!is_matrix(a) || (!is_wide(a->dtype) && !is_narrow(a->dtype)))
+  if (!is_matrix(a) || (!is_wide(a->dtype) && !qr_is_narrow(a->dtype)))
     return op_unexpected("a", a, "a matrix or a batch of matrices, f32 or f64, or f16 or bf16 for h and tau");
-  if (!is_narrow(a->dtype)) return RONDO_OK;
-  const struct matrix_sizes sizes = sizes_of(a, qr_layout_of(task));
+  if (!qr_is_narrow(a->dtype)) return RONDO_OK;
+  const struct qr_sizes sizes = qr_sizes_of(a, qr_layout_of(task));
   const bool is_square = sizes.rows <= 128 && sizes.columns <= 128,
              is_panel = sizes.rows <= 1024 && sizes.columns <= 32;
   if (!task->operands[QR_H].present || (!is_square && !is_panel))
@@ -181,14 +148,14 @@ static rondo_status factored_check(const struct op_task *task) {
   return RONDO_OK;
 }
 
-static rondo_status qr_check(const struct op_task *task) {
+rondo_status qr_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *a = &operands[QR_A];
   int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = factored_check(task);
   if (status == RONDO_OK) status = form_check(task);
   if (status != RONDO_OK) return status;
-  struct matrix_sizes sizes = sizes_of(a, layout);
+  struct qr_sizes sizes = qr_sizes_of(a, layout);
   int64_t k = smaller(sizes.rows, sizes.columns);
   if (operands[QR_H].present) {
     status = matrix_like_check("h", &operands[QR_H], a, layout, sizes.rows, sizes.columns);
@@ -200,38 +167,38 @@ static rondo_status qr_check(const struct op_task *task) {
   return status;
 }
 
-static rondo_status qr_panel_check(const struct op_task *task) {
+rondo_status qr_panel_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[QR_PANEL_A];
   int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = matrix_check("a", a);
   if (status != RONDO_OK) return status;
-  struct matrix_sizes sizes = sizes_of(a, layout);
+  struct qr_sizes sizes = qr_sizes_of(a, layout);
   return tau_check(&task->operands[QR_PANEL_TAU], a, smaller(sizes.rows, sizes.columns));
 }
 
-static rondo_status qr_apply_check(const struct op_task *task) {
+rondo_status qr_apply_check(const struct op_task *task) {
   const struct op_operand *v = &task->operands[QR_APPLY_V], *c = &task->operands[QR_APPLY_C];
   int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = matrix_check("v", v);
   if (status == RONDO_OK) status = matrix_check("c", c);
   if (status != RONDO_OK) return status;
-  struct matrix_sizes sizes = sizes_of(v, layout);
+  struct qr_sizes sizes = qr_sizes_of(v, layout);
   status = tau_check(&task->operands[QR_APPLY_TAU], v, smaller(sizes.rows, sizes.columns));
   if (status != RONDO_OK) return status;
   if (c->rank != v->rank) return op_unexpected("c", c, v->rank == 2 ? "one matrix, as v is" : "a batch, as v is");
-  return matrix_like_check("c", c, v, layout, sizes.rows, sizes_of(c, layout).columns);
+  return matrix_like_check("c", c, v, layout, sizes.rows, qr_sizes_of(c, layout).columns);
 }
 
-static rondo_status qr_extract_check(const struct op_task *task) {
+rondo_status qr_extract_check(const struct op_task *task) {
   const struct op_operand *h = &task->operands[QR_EXTRACT_H];
   const struct op_operand *r = &task->operands[QR_EXTRACT_R], *q = &task->operands[QR_EXTRACT_Q];
   int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = matrix_check("h", h);
   if (status != RONDO_OK) return status;
-  struct matrix_sizes sizes = sizes_of(h, layout);
+  struct qr_sizes sizes = qr_sizes_of(h, layout);
   int64_t k = smaller(sizes.rows, sizes.columns);
   if (!r->present && !q->present)
     return status_set(RONDO_INVALID_ARGUMENT, "r is absent, and so is q: expected either");
@@ -240,168 +207,27 @@ static rondo_status qr_extract_check(const struct op_task *task) {
   return status;
 }
 
-static rondo_status triangular_inverse_check(const struct op_task *task) {
+rondo_status triangular_inverse_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[TRIANGULAR_INVERSE_A];
   rondo_status status = matrix_check("a", a);
   if (status != RONDO_OK) return status;
-  struct matrix_sizes sizes = sizes_of(a, RONDO_ROW_MAJOR);
+  struct qr_sizes sizes = qr_sizes_of(a, RONDO_ROW_MAJOR);
   if (sizes.rows != sizes.columns || sizes.rows < 16 || sizes.rows > 128)
     return op_unexpected("a", a, "square matrices of 16 to 128 rows");
   return op_expect("out", &task->operands[TRIANGULAR_INVERSE_OUT], a->dtype, a->rank, a->shape);
 }
 
-/* ---- What a task factors ---------------------------------------------------------------------------------------- */
-
-struct qr_problem qr_problem_of(const struct op_call *call) {
-  const struct op_task *task = call->task;
-  struct matrix_sizes sizes = sizes_of(&task->operands[0], qr_layout_of(task));
-  struct qr_problem problem = {
-      .batch = sizes.batch,
-      .m = sizes.rows,
-      .n = sizes.columns,
-      .k = smaller(sizes.rows, sizes.columns),
-      .element_bytes = rondo_dtype_bits(computed_in(task->operands[0].dtype)) / 8,
-      .a_is_narrow = is_narrow(task->operands[0].dtype),
-      .a = &task->operands[0],
-      .a_data = call->data[0],
-  };
-  if (task->op == &op_qr_panel) { /* h is a */
-    problem.h = problem.a;
-    problem.h_data = problem.a_data;
-    problem.tau = &task->operands[QR_PANEL_TAU];
-    problem.tau_data = call->data[QR_PANEL_TAU];
-    return problem;
-  }
-  if (task->op != &op_qr) return problem;
-#define OPERAND(field, index)                                                                                          \
-  if (task->operands[index].present) problem.field = &task->operands[index], problem.field##_data = call->data[index]
-  OPERAND(h, QR_H);
-  OPERAND(tau, QR_TAU);
-  OPERAND(r, QR_R);
-  OPERAND(q, QR_Q);
-#undef OPERAND
-  return problem;
-}
-
-enum qr_place qr_place_of(const struct qr_problem *problem) {
-  if (problem->h) return QR_IN_H;
-  if (problem->q && (problem->m >= problem->n || !problem->r)) return QR_IN_Q;
-  return problem->m <= problem->n ? QR_IN_R : QR_IN_WORKSPACE;
-}
-
-static bool stays_in_tile(const struct qr_problem *problem) {
-  return qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n);
-}
-
-/* For Q or R where some chip has no tile for them; NULL: every chip has, or there are no kernels for as many rows. */
-static const struct qr_panels *thin_block_of(const struct qr_problem *problem) {
-  return stays_in_tile(problem) ? NULL : qr_panels_of(problem->element_bytes, problem->m);
-}
-
-struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
-  enum { MULTIPROCESSORS = 160 }; /* of the chips Rondo is compiled for none has more */
-  struct qr_workspace workspace = {0};
-  if (problem->h || !problem->k || !problem->batch) return workspace;
-  /* One part for each block of a kernel that has no output to work in: enough to fill a chip. Matrices that stay in
-   * registers or shared memory need it on the host only. */
-  const struct qr_panels *block = thin_block_of(problem);
-  const bool small =
-      !block && (stays_in_tile(problem) || qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
-  workspace.workers = smaller(problem->batch, small ? QR_HOST_WORKERS : MULTIPROCESSORS * (block ? block->blocks : 2));
-  /* By block columns R alone has nowhere to keep reflectors, whatever its shape. */
-  if (qr_place_of(problem) == QR_IN_WORKSPACE || (!problem->q && block))
-    workspace.work_bytes = qr_part_bytes(qr_workspace_leading(problem->m) * problem->k * problem->element_bytes);
-  workspace.worker_bytes = workspace.work_bytes + qr_part_bytes(problem->k * problem->element_bytes);
-  return workspace;
-}
-
-uint64_t qr_triangle_bytes(const struct qr_problem *problem) {
-  const struct qr_panels *block = problem->q ? thin_block_of(problem) : NULL;
-  if (!block) return 0;
-  return (uint64_t)((problem->k + block->group - 1) / block->group * block->group * block->group) *
-         problem->element_bytes;
-}
-
-static uint64_t qr_scratch_bytes(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_nowhere(task);
-  struct qr_workspace workspace = qr_workspace_of(&problem);
-  uint64_t bytes = (uint64_t)workspace.workers * workspace.worker_bytes,
-           triangles = (uint64_t)problem.batch * qr_triangle_bytes(&problem);
-  return bytes > triangles ? bytes : triangles;
-}
-
-/* In a tile; other kernels come back to the matrix. */
-static bool qr_touches_once(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_nowhere(task);
-  return qr_tile_on_every_chip(problem.h ? QR_TILE_REFLECTORS : QR_TILE_THIN, problem.element_bytes, problem.m,
-                               problem.n);
-}
-
-const struct op op_qr = {
-    .name = "qr",
-    .once_operands = 1u << QR_A | 1u << QR_H | 1u << QR_TAU | 1u << QR_R | 1u << QR_Q,
-    .touches_once = qr_touches_once,
-    .check = qr_check,
-    .scratch_bytes = qr_scratch_bytes,
-    .host_items = qr_host_items,
-    .host_run = qr_host_run,
-    .select = qr_select,
-};
-
-const struct op op_qr_panel = {
-    .name = "qr_panel",
-    .check = qr_panel_check,
-    .host_items = qr_host_items,
-    .host_run = qr_host_run,
-    .select = qr_select,
-};
+/* ---- What is read of an operand ---------------------------------------------------------------------------------- */
 
 /* Reflectors stand in v's first min(m, n) columns. */
-static int64_t qr_apply_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+int64_t qr_apply_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   if (operand != QR_APPLY_V || access != RONDO_READ) return op_elements(&task->operands[operand]);
   const struct qr_problem problem = qr_problem_nowhere(task);
   return problem.batch * problem.m * problem.k;
 }
 
 /* R stands in h's first min(m, n) rows, and Q of the identity is not read from anywhere. */
-static int64_t qr_extract_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+int64_t qr_extract_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   const bool is_h = operand == QR_EXTRACT_H && access == RONDO_READ;
   return op_elements(&task->operands[is_h ? (uint32_t)QR_EXTRACT_R : operand]);
 }
-
-const struct op op_qr_update = {
-    .name = "qr_update",
-    .touched_elements = qr_apply_touched_elements,
-    .check = qr_apply_check,
-    .host_items = qr_apply_host_items,
-    .host_run = qr_apply_host_run,
-    .select = qr_apply_select,
-};
-
-const struct op op_qr_apply = {
-    .name = "qr_apply",
-    .touched_elements = qr_apply_touched_elements,
-    .check = qr_apply_check,
-    .host_items = qr_apply_host_items,
-    .host_run = qr_apply_host_run,
-    .select = qr_apply_select,
-};
-
-const struct op op_qr_extract = {
-    .name = "qr_extract",
-    .once_operands = 1u << QR_EXTRACT_H | 1u << QR_EXTRACT_R | 1u << QR_EXTRACT_Q,
-    .touched_elements = qr_extract_touched_elements,
-    .check = qr_extract_check,
-    .host_items = qr_extract_host_items,
-    .host_run = qr_extract_host_run,
-    .select = qr_extract_select,
-};
-
-const struct op op_triangular_inverse = {
-    .name = "triangular_inverse",
-    .once_operands = 1u << TRIANGULAR_INVERSE_A | 1u << TRIANGULAR_INVERSE_OUT,
-    .check = triangular_inverse_check,
-    .host_items = triangular_inverse_host_items,
-    .host_run = triangular_inverse_host_run,
-    .select = triangular_inverse_select,
-};

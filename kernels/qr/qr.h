@@ -1,4 +1,5 @@
-/* qr.h - batched Householder QR: the rows of the operation table, and what host code and kernels tell each other.
+/* qr.h - batched Householder QR: its operations (kernels/ops.c has their rows), and what host code and kernels tell
+ * each other.
  *
  * A matrix is an address and three strides, so that both layouts, leading dimensions and column panels are one case.
  * Conventions are LAPACK's: H = I - tau v v^T with v = (0, .., 0, 1, x / (alpha - beta)), beta = -sign(alpha) |(alpha,
@@ -147,11 +148,13 @@ static inline int32_t qr_layout_of(const struct op_task *task) {
   return attributes->layout;
 }
 
-/* What a task factors, whatever its form: qr and qr_panel seen alike. Operand indices, -1 where there is none. */
+/* What a task factors, whatever its form, qr and qr_panel seen alike; or applies. */
 struct qr_problem {
   int64_t batch, m, n, k;
-  uint32_t element_bytes;                       /* of what it is computed in */
-  bool a_is_narrow;                             /* f16 or bf16, computed in f32 */
+  uint32_t element_bytes; /* of what it is computed in */
+  bool a_is_narrow;       /* f16 or bf16, computed in f32 */
+  int32_t layout;
+  int64_t columns;                              /* of C, where Q is applied */
   const struct op_operand *a, *h, *tau, *r, *q; /* NULL where absent */
   void *a_data, *h_data, *tau_data, *r_data, *q_data;
 };
@@ -179,6 +182,16 @@ static inline uint64_t qr_part_bytes(int64_t bytes) { return (uint64_t)round_up(
 enum qr_place { QR_IN_H, QR_IN_R, QR_IN_Q, QR_IN_WORKSPACE };
 enum qr_place qr_place_of(const struct qr_problem *problem);
 
+/* f16 and bf16; and the type that a matrix of `dtype` is computed in. */
+bool qr_is_narrow(rondo_dtype dtype);
+rondo_dtype qr_computed_in(rondo_dtype dtype);
+
+/* The batch and sizes of a matrix operand that passed matrix_check. */
+struct qr_sizes {
+  int64_t batch, rows, columns;
+};
+struct qr_sizes qr_sizes_of(const struct op_operand *operand, int32_t layout);
+
 struct qr_matrix qr_matrix_of(const struct op_operand *operand, void *data, int32_t layout);
 struct qr_vector qr_vector_of(const struct op_operand *operand, void *data);
 
@@ -193,6 +206,17 @@ rondo_status layout_check(int32_t layout);
 rondo_status matrix_check(const char *name, const struct op_operand *operand);
 rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
                                int32_t layout, int64_t rows, int64_t columns);
+
+rondo_status qr_check(const struct op_task *task);
+rondo_status qr_panel_check(const struct op_task *task);
+rondo_status qr_apply_check(const struct op_task *task);
+rondo_status qr_extract_check(const struct op_task *task);
+rondo_status triangular_inverse_check(const struct op_task *task);
+
+uint64_t qr_scratch_bytes(const struct op_task *task);
+bool qr_touches_once(const struct op_task *task);
+int64_t qr_apply_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
+int64_t qr_extract_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 
 rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

@@ -103,7 +103,7 @@ template <int LANES, typename T> __device__ __forceinline__ T largest_over_rows(
   return value;
 }
 
-/* v_i = (x_i scale) inverse; scale is a power of two and 1 but for columns of extreme size. */
+/* v_i = (x_i scale) inverse; scale is a power of two; it is 1 except for columns of extreme size. */
 template <typename T> struct reflector { T tau, beta, scale, inverse; };
 
 /* LAPACK larfg for the column under alpha = a(j, j), from the sum of squares below it. All threads of the team agree.

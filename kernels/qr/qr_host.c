@@ -110,7 +110,7 @@ void triangular_inverse_host_run(const struct op_call *call, int64_t first, int6
     (is_f32(call->task) ? triangular_inverse_item_f32 : triangular_inverse_item_f64)(call, item);
 }
 
-/* Item i is the i-th part of the scratch and every so many matrices. */
+/* Item i takes matrices i, i + step, .. and has the i-th part of the scratch. */
 void least_squares_host_run(const struct op_call *call, int64_t first, int64_t last) {
   int64_t batch = qr_problem_of(call).batch, step = least_squares_host_items(call->task);
   uint64_t part_bytes = least_squares_host_bytes(call->task);

@@ -215,7 +215,7 @@ static void NAME(factor_item)(const struct qr_problem *problem, int32_t layout, 
   if (place == QR_IN_H) work = h;
   if (place == QR_IN_R) work = r;
   if (place == QR_IN_Q) work = q;
-  /* Without r the columns of a behind the first m are not needed for Q. */
+  /* Without r, Q needs only the first m columns of a. */
   int64_t m = problem->m, k = problem->k, n = place == QR_IN_Q ? k : problem->n;
   if (work.data != a.data) NAME(copy)(m, n, a, work);
   NAME(factor)(m, n, work, tau);

@@ -1,5 +1,5 @@
 /* qr_least_squares_real.h - least squares for one type of real number, in LAPACK's order: included by qr_host.c
- * behind qr_host_real.h. */
+ * after qr_host_real.h. */
 
 enum { NAME(exponent_taken) = 32 };
 
@@ -56,7 +56,7 @@ static void NAME(least_squares_item)(const struct op_call *call, int64_t item, u
   const struct op_operand *operands = call->task->operands;
   const int32_t layout = qr_layout_of(call->task);
   const struct qr_problem problem = qr_problem_of(call);
-  const int64_t m = problem.m, n = problem.n, sides = least_squares_rhs(call->task);
+  const int64_t m = problem.m, n = problem.n, sides = least_squares_rhs_count(call->task);
 #define MATRIX(index) NAME(matrix_at)(qr_matrix_of(&operands[index], call->data[index], layout), item)
   struct NAME(matrix) a = MATRIX(LEAST_SQUARES_A), b = MATRIX(LEAST_SQUARES_B), x = MATRIX(LEAST_SQUARES_X);
 #undef MATRIX

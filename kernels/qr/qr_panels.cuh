@@ -1,7 +1,7 @@
 /* qr_panels.cuh - Householder QR of matrices that do not fit in the registers of a block of threads, by panels.
  *
- * Left-looking: a panel comes to registers once, the reflectors of those on its left are applied to it, its own
- * are found, and it is written once. The reflectors come back from memory, CHUNK at a time, behind the arithmetic. They
+ * Left-looking: a panel comes to registers once, the reflectors of the panels on its left are applied to it, its own
+ * are found, and it is written once. Reflectors come back from memory, CHUNK at a time, while the block computes. They
  * are applied in groups of four, H1 H2 H3 H4 = I - V T V^T:
  *
  *   W = V^T C   (a lane's part from registers, then a sum over the row lanes that leaves each lane few numbers of W),
@@ -19,8 +19,8 @@
  * is run must fit in 128 KB of instruction cache: what is run once a panel is kept short (H200, 256 x 256 of
  * f32: 1686 us with 264 KB of code in all, 1304 with 155).
  *
- * Thin R goes to its place as it becomes final, reflectors to where Q is to be. A second kernel forms Q there, block
- * column after panel from the last to the first: each begins as columns of the identity and meets the reflectors
+ * Thin R goes to its place as it becomes final, reflectors to where Q is to be. A second kernel forms Q there, panel
+ * after panel from the last to the first: each begins as columns of the identity and meets the reflectors
  * that reach it, the last one first, in the same groups with T instead of T^T. It reads them all before it is written
  * over its own. The tile has the layers of the identity in reverse, the last one first, so that reflectors which reach
  * one layer more need no numbers moved. */
@@ -172,7 +172,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
   /* Applies `count` reflectors to the panel: to one of A from the first to the last, after which the diagonal,
    * if the panel has one, is in the first layer; to one of Q from the last to the first. Before the first chunk
-   * comes one round that only sends for it, behind that of A one that only writes a layer. */
+   * comes one round that only sends for it, after the rounds of A one that only writes a layer. */
   __device__ __forceinline__ void apply_all(int count) {
     const int chunks = (count + CHUNK - 1) / CHUNK, next = FORMING ? -CHUNK : CHUNK;
     int j = FORMING ? chunks * CHUNK : -CHUNK;

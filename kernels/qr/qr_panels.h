@@ -22,7 +22,7 @@ struct qr_panels_parameters {
   struct completion done;
 };
 
-/* Groups of so many reflectors are applied by tensor cores, of others by multiply-adds. */
+/* Groups of this many reflectors are applied by tensor cores, others by multiply-adds. */
 #define QR_PANELS_FRAGMENTS 8
 
 /* Shared memory of a block (panel_shape has the same, and the kernels check it): the pivot column twice, two chunks of

@@ -264,7 +264,7 @@ template <typename Shape> struct panel_memory {
     return FORMING ? (top - place / LAYER) * LAYER + place % LAYER : top * LAYER + place;
   }
 
-  /* WIDTH columns from `begin` on from a buffer, where so many numbers are between them. */
+  /* WIDTH columns from `begin` on from a buffer, in which they are BETWEEN numbers apart. */
   template <int WIDTH, int PIECE, int BETWEEN>
   __device__ __forceinline__ void write_from(const T *buffer, const target &to, int rows, int begin) const {
     walk<WIDTH>(rows / PIECE, PIECE > 1 || to.access == QR_TILE_CONTIGUOUS, [&](int place, int j) {
@@ -278,7 +278,7 @@ template <typename Shape> struct panel_memory {
     });
   }
 
-  /* As many columns of so many layers as fit in `space` numbers. */
+  /* The columns of LAYERS layers that fit in `space` numbers. */
   static __host__ __device__ constexpr int width_of(int layers, int space) {
     int width = COLUMNS;
     while (width * (layers * LAYER + VECTOR) > space) width /= 2;
@@ -333,7 +333,7 @@ template <typename Shape> struct panel_memory {
     above++;
   }
 
-  /* What is in registers is final, and `upper` has so many rows. */
+  /* The registers hold final numbers, of rows that `upper` has. */
   __device__ __forceinline__ void write_rest(int rows) {
     __syncthreads();
 #pragma unroll 1

@@ -16,8 +16,8 @@ struct qr_panels_problem {
 };
 
 struct qr_panels_plan {
-  const struct qr_panels *block; /* NULL: left to other kernels */
-  const struct qr_panels *form;  /* the second kernel, where Q is wanted: of the same shape */
+  const struct qr_panels *panels; /* NULL: left to other designs */
+  const struct qr_panels *thin_q; /* the second kernel, where Q is wanted: of the same shape */
   int64_t shared_bytes;
 };
 

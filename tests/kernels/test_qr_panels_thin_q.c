@@ -25,7 +25,7 @@ static void same_alone_in_every_layout(void) {
 ON_CUDA(qr_panels_thin_q, r_alone_and_q_alone_have_the_bits_of_both_in_every_layout, same_alone_in_every_layout())
 
 /* Alone and among more than there are workspaces for R alone, so that blocks take several matrices each: what one
- * leaves behind must not meet the next. */
+ * leaves must not reach the next. */
 static void same_bits_among_many(void) {
   for (size_t form = 0; form < 2; form++) {
     struct factorisation all[] = {{.dtype = RONDO_F32, .m = 150, .n = 40, .batch = 1401},

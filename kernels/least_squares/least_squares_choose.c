@@ -1,0 +1,172 @@
+/* least_squares_choose.c - which design solves least squares: the family's one table, walked in order, the planners of
+ * its rows and their launches. README.md has the same names and reasons, and tests/unit/test_choices.c compares the
+ * two.
+ *
+ * The batch changes the size of the grid and no result: a matrix has the same bits in every batch. */
+#include "least_squares_choose.h"
+
+#include <inttypes.h>
+
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+
+LEAST_SQUARES_BLOCK_KERNELS(KERNEL_CONSTANT)
+LEAST_SQUARES_AFTER_KERNELS(KERNEL_CONSTANT)
+
+/* ---- Planners --------------------------------------------------------------------------------------------------- */
+
+static bool plan_tile(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
+  return least_squares_tile_plan_of(task, chip, &plan->tile);
+}
+
+/* A block's threads have all rows, four each, and its ring fits. */
+static bool plan_block(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
+  enum { ROWS = 4 };
+  static const struct op_kernel *const one[] = {&rondo_least_squares_block_f32, &rondo_least_squares_block_f64};
+  static const struct op_kernel *const more[] = {&rondo_least_squares_block_f32_4, &rondo_least_squares_block_f64_4};
+  const struct qr_problem problem = qr_problem_nowhere(task);
+  const int64_t rhs_count = least_squares_rhs_count(task), threads = divide_up(problem.m, INT64_C(32) * ROWS) * 32;
+  struct least_squares_after_plan *after = &plan->after;
+  after->kernel = (rhs_count == 1 ? one : more)[problem.element_bytes == 8];
+  after->group = rhs_count == 1 ? 1 : LEAST_SQUARES_BLOCK_RHS;
+  after->grid = smaller(problem.batch * divide_up(rhs_count, after->group), INT32_MAX);
+  after->threads = threads;
+  after->shared_bytes = least_squares_block_shared_bytes(problem.element_bytes, threads, problem.n, rhs_count);
+  return threads <= after->kernel->threads && after->shared_bytes <= chip->shared_bytes;
+}
+
+/* As many right-hand sides of a warp as fit in shared memory; if none does, they stand in the scratch. */
+static bool plan_warp(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
+  enum { BLOCKS = 32 }; /* of a multiprocessor */
+  static const struct op_kernel *const kernels[] = {&rondo_least_squares_after_f32, &rondo_least_squares_after_f64};
+  const struct qr_problem problem = qr_problem_nowhere(task);
+  const int64_t rhs_count = least_squares_rhs_count(task);
+  struct least_squares_after_plan *after = &plan->after;
+  after->kernel = kernels[problem.element_bytes == 8];
+  after->in_work = !least_squares_fits_shared(problem.element_bytes, problem.m, 1);
+  after->group = (int32_t)smaller(rhs_count, LEAST_SQUARES_GROUP);
+  if (!after->in_work) {
+    while (after->group > 1 && !least_squares_fits_shared(problem.element_bytes, problem.m, after->group))
+      after->group /= 2;
+    after->shared_bytes = qr_leading(problem.m) * after->group * problem.element_bytes;
+  }
+  after->threads = LEAST_SQUARES_AFTER_THREADS;
+  after->grid = smaller(problem.batch * divide_up(rhs_count, after->group), (int64_t)BLOCKS * chip->multiprocessors);
+  return true;
+}
+
+/* ---- Launches --------------------------------------------------------------------------------------------------- */
+
+static rondo_status launch_tile(const struct op_call *call, const struct chip *chip,
+                                const struct least_squares_plan *plan, struct op_launches *launches) {
+  (void)chip;
+  const struct least_squares_tile_plan *tile = &plan->tile;
+  const struct op_operand *operands = call->task->operands;
+  const int32_t layout = qr_layout_of(call->task);
+  const struct qr_problem problem = qr_problem_of(call);
+  if (tile->grid > INT32_MAX)
+    return status_set(RONDO_UNSUPPORTED, "a needs %" PRId64 " blocks, expected at most %" PRId32, tile->grid,
+                      INT32_MAX);
+  const struct least_squares_parameters parameters = {
+      .tile = {.a = qr_matrix_of(problem.a, problem.a_data, layout),
+               .batch = problem.batch,
+               .m = (int32_t)problem.m,
+               .n = (int32_t)problem.n,
+               .offset = tile->offset,
+               .a_access = (int32_t)qr_tile_access_of(problem.a, layout, problem.m)},
+      .b = qr_matrix_of(&operands[LEAST_SQUARES_B], call->data[LEAST_SQUARES_B], layout),
+      .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
+      .residual = qr_vector_of(&operands[LEAST_SQUARES_RESIDUAL], call->data[LEAST_SQUARES_RESIDUAL]),
+      .info = {call->data[LEAST_SQUARES_INFO], operands[LEAST_SQUARES_INFO].stride[0]},
+      .rhs_count = (int32_t)least_squares_rhs_count(call->task),
+      .passes = tile->passes,
+  };
+  launch_add(launches, &tile->kernel, tile->grid, tile->threads, (uint64_t)tile->shared_bytes, &parameters,
+             sizeof parameters);
+  return RONDO_OK;
+}
+
+/* H and tau, to the scratch. */
+static rondo_status launch_factoring(const struct op_call *call, const struct chip *chip,
+                                     const struct least_squares_scratch *scratch, struct op_launches *launches) {
+  struct least_squares_factoring factoring;
+  least_squares_factoring_of(call->task, &factoring);
+  unsigned char *base = call->scratch;
+  void *data[OP_MAX_OPERANDS] = {
+      [QR_A] = call->data[LEAST_SQUARES_A], [QR_H] = base, [QR_TAU] = base ? base + scratch->tau : NULL};
+  const struct op_call first = {.task = &factoring.task, .data = data, .scratch = base ? base + scratch->qr : NULL};
+  return op_qr.select(&first, chip, launches);
+}
+
+static rondo_status launch_two(const struct op_call *call, const struct chip *chip,
+                               const struct least_squares_plan *plan, struct op_launches *launches) {
+  const struct op_operand *operands = call->task->operands;
+  const struct least_squares_after_plan *after = &plan->after;
+  const int32_t layout = qr_layout_of(call->task);
+  const struct qr_problem problem = qr_problem_of(call);
+  const struct least_squares_scratch scratch = least_squares_scratch_of(call->task);
+  const int64_t m = problem.m, n = problem.n, rhs_count = least_squares_rhs_count(call->task);
+  unsigned char *base = call->scratch;
+  struct least_squares_after_parameters parameters = {
+      .h = {base, 1, least_squares_h_leading(m), least_squares_h_leading(m) * n},
+      .b = qr_matrix_of(&operands[LEAST_SQUARES_B], call->data[LEAST_SQUARES_B], layout),
+      .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
+      .tau = {base ? base + scratch.tau : NULL, n},
+      .residual = qr_vector_of(&operands[LEAST_SQUARES_RESIDUAL], call->data[LEAST_SQUARES_RESIDUAL]),
+      .info = {call->data[LEAST_SQUARES_INFO], operands[LEAST_SQUARES_INFO].stride[0]},
+      .m = m,
+      .n = n,
+      .batch = problem.batch,
+      .rhs_count = rhs_count,
+      .groups = divide_up(rhs_count, after->group),
+      .group = after->group,
+      .leading = (int32_t)smaller(qr_leading(m), INT32_MAX),
+  };
+  if (after->in_work) parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * rhs_count};
+  rondo_status status = launch_factoring(call, chip, &scratch, launches);
+  if (status == RONDO_OK)
+    launch_add(launches, after->kernel, after->grid, after->threads, (uint64_t)after->shared_bytes, &parameters,
+               sizeof parameters);
+  return status;
+}
+
+/* ---- The table -------------------------------------------------------------------------------------------------- */
+
+static const struct least_squares_choice choices[] = {
+    {
+        .name = "tile",
+        .plan = plan_tile,
+        .launch = launch_tile,
+        .why = "right-hand sides become Q'b while A is factored; neither Q nor R is written",
+    },
+    {
+        .name = "block_after_qr",
+        .plan = plan_block,
+        .launch = launch_two,
+        .why = "no tile holds A, or would factor it too often; a block's threads hold all rows of the right-hand sides",
+    },
+    {
+        .name = "warp_after_qr",
+        .plan = plan_warp,
+        .launch = launch_two,
+        .why = "more rows than the threads of a block hold",
+    },
+};
+
+const struct least_squares_choice *least_squares_choices(size_t *count) {
+  *count = sizeof choices / sizeof *choices;
+  return choices;
+}
+
+rondo_status least_squares_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  launches->count = 0;
+  if (!least_squares_host_items(call->task)) return RONDO_OK; /* no matrices */
+  const struct least_squares_choice *choice = choices;
+  struct least_squares_plan plan = {0};
+  for (; !choice->plan(call->task, chip, &plan); choice++)
+    plan = (struct least_squares_plan){0}; /* the last takes all */
+  rondo_status status = choice->launch(call, chip, &plan, launches);
+  launches->choice = choice->name;
+  launches->why = choice->why;
+  return status;
+}
