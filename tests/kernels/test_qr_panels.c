@@ -3,9 +3,9 @@
  * neighbours change no bit. The host has no such kernels: only small matrices run there. */
 #include <criterion/criterion.h>
 
-#include "../oracles/qr_block_cases.h"
+#include "../oracles/qr_panels_cases.h"
 
-BLOCK_TESTS(qr_panels, run_in_every_layout, FORM_H, FORM_PANEL)
+PANELS_TESTS(qr_panels, run_in_every_layout, FORM_H, FORM_PANEL)
 
 /* Alone and among more than run at once. */
 static void same_bits_among_many(void) {

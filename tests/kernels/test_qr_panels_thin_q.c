@@ -3,13 +3,13 @@
  * matrices run there. */
 #include <criterion/criterion.h>
 
-#include "../oracles/qr_block_cases.h"
+#include "../oracles/qr_panels_cases.h"
 
-BLOCK_TESTS(qr_panels_thin_q, run_thin_in_every_layout, FORM_QR, FORM_QR)
+PANELS_TESTS(qr_panels_thin_q, run_thin_in_every_layout, FORM_QR, FORM_QR)
 
 static void same_alone(rondo_backend backend) {
-  expect_same_alone(backend, RONDO_F32, 0, SHAPES(block_small), 0);
-  expect_same_alone(backend, RONDO_F64, 0, SHAPES(block_small), 0);
+  expect_same_alone(backend, RONDO_F32, 0, SHAPES(panels_small), 0);
+  expect_same_alone(backend, RONDO_F64, 0, SHAPES(panels_small), 0);
 }
 BOTH_BACKENDS(qr_panels_thin_q, r_alone_and_q_alone_have_the_bits_of_both, same_alone)
 
@@ -18,8 +18,8 @@ static void same_alone_in_every_layout(void) {
   for (int layout = 1; layout < DENSE_H_LAYOUT; layout++)
     for (int i = 0; i < 2; i++) {
       const rondo_dtype dtype = i ? RONDO_F64 : RONDO_F32;
-      expect_same_alone(RONDO_BACKEND_CUDA, dtype, layout, SHAPES(block_middle), layout);
-      expect_same_alone(RONDO_BACKEND_CUDA, dtype, layout, SHAPES(block_large), layout);
+      expect_same_alone(RONDO_BACKEND_CUDA, dtype, layout, SHAPES(panels_middle), layout);
+      expect_same_alone(RONDO_BACKEND_CUDA, dtype, layout, SHAPES(panels_large), layout);
     }
 }
 ON_CUDA(qr_panels_thin_q, r_alone_and_q_alone_have_the_bits_of_both_in_every_layout, same_alone_in_every_layout())

@@ -1,12 +1,12 @@
-/* qr_block_cases.c - see qr_block_cases.h. */
-#include "qr_block_cases.h"
+/* qr_panels_cases.c - see qr_panels_cases.h. */
+#include "qr_panels_cases.h"
 
-rondo_dtype block_type(int kernel) { return kernel < BLOCK_F32_KERNELS ? RONDO_F32 : RONDO_F64; }
+rondo_dtype panels_type(int kernel) { return kernel < PANELS_F32_KERNELS ? RONDO_F32 : RONDO_F64; }
 
-void block_every_kind(int first, int last, enum form even, enum form odd) {
-  struct factorisation all[BLOCK_KERNELS];
+void panels_every_kind(int first, int last, enum form even, enum form odd) {
+  struct factorisation all[PANELS_KERNELS];
   for (int i = first; i < last; i++)
-    all[i - first] = (struct factorisation){.dtype = block_type(i),
+    all[i - first] = (struct factorisation){.dtype = panels_type(i),
                                             .form = i % 2 ? odd : even,
                                             .m = rows_filled[i][0],
                                             .n = rows_filled[i][1],
@@ -16,7 +16,7 @@ void block_every_kind(int first, int last, enum form even, enum form odd) {
   factorisations_run(RONDO_BACKEND_CUDA, all, (size_t)(last - first));
 }
 
-void block_square(enum form form) {
+void panels_square(enum form form) {
   static const int16_t sizes[] = {160, 256, 320};
   enum { COUNT = 2 * sizeof sizes / sizeof *sizes };
   struct factorisation all[COUNT];
@@ -31,7 +31,7 @@ void block_square(enum form form) {
   factorisations_run(RONDO_BACKEND_CUDA, all, COUNT);
 }
 
-void block_extreme_columns(rondo_backend backend, enum form form) {
+void panels_extreme_columns(rondo_backend backend, enum form form) {
   static const int16_t shapes[][2] = {{18, 165}, {129, 40}, {250, 70}, {300, 34}};
   enum { COUNT = 2 * sizeof shapes / sizeof shapes[0] };
   struct factorisation all[COUNT];
@@ -47,26 +47,26 @@ void block_extreme_columns(rondo_backend backend, enum form form) {
   factorisations_run(backend, all, COUNT);
 }
 
-void block_same_bits(rondo_backend backend, enum form form) {
+void panels_same_bits(rondo_backend backend, enum form form) {
   struct factorisation all[BOTH];
   for (int i = 0; i < BOTH; i++) {
-    const bool filled = i < BLOCK_KERNELS;
-    all[i] = (struct factorisation){.dtype = block_type(i % BLOCK_KERNELS),
+    const bool filled = i < PANELS_KERNELS;
+    all[i] = (struct factorisation){.dtype = panels_type(i % PANELS_KERNELS),
                                     .layout = filled ? RONDO_COLUMN_MAJOR : RONDO_ROW_MAJOR,
                                     .form = form,
-                                    .m = rows_filled[i % BLOCK_KERNELS][0] - (filled ? 0 : 7),
+                                    .m = rows_filled[i % PANELS_KERNELS][0] - (filled ? 0 : 7),
                                     .n = 36,
                                     .batch = 5};
   }
   expect_same_bits(backend, all, BOTH);
 }
 
-void block_poisoned(rondo_backend backend, enum form even, enum form odd) {
+void panels_poisoned(rondo_backend backend, enum form even, enum form odd) {
   struct factorisation all[BOTH];
   for (int i = 0; i < BOTH; i++)
-    all[i] = (struct factorisation){.dtype = block_type(i % BLOCK_KERNELS),
+    all[i] = (struct factorisation){.dtype = panels_type(i % PANELS_KERNELS),
                                     .form = i % 2 ? odd : even,
-                                    .m = rows_filled[i % BLOCK_KERNELS][0] - i / BLOCK_KERNELS,
-                                    .n = i < BLOCK_KERNELS ? 34 : 65};
+                                    .m = rows_filled[i % PANELS_KERNELS][0] - i / PANELS_KERNELS,
+                                    .n = i < PANELS_KERNELS ? 34 : 65};
   expect_poison_stays(backend, all, BOTH);
 }
