@@ -45,18 +45,6 @@ QR_CONSTANT int32_t least_squares_tile_rhs(int32_t row_lanes, int32_t column_lan
   return lanes < 32 ? 1 : lanes / 32;
 }
 
-/* Numbers in front of column j of a packed triangle: columns begin at even ones. */
-QR_CONSTANT int32_t least_squares_triangle(int32_t j) { return (j + 1) * (j + 1) / 2; }
-
-/* Shared memory of a block, or of each warp where a warp has matrices of its own. R takes the place of the matrix, but
- * where the next one is fetched to: such a block has one. */
-QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
-                                               int32_t column_lanes, int32_t options) {
-  int32_t triangle = options & QR_TILE_BULK ? least_squares_triangle(columns) : 0;
-  return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
-         triangle * element_bytes;
-}
-
 /* Of rondo_least_squares_block_*: groups of columns in the ring. With three, a multiprocessor of an H200 has eight
  * blocks for 256 rows of f64, and 1000 matrices at once. */
 QR_CONSTANT int32_t least_squares_block_stages(int64_t element_bytes, int64_t rhs_count) {
@@ -74,53 +62,42 @@ QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int6
 /* KERNEL as in qr_tile.h, but blocks of up to 128 threads have several matrices of a warp or less: few blocks start
  * faster than many. One kernel for each size, the one that is fastest with one right-hand side. */
 #define LEAST_SQUARES_F32_KERNELS(KERNEL)                                                                              \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_8, 128, 1, float, 8, 8, 1, 8,                   \
-         QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_8, 128, 1, float, 8, 8, 1, 8, TILE_DIRECT)      \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_16, 128, 1, float, 16, 16, 1, 16,               \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
+         TILE_OWN_NORM | TILE_DIRECT)                                                                                  \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_32, 128, 1, float, 32, 32, 1, 32,               \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+         TILE_OWN_NORM)                                                                                                \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_64, 32, 1, float, 64, 64, 2, 16,                \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_MERGED)                                                           \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_96, 64, 1, float, 96, 96, 4, 16,                \
-         QR_TILE_STAGED)                                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128, 128, 1, float, 128, 128, 8, 16,            \
-         QR_TILE_STAGED)                                                                                               \
+         TILE_OWN_NORM | TILE_MERGED)                                                                                  \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_96, 64, 1, float, 96, 96, 4, 16, 0)             \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128, 128, 1, float, 128, 128, 8, 16, 0)         \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128x16, 32, 1, float, 128, 16, 8, 4,            \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
+         TILE_OWN_NORM | TILE_DIRECT)                                                                                  \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_256x16, 32, 1, float, 256, 16, 16, 2,           \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_STAGED | QR_TILE_DIRECT)                                       \
+         TILE_OWN_NORM | TILE_SCATTERED | TILE_DIRECT)                                                                 \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128x32, 32, 1, float, 128, 32, 8, 4,            \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+         TILE_OWN_NORM)                                                                                                \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_256x32, 64, 1, float, 256, 32, 16, 4,           \
-         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_512x32, 128, 2, float, 512, 32, 32, 4,          \
-         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)                                                            \
+         TILE_SCATTERED)                                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_512x32, 128, 1, float, 512, 32, 32, 4,          \
+         TILE_SCATTERED)                                                                                               \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_1024x32, 256, 1, float, 1024, 32, 32, 8,        \
-         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
+         TILE_SCATTERED)
 #define LEAST_SQUARES_F64_KERNELS(KERNEL)                                                                              \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_8, 64, 1, double, 8, 8, 1, 8,                   \
-         QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_16, 64, 1, double, 16, 16, 1, 16,               \
-         QR_TILE_STAGED)                                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_32, 32, 1, double, 32, 32, 4, 8,                \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_64, 64, 1, double, 64, 64, 4, 16,               \
-         QR_TILE_STAGED)                                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_96, 128, 1, double, 96, 96, 8, 16,              \
-         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_8, 64, 1, double, 8, 8, 1, 8, TILE_DIRECT)      \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_16, 64, 1, double, 16, 16, 1, 16, 0)            \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_32, 32, 1, double, 32, 32, 4, 8, TILE_OWN_NORM) \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_64, 64, 1, double, 64, 64, 4, 16, 0)            \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_96, 128, 1, double, 96, 96, 8, 16, 0)           \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128, 256, 1, double, 128, 128, 8, 32,           \
-         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)                                                            \
+         TILE_SCATTERED)                                                                                               \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128x16, 32, 1, double, 128, 16, 8, 4,           \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_256x16, 64, 4, double, 256, 16, 16, 4,          \
-         QR_TILE_STAGED | QR_TILE_BULK)                                                                                \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128x32, 64, 1, double, 128, 32, 8, 8,           \
-         QR_TILE_STAGED)                                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_256x32, 128, 1, double, 256, 32, 16, 8,         \
-         QR_TILE_STAGED)                                                                                               \
+         TILE_OWN_NORM | TILE_DIRECT)                                                                                  \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_256x16, 64, 1, double, 256, 16, 16, 4, 0)       \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128x32, 64, 1, double, 128, 32, 8, 8, 0)        \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_256x32, 128, 1, double, 256, 32, 16, 8, 0)      \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_512x32, 256, 1, double, 512, 32, 32, 8,         \
-         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
+         TILE_SCATTERED)
 #define LEAST_SQUARES_AFTER_KERNELS(KERNEL)                                                                            \
   KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_after_f32, LEAST_SQUARES_AFTER_THREADS, 1,    \
          least_squares_after<float>)                                                                                   \

@@ -1,13 +1,10 @@
-/* least_squares_after.cu - the second of two kernels for least squares: what is left to do when qr has left H and tau.
+/* least_squares_after.cu - the second of two kernels for least squares, for more rows than the threads of a block hold
+ * (least_squares_block.cu): x = R^-1 Q^T b from the H and tau that qr has left.
  *
- * A warp has up to four right-hand sides of one matrix, and each of its lanes every 32nd row of them, in shared memory
- * or, where they are too long for that, in the task's scratch. So no lane reads what another writes: R^-1 Q^T b without
- * a barrier. Bound by the latency of reading H from L2, column by column, once forward and once back: right for every
- * size, and no more than that. */
-#include <cmath>
-
-#include "../qr/qr_device.cuh"
-#include "least_squares.h"
+ * A warp has up to four right-hand sides of one matrix. Each lane has every 32nd row of them, in shared memory or, if
+ * they are too long, in the task's scratch. No lane reads another lane's rows, so there is no barrier. Bound by the
+ * latency of reading H from L2, column by column, forward once and backward once. */
+#include "least_squares_sums.cuh"
 
 /* A block of one warp, with what it holds. */
 template <typename T> struct rhs_of_warp {
@@ -21,21 +18,18 @@ template <typename T> struct rhs_of_warp {
   __device__ __forceinline__ T largest_from(int64_t first, int rhs) const {
     T largest = T(0);
     for (int64_t i = lanes.first_row(first); i < m; i += 32) {
-      const T x = held(i, rhs), magnitude = x < T(0) ? -x : x;
+      const T magnitude = magnitude_of(held(i, rhs));
       largest = magnitude > largest ? magnitude : largest;
     }
     return largest_over_rows<32>(largest);
   }
 
-  /* The exponent that is taken off: sums over right-hand sides near the largest number would overflow. */
+  /* Returns the exponent that is taken off. */
   __device__ __forceinline__ int read(const matrix_in<T, int64_t> &b, int rhs) const {
-    constexpr int taken = 32;
     for (int64_t i = lanes.row; i < m; i += 32) held(i, rhs) = b(i, rhs);
-    if (!(largest_from(0, rhs) > range_of<T>::largest * T(0x1p-33))) return 0;
-    T scale;
-    power_of_two(-taken, &scale);
-    for (int64_t i = lanes.row; i < m; i += 32) held(i, rhs) *= scale;
-    return taken;
+    if (!is_near_largest(largest_from(0, rhs))) return 0;
+    for (int64_t i = lanes.row; i < m; i += 32) held(i, rhs) *= power_of_two<T>(-TAKEN_EXPONENT);
+    return TAKEN_EXPONENT;
   }
 
   /* Q^T b. */
@@ -69,19 +63,14 @@ template <typename T> struct rhs_of_warp {
 
   /* Of the rows below R. */
   __device__ __forceinline__ T norm(int rhs) const {
-    const T largest = largest_from(n, rhs);
-    T scale = T(1), unscale = T(1), sum = T(0);
-    if (largest > T(0) && largest <= range_of<T>::largest) {
-      constexpr int limit = range_of<T>::exponent_limit;
-      const int exponent = ilogb(largest), kept = exponent < -limit ? -limit : exponent > limit ? limit : exponent;
-      power_of_two(-kept, &scale);
-      power_of_two(kept, &unscale);
-    }
+    const int exponent = norm_exponent(largest_from(n, rhs));
+    const T scale = power_of_two<T>(-exponent);
+    T sum = T(0);
     for (int64_t i = lanes.first_row(n); i < m; i += 32) {
       const T x = held(i, rhs) * scale;
       sum += x * x;
     }
-    return sqrt(sum_over_rows<32>(sum)) * unscale;
+    return sqrt(sum_over_rows<32>(sum)) * power_of_two<T>(exponent);
   }
 
   /* LAPACK's info: the first zero on R's diagonal, counted from one, or 0. */
@@ -116,8 +105,7 @@ template <typename T> __device__ __forceinline__ void least_squares_after(const 
 #pragma unroll
     for (int rhs = 0; rhs < QR_TILE_COLUMNS; rhs++) {
       if (rhs >= warp.count) continue;
-      T unscale;
-      power_of_two(taken[rhs], &unscale);
+      const T unscale = power_of_two<T>(taken[rhs]);
       const T norm = p.residual.data ? warp.norm(rhs) * unscale : T(0);
       if (p.residual.data && warp.lanes.row == 0) vector_at<T>(p.residual, item)[first + rhs] = norm;
       for (int64_t i = warp.lanes.row; i < p.n; i += 32) x(i, rhs) = info ? T(NAN) : warp.held(i, rhs) * unscale;

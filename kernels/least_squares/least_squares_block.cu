@@ -11,12 +11,9 @@
  *             above subtract.
  *
  * Bound by these chains of some 400 and 200 cycles a group where there are few matrices, by reading H where many. */
-#include <cmath>
-
-#include "../qr/qr_device.cuh"
 #include "../qr/qr_launch.cuh"
 #include "../qr/qr_tile_memory.cuh"
-#include "least_squares.h"
+#include "least_squares_sums.cuh"
 
 template <typename T, int RHS_> struct block_of_rhs {
   using vector = typename tile_number<T>::vector;
@@ -71,10 +68,10 @@ template <typename T, int RHS_> struct block_of_rhs {
         copy_asynchronously<16>(place_of(turn, c, index), used && c < columns ? from + c * p.h.column_stride : h,
                                 used && c < columns);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    cp_async_commit();
   }
   __device__ __forceinline__ void take(int turn, T (&v)[GROUP][ROWS]) const {
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    cp_async_wait<STAGES - 2>();
     if (PIECES > 1) __syncwarp();
 #pragma unroll
     for (int c = 0; c < GROUP; c++)
@@ -245,34 +242,26 @@ template <typename T, int RHS_> struct block_of_rhs {
     return largest;
   }
 
-  /* The exponent that is taken off: sums over right-hand sides near the largest number would overflow. */
+  /* Returns the exponent that is taken off. */
   __device__ __forceinline__ int scale(int rhs) {
-    constexpr int taken = 32;
-    if (!__syncthreads_or(largest_from(0, rhs) > range_of<T>::largest * T(0x1p-33))) return 0;
-    T factor;
-    power_of_two(-taken, &factor);
+    if (!__syncthreads_or(is_near_largest(largest_from(0, rhs)))) return 0;
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) b[rhs][i] *= factor;
-    return taken;
+    for (int i = 0; i < ROWS; i++) b[rhs][i] *= power_of_two<T>(-TAKEN_EXPONENT);
+    return TAKEN_EXPONENT;
   }
 
   /* Of the rows below R. */
   __device__ __forceinline__ T norm(int rhs) const {
-    const T largest = largest_of(largest_from((int)p.n, rhs));
-    T factor = T(1), unfactor = T(1), part[VALUES] = {};
-    if (largest > T(0) && largest <= range_of<T>::largest) {
-      constexpr int limit = range_of<T>::exponent_limit;
-      const int exponent = max(-limit, min(limit, ilogb(largest)));
-      power_of_two(-exponent, &factor);
-      power_of_two(exponent, &unfactor);
-    }
+    const int exponent = norm_exponent(largest_of(largest_from((int)p.n, rhs)));
+    const T factor = power_of_two<T>(-exponent);
+    T part[VALUES] = {};
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
       if (first + i >= (int)p.n) {
         const T value = b[rhs][i] * factor;
         part[0] = fused(value, value, part[0]);
       }
-    return sqrt(value_of(sum(part, 0), 0)) * unfactor;
+    return sqrt(value_of(sum(part, 0), 0)) * power_of_two<T>(exponent);
   }
 
   /* Inverts this thread's part of R's diagonal. Returns LAPACK's info: the first zero there, counted from one, or 0. */
@@ -335,8 +324,7 @@ template <typename T, int RHS_> struct block_of_rhs {
 #pragma unroll
     for (int s = 0; s < RHS; s++) {
       if (s >= count) continue;
-      T factor;
-      power_of_two(taken[s], &factor);
+      const T factor = power_of_two<T>(taken[s]);
       if (p.residual.data && threadIdx.x == 0) vector_at<T>(p.residual, item)[rhs + s] = norms[s] * factor;
 #pragma unroll
       for (int i = 0; i < ROWS; i++)

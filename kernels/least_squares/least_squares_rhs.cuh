@@ -1,25 +1,21 @@
-/* least_squares_rhs.cuh - a right-hand side that rides along with the steps of a register tile (qr_tile.cuh), and its
- * back substitution.
+/* least_squares_rhs.cuh - a right-hand side that a warp carries through the steps of a register tile (qr_tile.cuh), and
+ * its back substitution.
  *
- * A warp, or a matrix of less than a warp, holds one, dealt by rows to its lanes, and reads those rows of the pivot
- * column that the step shows anyway: a few instructions a step, whose sums over lanes overlap the tile's own. It is
- * reflected a step late, where the tile waits for its pivot column, and not between that and the barrier (H200, 1000 of
- * 128 x 128 in f64: 530 us against 540). Where a matrix has several warps all do so, whether there are as many
- * right-hand sides or not: in a branch it would lengthen every step by its latency (H200, 1000 of 128 x 128: f32 265 us
- * against 214, f64 686 against 543). */
-#ifndef RONDO_LEAST_SQUARES_SIDE_CUH
-#define RONDO_LEAST_SQUARES_SIDE_CUH
+ * A warp, or a matrix of less than a warp, deals the rows of one right-hand side to its lanes. Each step shows its
+ * pivot column anyway, and the lanes read their rows of it: a few instructions, whose sums over lanes overlap the
+ * tile's own. A right-hand side is reflected one step late, where the tile waits for its pivot column, and not between
+ * that and the barrier (H200, 1000 of 128 x 128 in f64: 530 us instead of 540). All warps of a matrix carry one, even
+ * if there are fewer right-hand sides: a branch would lengthen each step by its latency (H200, 1000 of 128 x 128: f32
+ * 265 us instead of 214, f64 686 instead of 543). */
+#ifndef RONDO_LEAST_SQUARES_RHS_CUH
+#define RONDO_LEAST_SQUARES_RHS_CUH
 
 #include "../qr/qr_tile.cuh"
 #include "least_squares.h"
 
 /* x 2^exponent, for exponents of up to twice the range: rounded twice only where the result is denormal. */
 template <typename T> __device__ __forceinline__ T times_power(T x, int exponent) {
-  constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
-  T half, rest;
-  from_high_word((uint32_t)(BIAS + exponent / 2) << MANTISSA, &half);
-  from_high_word((uint32_t)(BIAS + exponent - exponent / 2) << MANTISSA, &rest);
-  return x * half * rest;
+  return x * power_of_two<T>(exponent / 2) * power_of_two<T>(exponent - exponent / 2);
 }
 
 /* Of a power of two that is a normal number. */
@@ -38,58 +34,11 @@ template <typename T> __device__ __forceinline__ T not_a_number() {
   return result;
 }
 
-/* A block that walks over matrices would wait for each right-hand side as long as memory takes to answer. */
-__device__ __forceinline__ void prefetch_number(const void *number) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(number));
-}
-
-/* The matrices of a block that walks over them: each is fetched while the one before is factored, dense ones that fill
- * the tile by one bulk copy. */
-template <typename Tile> struct matrices_ahead {
-  Tile &tile;
-  const bool whole;
-  uint32_t phase = 0;
-
-  __device__ __forceinline__ matrices_ahead(Tile &of, int64_t first)
-      : tile(of), whole(of.p.a_access == QR_TILE_DENSE && of.full()) {
-    tile.start_fetching();
-    fetch(first);
-  }
-
-  /* After a barrier that follows the last access to the stage. */
-  __device__ __forceinline__ void fetch(int64_t item) {
-    if (whole)
-      tile.fetch_ahead(item);
-    else
-      tile.fetch(item);
-  }
-
-  __device__ __forceinline__ void wait() {
-    if (whole) {
-      tile.wait_for_fetch(phase);
-      phase ^= 1;
-    } else {
-      wait_for_copies();
-      tile.sync();
-    }
-  }
-};
-
-/* R in shared memory, one column after the other: as the matrix stood, or packed where the next matrix stands there. */
-template <typename Shape> struct tile_triangle {
-  using T = typename Shape::T;
-  static constexpr bool IS_DENSE = Shape::BULK;
-  static constexpr int LEADING = Shape::COLUMNS + Shape::VECTOR;
-  T *data;
-  __device__ __forceinline__ T *column(int j) const {
-    return data + (IS_DENSE ? least_squares_triangle(j) : j * LEADING);
-  }
-};
-
-template <typename Shape> struct rhs_by_rows {
+template <typename Shape> struct carried_rhs {
   using T = typename Shape::T;
   static constexpr int GR = Shape::ROW_LANES, WIDTH = tile_smaller(Shape::LANES, 32), HELD = Shape::ROWS / WIDTH;
   static constexpr int SOLVED = (Shape::COLUMNS + WIDTH - 1) / WIDTH, BLOCK = Shape::BLOCK;
+  static constexpr int LEADING = register_tile<Shape, carried_rhs>::R_LEADING;
   static_assert(HELD * WIDTH == Shape::ROWS && !Shape::SHUFFLED && !Shape::HALVES && !Shape::PACKED &&
                 WIDTH % BLOCK == 0);
 
@@ -102,48 +51,23 @@ template <typename Shape> struct rhs_by_rows {
 
   /* ---- from memory ---- */
 
-  /* move(number in memory, k) for the numbers of this lane of right-hand side `rhs` of a matrix, where it has them. */
-  template <typename Move>
-  __device__ __forceinline__ void each_number(const least_squares_parameters &out, int64_t item, int rhs,
-                                              const Move &move) const {
+  __device__ __forceinline__ void read(const least_squares_parameters &out, int64_t item, int rhs) {
     const T *from = (const T *)out.b.data + item * out.b.batch_stride + rhs * out.b.column_stride;
     const bool present = rhs < out.rhs_count;
+    uint32_t most = 0;
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
       const int i = row_of(k) - out.tile.offset;
-      if (present && (uint32_t)i < (uint32_t)out.tile.m) move(from + i * out.b.row_stride, k);
+      b[k] = present && (uint32_t)i < (uint32_t)out.tile.m ? from[i * out.b.row_stride] : T(0);
     }
-  }
-
-  /* To L2, for load. */
-  __device__ __forceinline__ void prefetch(const least_squares_parameters &out, int64_t item, int rhs) const {
-    each_number(out, item, rhs, [](const T *number, int) { prefetch_number(number); });
-  }
-
-  __device__ __forceinline__ void load(const least_squares_parameters &out, int64_t item, int rhs) {
-#pragma unroll
-    for (int k = 0; k < HELD; k++) b[k] = T(0);
-    each_number(out, item, rhs, [&](const T *number, int k) { b[k] = *number; });
-  }
-
-  __device__ __forceinline__ void scale() {
-    uint32_t most = 0;
 #pragma unroll
     for (int k = 0; k < HELD; k++) most = max(most, high_word(b[k]) & 0x7fffffffu);
     exponent = 0;
     if (!__any_sync(0xffffffffu, is_extreme<T>(most))) return;
-    constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
-    most = over_rows(most, true);
-    if (is_extreme<T>(most)) exponent = max(1 - BIAS, min(BIAS - 1, (int)(most >> MANTISSA) - BIAS));
-    T factor;
-    from_high_word((uint32_t)(BIAS - exponent) << MANTISSA, &factor);
+    exponent = exponent_to_take<T>(over_rows(most, true));
+    const T factor = power_of_two<T>(-exponent);
 #pragma unroll
     for (int k = 0; k < HELD; k++) b[k] *= factor;
-  }
-
-  __device__ __forceinline__ void read(const least_squares_parameters &out, int64_t item, int rhs) {
-    load(out, item, rhs);
-    scale();
   }
 
   /* ---- sums ---- */
@@ -229,12 +153,10 @@ template <typename Shape> struct rhs_by_rows {
   /* Rows divided by their diagonal, then columns two at a time from the last up: one broadcast is waited for where two
    * numbers of x are found. Column j and the one before meet rows of which the last are K * WIDTH and what follows. */
   template <int K>
-  __device__ __forceinline__ T part_of_column(const tile_triangle<Shape> &r, const T (&inverse)[SOLVED], int k,
-                                              int j) const {
-    return k < K || row_of(K) < j ? r.column(j)[row_of(k)] * inverse[k] : T(0);
+  __device__ __forceinline__ T part_of_column(const T *r, const T (&inverse)[SOLVED], int k, int j) const {
+    return k < K || row_of(K) < j ? r[j * LEADING + row_of(k)] * inverse[k] : T(0);
   }
-  template <int K>
-  __device__ __forceinline__ void substitute_two(const tile_triangle<Shape> &r, const T (&inverse)[SOLVED], int j) {
+  template <int K> __device__ __forceinline__ void substitute_two(const T *r, const T (&inverse)[SOLVED], int j) {
     T left[K + 1], right[K + 1];
 #pragma unroll
     for (int k = 0; k <= K; k++)
@@ -248,8 +170,7 @@ template <typename Shape> struct rhs_by_rows {
     }
   }
   template <int K>
-  __device__ __forceinline__ void substitute(const tile_triangle<Shape> &r, const T (&inverse)[SOLVED], int first,
-                                             int last) {
+  __device__ __forceinline__ void substitute(const T *r, const T (&inverse)[SOLVED], int first, int last) {
     const int begin = max(first, K * WIDTH);
     int j = min(last, (K + 1) * WIDTH) - 1;
 #pragma unroll 4
@@ -267,51 +188,19 @@ template <typename Shape> struct rhs_by_rows {
 
   /* Of a small tile all columns, at constant places: what is not of the matrix is zero (H200, 10,000 of 16 x 16 in f32:
    * 12.3 us to 11.4). */
-  __device__ __forceinline__ void substitute_small(const tile_triangle<Shape> &r, const T (&inverse)[SOLVED]) {
+  __device__ __forceinline__ void substitute_small(const T *r, const T (&inverse)[SOLVED]) {
 #pragma unroll
     for (int j = Shape::COLUMNS - 1; j > 0; j -= 2) substitute_two<0>(r, inverse, j);
   }
 
-  /* The same for all columns of a large tile, whose rows have been divided: four at a time, of which every lane finds x
-   * for itself. No bounds: what is not of the matrix is zero. */
-  template <int J> __device__ __forceinline__ void substitute_four(const tile_triangle<Shape> &r) {
-    using pair = std::conditional_t<sizeof(T) == 8, double2, float2>;
-    constexpr int K = J / WIDTH;
-    T corner[4][4], found[4];
-#pragma unroll
-    for (int c = 1; c < 4; c++)
-#pragma unroll
-      for (int i = 0; i < c; i += 2) {
-        const pair v = *(const pair *)(r.column(J + c) + J + i);
-        corner[c][i] = v.x;
-        corner[c][i + 1] = v.y;
-      }
-#pragma unroll
-    for (int c = 3; c >= 0; c--) {
-      found[c] = from_row(b[K], J + c);
-#pragma unroll
-      for (int e = 3; e > c; e--) found[c] = fused(-corner[e][c], found[e], found[c]);
-    }
-#pragma unroll
-    for (int c = 3; c >= 0; c--)
-#pragma unroll
-      for (int k = K; k >= 0; k--)
-        if (k < K || row_of(K) < J + c) b[k] = fused(-r.column(J + c)[row_of(k)], found[c], b[k]);
-  }
-  template <int... Four>
-  __device__ __forceinline__ void substitute_all(const tile_triangle<Shape> &r, std::integer_sequence<int, Four...>) {
-    (substitute_four<Shape::COLUMNS - 4 * (Four + 1)>(r), ...);
-  }
-
   /* The inverses of the diagonal, of a warp's lanes, WIDTH rows at a time. Returns LAPACK's info: the first zero there,
    * counted from one, or 0. */
-  __device__ __forceinline__ int invert_diagonal(const qr_tile_parameters &p, const tile_triangle<Shape> &r,
-                                                 T (&inverse)[SOLVED]) const {
+  __device__ __forceinline__ int invert_diagonal(const qr_tile_parameters &p, const T *r, T (&inverse)[SOLVED]) const {
     int first = 0;
 #pragma unroll
     for (int k = SOLVED - 1; k >= 0; k--) {
       const int i = row_of(k);
-      const T diagonal = (uint32_t)(i - p.offset) < (uint32_t)p.n ? r.column(i)[i] : T(1);
+      const T diagonal = (uint32_t)(i - p.offset) < (uint32_t)p.n ? r[i * LEADING + i] : T(1);
       inverse[k] = inverse_of(diagonal);
       const uint32_t zeros = __ballot_sync(0xffffffffu, is_zero(diagonal)) >> ((int)(threadIdx.x & 31) - lane);
       const uint32_t own = WIDTH == 32 ? zeros : zeros & ((1u << (WIDTH & 31)) - 1);
@@ -356,23 +245,9 @@ template <typename Shape> struct rhs_by_rows {
     }
   }
 
-  /* From Q^T b to x, where rows of R have been divided by their diagonal, whose inverses are given. */
-  __device__ __forceinline__ void solve_divided(const least_squares_parameters &out, const tile_triangle<Shape> &r,
-                                                const T *inverses, const T *scales, int64_t item, int rhs) {
-    T unused[SOLVED];
-    const int info = invert_diagonal(out.tile, r, unused);
-#pragma unroll
-    for (int k = 0; k < SOLVED; k++) {
-      const bool is_of_r = (uint32_t)(row_of(k) - out.tile.offset) < (uint32_t)out.tile.n;
-      b[k] = is_of_r ? b[k] * inverses[row_of(k)] : T(0);
-    }
-    substitute_all(r, std::make_integer_sequence<int, Shape::COLUMNS / 4>{});
-    write_solution(out, scales, item, true, rhs, info);
-  }
-
   /* From Q^T b to x. `scales`: what takes back the powers of two of A's columns. */
-  __device__ __forceinline__ void solve(const least_squares_parameters &out, const tile_triangle<Shape> &r,
-                                        const T *scales, int64_t item, bool wanted, int rhs) {
+  __device__ __forceinline__ void solve(const least_squares_parameters &out, const T *r, const T *scales, int64_t item,
+                                        bool wanted, int rhs) {
     const qr_tile_parameters &p = out.tile;
     T inverse[SOLVED];
     const int info = invert_diagonal(p, r, inverse);
@@ -384,29 +259,6 @@ template <typename Shape> struct rhs_by_rows {
     } else
       substitute<SOLVED - 1>(r, inverse, p.offset, p.offset + p.n);
     write_solution(out, scales, item, wanted, rhs, info);
-  }
-};
-
-/* Where a lane has a whole column: it goes along in a lane's column as soon as one is final, which is after the first
- * step. That costs the steps nothing; a sum over lanes in each of them costs a fifth (H200, 10,000 of 32 x 32 in f32:
- * 57.3 us against 49.3). */
-template <typename Shape> struct rhs_as_column : rhs_by_rows<Shape> {
-  using rhs = rhs_by_rows<Shape>;
-  using T = typename rhs::T;
-  using rhs::b, rhs::u, rhs::g, rhs::lane, rhs::over_rows, rhs::from_row;
-  static_assert(rhs::HELD == 1);
-
-  T corner; /* of R, whose place is taken */
-
-  template <int B, int P> __device__ __forceinline__ void meet(int, const T *, const T (&)[P]) {}
-  template <int B, int P> __device__ __forceinline__ void reflect(int, T u_of_step, T g_of_step, const T (&)[P]) {
-    if (B % 4 == 0) u = u_of_step, g = g_of_step; /* of the first: it comes at a multiple of four */
-  }
-
-  /* This lane's row of it, by the reflector of column j. */
-  __device__ __forceinline__ T reflected(int j, T seen) const {
-    const T x = lane > j ? seen : T(0), y = g * fused(u, from_row(b[0], j), over_rows(x * b[0]));
-    return fused(-(lane == j ? u : x), y, b[0]);
   }
 };
 

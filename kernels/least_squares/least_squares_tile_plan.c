@@ -5,7 +5,7 @@
 
 static const struct qr_tile tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
                                            LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
-static const struct qr_tile_list list = {tiles, sizeof tiles / sizeof *tiles, least_squares_shared_bytes};
+static const struct qr_tile_list list = {tiles, sizeof tiles / sizeof *tiles, qr_tile_shared_bytes};
 
 bool least_squares_tile_plan_of(const struct op_task *task, const struct chip *chip,
                                 struct least_squares_tile_plan *plan) {
@@ -33,6 +33,5 @@ bool least_squares_tile_plan_of(const struct op_task *task, const struct chip *c
       .offset = qr_tile_offset_of(best, problem.m, problem.n),
       .passes = (int32_t)passes,
   };
-  if (best->options & QR_TILE_BULK) plan->grid = smaller(plan->grid, (int64_t)chip->multiprocessors * best->blocks);
   return true;
 }

@@ -15,31 +15,25 @@
 #define RONDO_QR_DEVICE_CUH
 
 #include <cfloat>
-#include <cstdint>
+#include <cmath>
 
 #include "../common/launch.cuh"
 #include "qr.h"
+#include "qr_tile_numbers.cuh"
 
 template <typename T> struct range_of;
 template <> struct range_of<float> {
   static constexpr float smallest = FLT_MIN, epsilon = FLT_EPSILON, largest = FLT_MAX;
-  static constexpr int exponent_limit = 126;
 };
 template <> struct range_of<double> {
   static constexpr double smallest = DBL_MIN, epsilon = DBL_EPSILON, largest = DBL_MAX;
-  static constexpr int exponent_limit = 1022;
 };
 
-__device__ __forceinline__ void power_of_two(int exponent, float *out) {
-  *out = __int_as_float((exponent + 127) << 23);
+/* The exponent of a positive number, within those whose power of two and its inverse are normal. */
+template <typename T> __device__ __forceinline__ int exponent_of(T x) {
+  constexpr int LIMIT = tile_number<T>::BIAS - 1;
+  return max(-LIMIT, min(LIMIT, ilogb(x)));
 }
-__device__ __forceinline__ void power_of_two(int exponent, double *out) {
-  *out = __longlong_as_double((int64_t)(exponent + 1023) << 52);
-}
-
-/* One instruction with the comparison or the addition it is in; x < 0 ? -x : x is three. */
-__device__ __forceinline__ float size_of(float x) { return fabsf(x); }
-__device__ __forceinline__ double size_of(double x) { return fabs(x); }
 
 /* Less than the smallest normal number over eps. Integers are compared sooner than f64. */
 __device__ __forceinline__ bool is_tiny(float x) { return fabsf(x) < FLT_MIN / FLT_EPSILON; }
@@ -117,7 +111,7 @@ __device__ __forceinline__ reflector<T> make_reflector(const Team &team, const m
   if (!(sum > low && sum + alpha * alpha < high)) { /* rare; NaN comes here too */
     T largest = T(0), poison = T(0);                /* x - x is zero unless x is infinite or not a number */
     for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
-      const T x = a(i, j), magnitude = x < T(0) ? -x : x;
+      const T x = a(i, j), magnitude = magnitude_of(x);
       largest = magnitude > largest ? magnitude : largest;
       poison += x - x;
     }
@@ -125,13 +119,9 @@ __device__ __forceinline__ reflector<T> make_reflector(const Team &team, const m
     poison = sum_over_rows<Team::LANES>(poison);
     if (largest == T(0) && poison == T(0)) return result; /* H = I; alpha is kept, whatever its sign */
     poison += alpha - alpha;
-    const T magnitude = alpha < T(0) ? -alpha : alpha;
+    const T magnitude = magnitude_of(alpha);
     largest = magnitude > largest ? magnitude : largest;
-    if (poison == T(0)) {
-      constexpr int limit = range_of<T>::exponent_limit; /* 2^-exponent is itself a normal number */
-      const int exponent = ilogb(largest);
-      power_of_two(exponent > limit ? -limit : exponent < -limit ? limit : -exponent, &result.scale);
-    }
+    if (poison == T(0)) result.scale = power_of_two<T>(-exponent_of(largest));
     sum = T(0);
     for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
       const T x = a(i, j) * result.scale;
@@ -140,9 +130,8 @@ __device__ __forceinline__ reflector<T> make_reflector(const Team &team, const m
     sum = sum_over_rows<Team::LANES>(sum);
     alpha *= result.scale;
   }
-  const T norm = sqrt(alpha * alpha + sum), magnitude = alpha < T(0) ? -alpha : alpha;
-  const T beta = signbit(alpha) ? norm : -norm;
-  result.tau = T(1) + magnitude / norm;
+  const T norm = sqrt(alpha * alpha + sum), beta = signbit(alpha) ? norm : -norm;
+  result.tau = T(1) + magnitude_of(alpha) / norm;
   result.inverse = T(1) / (alpha - beta);
   result.beta = beta / result.scale;
   return result;
@@ -227,7 +216,8 @@ __device__ __forceinline__ void factors_of_v(T tau, const T (&pivot)[QR_TILE_COL
 /* Is one of them infinite or no number? Or so large that their sum is: who asks looks again, one at a time. */
 template <typename T> __device__ __forceinline__ bool may_be_beyond(const T (&w)[QR_TILE_COLUMNS]) {
   static_assert(QR_TILE_COLUMNS == 4);
-  return !((size_of(w[0]) + size_of(w[1])) + (size_of(w[2]) + size_of(w[3])) <= range_of<T>::largest);
+  return !((magnitude_of(w[0]) + magnitude_of(w[1])) + (magnitude_of(w[2]) + magnitude_of(w[3])) <=
+           range_of<T>::largest);
 }
 
 /* As subtract with the factors of v, but one column after the other, and those whose factor is infinite or no number
@@ -251,7 +241,7 @@ __device__ __forceinline__ void reflect_large(const Team &team, const matrix_in<
         sum += v(i, 0) * step.scale * step.inverse * (target(i, column) * smaller);
       top = __shfl_sync(0xffffffffu, has_top ? target(j, column) * smaller : T(0), owner, Team::LANES);
       w = step.tau * (top + sum_over_rows<Team::LANES>(sum));
-      const bool is_large = smaller == T(1) && !(size_of(w) <= range_of<T>::largest);
+      const bool is_large = smaller == T(1) && !(magnitude_of(w) <= range_of<T>::largest);
       if (is_large) smaller = SMALLER;
       beyond = __any_sync(0xffffffffu, is_large);
     }

@@ -32,7 +32,7 @@ rondo_status qr_launch_tile(const struct op_call *call, const struct qr_problem 
   (void)call;
   const int32_t layout = problem->layout;
   const struct qr_tile *tile = plan->tile.tile;
-  const struct qr_tile_task_parameters parameters = {
+  const struct qr_tile_task parameters = {
       .tile = {.a = qr_matrix_of(problem->a, problem->a_data, layout),
                .h = qr_matrix_of(problem->h, problem->h_data, layout),
                .tau = qr_vector_of(problem->tau, problem->tau_data),

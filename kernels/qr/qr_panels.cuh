@@ -167,7 +167,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
   __device__ __forceinline__ void fetch_chunk(int j) {
     this->fetch(j, layers_at(j), stage + (j / CHUNK & 1) * HALF);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    cp_async_commit();
   }
 
   /* Applies `count` reflectors to the panel: to one of A from the first to the last, after which the diagonal,
@@ -332,27 +332,22 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     }
   }
 
-  /* T of each group: column j is (- tau_j T V^T v_j, tau_j). */
+  /* T of each group, a row a thread: column j is (- tau_j T V^T v_j, tau_j). */
   __device__ __forceinline__ void build_triangles() const {
-    const int begin = (int)threadIdx.x * GROUP;
+    const int i = (int)threadIdx.x % GROUP, begin = (int)threadIdx.x - i;
     if (begin >= COLUMNS) return;
-    T t[GROUP][GROUP] = {};
+    T t[GROUP];
 #pragma unroll
     for (int j = 0; j < GROUP; j++) {
       const T factor = nu_of[begin + j];
-      t[j][j] = factor;
+      t[j] = i == j ? factor : T(0);
 #pragma unroll
       for (int k = 0; k < j; k++) {
         const T product = products_of_group[(begin + j) * GROUP + k] * u_of[begin + k] * u_of[begin + j];
-#pragma unroll
-        for (int i = 0; i <= k; i++)
-          if (factor != T(0)) t[i][j] = fused(-factor * t[i][k], product, t[i][j]);
+        if (i <= k && factor != T(0)) t[j] = fused(-factor * t[k], product, t[j]);
       }
+      triangles[(first + begin + j) * GROUP + i] = t[j];
     }
-#pragma unroll
-    for (int j = 0; j < GROUP; j++)
-#pragma unroll
-      for (int i = 0; i < GROUP; i++) triangles[(first + begin + j) * GROUP + i] = t[i][j];
   }
 
   __device__ __forceinline__ void factor(int reflectors) {
@@ -363,10 +358,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     __syncthreads();
     finish_scalars(reflectors);
     __syncthreads();
-    if constexpr (FRAGMENTS)
-      this->build_rows_of_triangles();
-    else
-      build_triangles();
+    build_triangles();
     finish();
   }
 

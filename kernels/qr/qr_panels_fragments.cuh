@@ -186,24 +186,6 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
     __syncthreads();
   }
 
-  /* T of each group, a row a thread, for whom a group is too large: column j is (- tau_j T V^T v_j, tau_j). */
-  __device__ __forceinline__ void build_rows_of_triangles() const {
-    const int i = (int)threadIdx.x % GROUP, begin = (int)threadIdx.x - i;
-    if (begin >= COLUMNS) return;
-    T t[GROUP];
-#pragma unroll
-    for (int j = 0; j < GROUP; j++) {
-      const T factor = nu_of[begin + j];
-      t[j] = i == j ? factor : T(0);
-#pragma unroll
-      for (int k = 0; k < j; k++) {
-        const T product = products_of_group[(begin + j) * GROUP + k] * u_of[begin + k] * u_of[begin + j];
-        if (i <= k && factor != T(0)) t[j] = fused(-factor * t[k], product, t[j]);
-      }
-      triangles[(first + begin + j) * GROUP + i] = t[j];
-    }
-  }
-
   /* As scale_extreme_columns (qr_tile_scaling.cuh), where several warps have a column. */
   __device__ __forceinline__ void scale_fragments() {
     uint32_t most[2] = {};
@@ -216,7 +198,6 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
     }
     scaled = __syncthreads_or(any);
     if (!scaled) return;
-    constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
     uint32_t *const of_part = (uint32_t *)weights;
     const int part = (int)threadIdx.x / 32 % PARTS;
 #pragma unroll
@@ -232,11 +213,9 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
       const int j = fragment_column + c * 8;
 #pragma unroll
       for (int other = 0; other < PARTS; other++) most[c] = max(most[c], of_part[other * COLUMNS + j]);
-      const int exponent = is_extreme<T>(most[c]) ? (int)(most[c] >> MANTISSA) - BIAS : 0;
-      const int power = max(1 - BIAS, min(BIAS - 1, exponent));
-      T scale;
-      from_high_word((uint32_t)(BIAS - power) << MANTISSA, &scale);
-      from_high_word((uint32_t)(BIAS + power) << MANTISSA, &scales[j]);
+      const int exponent = exponent_to_take<T>(most[c]);
+      const T scale = power_of_two<T>(-exponent);
+      scales[j] = power_of_two<T>(exponent);
 #pragma unroll
       for (int q = c; q < Q; q += 2)
 #pragma unroll

@@ -301,6 +301,31 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     (block<B>(item, wanted, first, last), ...);
   }
 
+  static constexpr int R_LEADING = COLUMNS + VECTOR; /* of R in the stage */
+
+  /* A lane's part of a column of `COUNT` local rows, made by value(i), to where row 0 of its lane stands; `STEP`
+   * numbers apart. */
+  template <int COUNT, int STEP, typename Value>
+  static __device__ __forceinline__ void write_values(T *to, const Value &value) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += STEP == 1 && COUNT % VECTOR == 0 ? VECTOR : 1)
+      if constexpr (STEP == 1 && COUNT % VECTOR == 0) {
+        vector v;
+#pragma unroll
+        for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = value(i + k);
+        *(vector *)(to + i) = v;
+      } else
+        to[i * STEP] = value(i);
+  }
+
+  /* R, as the last steps left it, to the stage. value(local row, local column, number): what is stored. */
+  template <typename Value> __device__ __forceinline__ void stage_r(const Value &value) const {
+#pragma unroll
+    for (int q = 0; q < Q; q++)
+      write_values<COLUMNS / GR, GR>(stage + (q * GC + column) * R_LEADING + row,
+                                     [&](int i) { return value(i, q, a[i][q]); });
+  }
+
   /* ---- two halves ---- */
 
   __device__ __forceinline__ T *factors() const { return stage + Shape::STAGE; }

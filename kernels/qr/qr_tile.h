@@ -15,24 +15,23 @@ enum qr_tile_access {
   QR_TILE_ANY,
 };
 
-/* What a kernel is made of, or-ed together; which pays where is measured. */
+/* What a kernel is made of, or-ed together. Each option was measured where it stands. */
 enum qr_tile_option {
-  QR_TILE_SHUFFLED = 1,    /* a matrix in one warp: the pivot column by shuffles, else through shared memory */
-  QR_TILE_OWN_NORM = 2,    /* a matrix in one warp: sigma is the owner's dot product, else every lane sums it */
-  QR_TILE_SCATTERED = 4,   /* sums by reduce-scatter and gather */
-  QR_TILE_STAGED = 8,      /* read and written through shared memory, else by each lane from where it stands */
-  QR_TILE_PERSISTENT = 16, /* blocks walk over whole dense matrices: the next one is fetched while one is factored */
-  QR_TILE_AT_ONCE = 32,    /* columns are written as soon as they are final */
-  QR_TILE_MERGED = 64,     /* blocks of steps of twice the length: half the code */
-  QR_TILE_HALVES = 128,    /* twice as many columns as the tile: qr_tile_halves */
-  QR_TILE_BULK = 256,      /* a dense matrix is fetched by one bulk copy, on chips that have it */
-  QR_TILE_UNROLLED = 512,  /* every step has code of its own, else those of a block share it */
-  QR_TILE_DIRECT = 1024,   /* staged; a lane reads and writes where the matrix lies if its columns allow it */
-  QR_TILE_PACKED = 2048,   /* rows below those of the pivots are dealt in vectors, not one by one */
-  QR_TILE_LOWERED = 4096,  /* the offset is one of rows alone: the matrix stands at the tile's left */
-  QR_TILE_CROWDED = 8192,  /* staged, and u and nu stand there too: a lane's numbers leave no registers for them */
-  QR_TILE_WIDE = 16384,    /* for half as many columns as rows, or more: others have quicker kernels */
-  QR_TILE_H_ALONE = 32768, /* without thin Q and R: another kernel has them */
+  TILE_SHUFFLED = 1,   /* a matrix in one warp: the pivot column comes by shuffles, else through shared memory */
+  TILE_OWN_NORM = 2,   /* a matrix in one warp: sigma is the owner's dot product, else every lane sums it */
+  TILE_SCATTERED = 4,  /* sums over lanes by reduce-scatter and gather */
+  TILE_PERSISTENT = 8, /* H of whole dense matrices: a block walks over them, and a bulk copy fetches the next one */
+  TILE_HALVES = 16,    /* H of twice as many columns as the tile has: qr_tile_halves */
+  TILE_H_ALONE = 32,   /* another kernel makes thin Q and R */
+  TILE_AT_ONCE = 64,   /* a column is written as soon as it is final */
+  TILE_MERGED = 128,   /* blocks of twice as many steps: half the code */
+  TILE_UNROLLED = 256, /* each step has its own code, else the steps of a block share it */
+  TILE_DIRECT = 512,   /* a lane reads and writes the matrix in place if the columns allow it */
+  TILE_PACKED = 1024,  /* rows below those of the pivots are dealt in vectors, not one by one */
+  TILE_LOWERED = 2048, /* scattered; the offset is one of rows alone: the matrix stands at the tile's left */
+  TILE_CROWDED = 4096, /* u and nu stand in shared memory: a lane's numbers leave no registers for them */
+  TILE_WIDE = 8192,    /* for at least half as many columns as rows: others have quicker kernels */
+  TILES_OF_H = TILE_PERSISTENT | TILE_HALVES | TILE_H_ALONE,
 };
 
 /* What a is made of. */
@@ -52,7 +51,7 @@ struct qr_tile_parameters {
 };
 
 /* The kernels: H and tau, or thin Q and R, of which either may be absent. */
-struct qr_tile_task_parameters {
+struct qr_tile_task {
   struct qr_tile_parameters tile; /* h.data NULL: thin Q and R */
   struct qr_matrix r, q;          /* k x n and m x k; data NULL where absent */
   int32_t r_access, q_access;     /* enum qr_tile_access, for columns of k and of m */
@@ -70,11 +69,11 @@ QR_CONSTANT int32_t qr_tile_slice(int32_t element_bytes, int32_t rows, int32_t r
 QR_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
                                          int32_t column_lanes, int32_t options) {
   int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1, vector = 16 / element_bytes;
-  int32_t pivots = options & QR_TILE_SHUFFLED ? 0 : 2 * row_lanes * qr_tile_slice(element_bytes, rows, row_lanes);
-  int32_t leading = options & QR_TILE_BULK ? rows : rows + vector;
-  int32_t stage = options & (QR_TILE_STAGED | QR_TILE_PERSISTENT | QR_TILE_HALVES) ? leading * columns : 0;
-  int32_t factors = options & QR_TILE_HALVES ? columns : 0;
-  return matrices * (pivots + columns + stage + factors) * element_bytes + (options & QR_TILE_BULK ? 16 : 0);
+  int32_t pivots = options & TILE_SHUFFLED ? 0 : 2 * row_lanes * qr_tile_slice(element_bytes, rows, row_lanes);
+  int32_t leading = options & TILE_PERSISTENT ? rows : rows + vector;
+  int32_t factors = options & TILE_HALVES ? columns : 0;
+  return matrices * (pivots + columns + leading * columns + factors) * element_bytes +
+         (options & TILE_PERSISTENT ? 16 : 0);
 }
 
 /* Numbers from one reflector to the next in shared memory: a lane's rows of it are together where several lanes share a
@@ -96,7 +95,7 @@ QR_CONSTANT int32_t qr_tile_thin_q_shared_bytes(int32_t element_bytes, int32_t r
 
 /* The offset of a matrix is a multiple of this: of vectors, and of the steps that share code. */
 QR_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_lanes, int32_t options) {
-  int32_t steps = (row_lanes < column_lanes ? row_lanes : column_lanes) * (options & QR_TILE_MERGED ? 2 : 1);
+  int32_t steps = (row_lanes < column_lanes ? row_lanes : column_lanes) * (options & TILE_MERGED ? 2 : 1);
   return steps < 4 ? 4 : steps;
 }
 
@@ -107,73 +106,55 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
  * column lanes, options). Of two kernels for one size the first that takes the matrix runs: one for H of whole dense
  * matrices, or H alone, stands before the one for all. Persistent grids have `blocks` for each multiprocessor. */
 #define QR_TILE_F32_KERNELS(KERNEL)                                                                                    \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_8, 32, 1, float, 8, 8, 1, 8,                           \
-         QR_TILE_SHUFFLED | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_16, 32, 1, float, 16, 16, 1, 16,                       \
-         QR_TILE_SHUFFLED | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_32, 32, 20, float, 32, 32, 1, 32,                      \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_64, 32, 1, float, 64, 64, 2, 16,                       \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_MERGED)                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_80, 32, 1, float, 80, 80, 4, 8,                        \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_CROWDED | QR_TILE_H_ALONE)                                        \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_96, 64, 1, float, 96, 96, 4, 16, QR_TILE_STAGED)       \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_128_whole, 128, 2, float, 128, 128, 8, 16,             \
-         QR_TILE_PERSISTENT | QR_TILE_BULK | QR_TILE_H_ALONE)                                                          \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_128, 128, 1, float, 128, 128, 8, 16, QR_TILE_STAGED)   \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_160, 128, 1, float, 160, 160, 8, 16,                   \
-         QR_TILE_STAGED | QR_TILE_WIDE | QR_TILE_H_ALONE)                                                              \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_128x16, 32, 16, float, 128, 16, 8, 4,                  \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_STAGED | QR_TILE_DIRECT)     \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_256x16_h, 32, 1, float, 256, 16, 16, 2,                \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED | QR_TILE_STAGED | \
-             QR_TILE_DIRECT | QR_TILE_H_ALONE)                                                                         \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_256x16, 32, 1, float, 256, 16, 16, 2,                  \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_STAGED | QR_TILE_DIRECT)                                       \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                   \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4,                  \
-         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_512x32_whole, 128, 2, float, 512, 32, 32, 4,           \
-         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE | QR_TILE_H_ALONE)                    \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_512x32, 128, 1, float, 512, 32, 32, 4,                 \
-         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_1024x32_whole, 256, 1, float, 1024, 32, 32, 8,         \
-         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE | QR_TILE_H_ALONE)                    \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f32_1024x32, 256, 1, float, 1024, 32, 32, 8,               \
-         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_DIRECT)
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_8, 32, 1, float, 8, 8, 1, 8, TILE_SHUFFLED | TILE_DIRECT)         \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_16, 32, 1, float, 16, 16, 1, 16, TILE_SHUFFLED | TILE_DIRECT)     \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_32, 32, 20, float, 32, 32, 1, 32, TILE_OWN_NORM)                  \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_64, 32, 1, float, 64, 64, 2, 16, TILE_OWN_NORM | TILE_MERGED)     \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_80, 32, 1, float, 80, 80, 4, 8,                                   \
+         TILE_OWN_NORM | TILE_CROWDED | TILE_H_ALONE)                                                                  \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_96, 64, 1, float, 96, 96, 4, 16, 0)                               \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128_whole, 128, 2, float, 128, 128, 8, 16, TILE_PERSISTENT)       \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128, 128, 1, float, 128, 128, 8, 16, 0)                           \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_160, 128, 1, float, 160, 160, 8, 16, TILE_WIDE | TILE_H_ALONE)    \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128x16, 32, 16, float, 128, 16, 8, 4,                             \
+         TILE_SHUFFLED | TILE_OWN_NORM | TILE_PACKED | TILE_AT_ONCE | TILE_DIRECT)                                     \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_256x16_h, 32, 1, float, 256, 16, 16, 2,                           \
+         TILE_OWN_NORM | TILE_SCATTERED | TILE_PACKED | TILE_AT_ONCE | TILE_UNROLLED | TILE_DIRECT | TILE_H_ALONE)     \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_256x16, 32, 1, float, 256, 16, 16, 2,                             \
+         TILE_OWN_NORM | TILE_SCATTERED | TILE_DIRECT)                                                                 \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                              \
+         TILE_SHUFFLED | TILE_OWN_NORM | TILE_PACKED)                                                                  \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4, TILE_SCATTERED)             \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_512x32_whole, 128, 2, float, 512, 32, 32, 4,                      \
+         TILE_PERSISTENT | TILE_SCATTERED | TILE_AT_ONCE)                                                              \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_512x32, 128, 1, float, 512, 32, 32, 4, TILE_SCATTERED)            \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_1024x32_whole, 256, 1, float, 1024, 32, 32, 8,                    \
+         TILE_PERSISTENT | TILE_SCATTERED | TILE_AT_ONCE)                                                              \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_1024x32, 256, 1, float, 1024, 32, 32, 8,                          \
+         TILE_SCATTERED | TILE_DIRECT)
 #define QR_TILE_F64_KERNELS(KERNEL)                                                                                    \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_8, 32, 1, double, 8, 8, 1, 8,                          \
-         QR_TILE_SHUFFLED | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_16, 32, 1, double, 16, 16, 1, 16,                      \
-         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_32, 32, 1, double, 32, 32, 4, 8,                       \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                         \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_48, 32, 1, double, 48, 48, 4, 8,                       \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_H_ALONE)                                       \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_64, 64, 1, double, 64, 64, 4, 16, QR_TILE_STAGED)      \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_72, 64, 1, double, 72, 72, 8, 8,                       \
-         QR_TILE_STAGED | QR_TILE_H_ALONE)                                                                             \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_96, 128, 1, double, 96, 96, 8, 16, QR_TILE_STAGED)     \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_104, 128, 1, double, 104, 112, 8, 16,                  \
-         QR_TILE_STAGED | QR_TILE_CROWDED | QR_TILE_H_ALONE)                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_128_whole, 256, 1, double, 128, 128, 8, 32,            \
-         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_H_ALONE)                                      \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_128, 256, 1, double, 128, 128, 8, 32,                  \
-         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4,                  \
-         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_STAGED | QR_TILE_DIRECT)     \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_256x16_whole, 64, 4, double, 256, 16, 16, 4,           \
-         QR_TILE_PERSISTENT | QR_TILE_BULK | QR_TILE_H_ALONE)                                                          \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_256x16, 64, 1, double, 256, 16, 16, 4,                 \
-         QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_128x32, 64, 1, double, 128, 32, 8, 8, QR_TILE_STAGED)  \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_256x32, 128, 1, double, 256, 32, 16, 8,                \
-         QR_TILE_STAGED)                                                                                               \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_512x32_whole, 256, 1, double, 512, 32, 32, 8,          \
-         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_H_ALONE)                                      \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_512x32, 256, 1, double, 512, 32, 32, 8,                \
-         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_DIRECT)                                                          \
-  KERNEL(EVERY_CHIP, qr_tile_task_parameters, rondo_qr_tile_f64_1024x32, 256, 1, double, 1024, 16, 32, 8,              \
-         QR_TILE_HALVES | QR_TILE_H_ALONE)
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_8, 32, 1, double, 8, 8, 1, 8, TILE_SHUFFLED | TILE_DIRECT)        \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_16, 32, 1, double, 16, 16, 1, 16, TILE_SHUFFLED)                  \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_32, 32, 1, double, 32, 32, 4, 8, TILE_SHUFFLED | TILE_OWN_NORM)   \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_48, 32, 1, double, 48, 48, 4, 8,                                  \
+         TILE_SHUFFLED | TILE_OWN_NORM | TILE_H_ALONE)                                                                 \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_64, 64, 1, double, 64, 64, 4, 16, 0)                              \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_72, 64, 1, double, 72, 72, 8, 8, TILE_H_ALONE)                    \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_96, 128, 1, double, 96, 96, 8, 16, 0)                             \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_104, 128, 1, double, 104, 112, 8, 16,                             \
+         TILE_CROWDED | TILE_H_ALONE)                                                                                  \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_128_whole, 256, 1, double, 128, 128, 8, 32,                       \
+         TILE_PERSISTENT | TILE_SCATTERED)                                                                             \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_128, 256, 1, double, 128, 128, 8, 32, TILE_SCATTERED)             \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4,                             \
+         TILE_SHUFFLED | TILE_OWN_NORM | TILE_PACKED | TILE_AT_ONCE | TILE_DIRECT)                                     \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_256x16_whole, 64, 4, double, 256, 16, 16, 4, TILE_PERSISTENT)     \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_256x16, 64, 1, double, 256, 16, 16, 4, TILE_DIRECT)               \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_128x32, 64, 1, double, 128, 32, 8, 8, 0)                          \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_256x32, 128, 1, double, 256, 32, 16, 8, 0)                        \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_512x32_whole, 256, 1, double, 512, 32, 32, 8,                     \
+         TILE_PERSISTENT | TILE_SCATTERED)                                                                             \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_512x32, 256, 1, double, 512, 32, 32, 8,                           \
+         TILE_SCATTERED | TILE_DIRECT)                                                                                 \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f64_1024x32, 256, 1, double, 1024, 16, 32, 8, TILE_HALVES)
 #endif

@@ -10,7 +10,7 @@ static const struct qr_tile_list list = {tiles, sizeof tiles / sizeof *tiles, qr
 /* A tile that is lowered takes any number of reflectors, as many at a time as it has columns. */
 static bool takes(const struct qr_tile *tile, const struct qr_tile_apply_problem *problem) {
   return tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
-         (tile->options & QR_TILE_LOWERED || problem->reflectors <= tile->columns) &&
+         (tile->options & TILE_LOWERED || problem->reflectors <= tile->columns) &&
          qr_tile_block_bytes(&list, tile) <= problem->shared_bytes;
 }
 
@@ -22,7 +22,7 @@ struct qr_tile_apply_plan qr_tile_apply_plan_of(const struct qr_tile_apply_probl
 
   struct qr_tile_apply_plan plan = {.tile = best, .shared_bytes = qr_tile_block_bytes(&list, best)};
   int64_t unit = qr_tile_offset_unit(best->row_lanes, best->column_lanes, best->options);
-  bool is_lowered = best->options & QR_TILE_LOWERED;
+  bool is_lowered = best->options & TILE_LOWERED;
   int64_t down = best->rows - problem->m, across = best->columns - problem->reflectors;
   plan.offset = (int32_t)((is_lowered ? down : smaller(down, across)) / unit * unit);
   plan.group_columns = best->columns - (is_lowered ? 0 : plan.offset);

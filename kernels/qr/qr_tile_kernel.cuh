@@ -17,9 +17,9 @@ template <typename Shape> struct ending_tile : tile_of_ends<Shape> {
   using T = typename tile::T;
   using tile::p;
 
-  const qr_tile_task_parameters &out;
+  const qr_tile_task &out;
 
-  __device__ __forceinline__ ending_tile(const qr_tile_task_parameters &parameters, T *shared)
+  __device__ __forceinline__ ending_tile(const qr_tile_task &parameters, T *shared)
       : tile(parameters.tile, shared), out(parameters) {
     this->goes_directly = tile::WRITES_DIRECTLY && p.h.data && p.h_access <= tile::DIRECT_MOST;
   }
@@ -38,7 +38,7 @@ template <typename Shape> struct ending_tile : tile_of_ends<Shape> {
   }
 };
 
-template <typename Shape> __device__ __forceinline__ void qr_tile_once(const qr_tile_task_parameters &out) {
+template <typename Shape> __device__ __forceinline__ void qr_tile_once(const qr_tile_task &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   ending_tile<Shape> tile(out, (typename Shape::T *)shared);
@@ -56,7 +56,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_once(const qr_
   tile.factor_and_end(item, wanted);
 }
 
-template <typename Shape> __device__ __forceinline__ void qr_tile_persistent(const qr_tile_task_parameters &out) {
+template <typename Shape> __device__ __forceinline__ void qr_tile_persistent(const qr_tile_task &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   register_tile<Shape> tile(p, (typename Shape::T *)shared);
@@ -75,7 +75,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_persistent(con
 
 /* A matrix of twice the columns of the tile: the first half is factored while the second comes to shared memory; then
  * they change places, the second is reflected and factored while the first half of the next matrix comes. */
-template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const qr_tile_task_parameters &out) {
+template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const qr_tile_task &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   register_tile<Shape> tile(p, (typename Shape::T *)shared);
@@ -106,7 +106,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const q
 
 /* Blocks of a successor that start early take the places of this grid's own: they start when a block is done. With many
  * of the shortest blocks even that costs more than it saves (H200, 10,000 of 8 x 8 in f32: 5.07 us against 3.75). */
-template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_task_parameters &out) {
+template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_task &out) {
   only_wait_for_predecessors();
   if constexpr (Shape::HALVES)
     qr_tile_halves<Shape>(out);

@@ -6,21 +6,24 @@
 #include <cuda_fp16.h>
 #include <utility>
 
+#include "../common/barrier.cuh"
+#include "../common/ptx.cuh"
 #include "qr_tile.h"
 #include "qr_tile_scaling.cuh"
 
-/* Zeros, and nothing read, where there is nothing to copy. */
+/* Copies BYTES bytes, or writes as many zeros and reads nothing. */
 template <int BYTES>
 __device__ __forceinline__ void copy_asynchronously(void *shared, const void *global, bool is_there = true) {
-  const uint32_t address = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_there ? BYTES : 0;
+  const uint32_t address = shared_address(shared), bytes = is_there ? BYTES : 0;
   if constexpr (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes) : "memory");
+    cp_async_16(address, global, bytes);
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(global), "n"(BYTES), "r"(bytes)
                  : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 __host__ __device__ constexpr int tile_smaller(int a, int b) { return a < b ? a : b; }
@@ -32,36 +35,33 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static constexpr int TILE_ROWS = ROWS / ROW_LANES, TILE_COLUMNS = COLUMNS / COLUMN_LANES;
   static constexpr int LANES = ROW_LANES * COLUMN_LANES, MATRICES = LANES < 32 ? 32 / LANES : 1;
   static constexpr int THREADS = LANES * MATRICES;
-  static constexpr bool SHUFFLED = OPTIONS & QR_TILE_SHUFFLED, OWN_NORM = OPTIONS & QR_TILE_OWN_NORM,
-                        SCATTERED = OPTIONS & QR_TILE_SCATTERED, STAGED = OPTIONS & QR_TILE_STAGED,
-                        PERSISTENT = OPTIONS & QR_TILE_PERSISTENT, AT_ONCE = OPTIONS & QR_TILE_AT_ONCE,
-                        H_ALONE = OPTIONS & QR_TILE_H_ALONE, HALVES = OPTIONS & QR_TILE_HALVES,
-                        BULK = OPTIONS & QR_TILE_BULK, UNROLLED = OPTIONS & QR_TILE_UNROLLED,
-                        DIRECT = OPTIONS & QR_TILE_DIRECT, PACKED = OPTIONS & QR_TILE_PACKED,
-                        LOWERED = OPTIONS & QR_TILE_LOWERED, CROWDED = OPTIONS & QR_TILE_CROWDED,
-                        FETCHED = STAGED || PERSISTENT || HALVES;
+  static constexpr bool SHUFFLED = OPTIONS & TILE_SHUFFLED, OWN_NORM = OPTIONS & TILE_OWN_NORM,
+                        SCATTERED = OPTIONS & (TILE_SCATTERED | TILE_LOWERED), PERSISTENT = OPTIONS & TILE_PERSISTENT,
+                        AT_ONCE = OPTIONS & TILE_AT_ONCE, H_ALONE = OPTIONS & TILES_OF_H,
+                        HALVES = OPTIONS & TILE_HALVES, UNROLLED = OPTIONS & TILE_UNROLLED,
+                        DIRECT = OPTIONS & TILE_DIRECT, PACKED = OPTIONS & TILE_PACKED,
+                        LOWERED = OPTIONS & TILE_LOWERED, CROWDED = OPTIONS & TILE_CROWDED,
+                        STAGED = !PERSISTENT && !HALVES;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
   /* From this local row on rows are dealt in vectors: none of them is a pivot's. */
   static constexpr int VECTORS_FROM = ROW_LANES == 1 ? 0 : PACKED ? VECTOR : TILE_ROWS;
   static_assert(!PACKED || (TILE_ROWS % VECTOR == 0 && COLUMNS <= VECTOR * ROW_LANES && !HALVES));
   /* Steps come in blocks, within which the local row and column of the pivot are constants. */
-  static constexpr int MERGED = OPTIONS & QR_TILE_MERGED ? 2 : 1; /* local rows that share a block: half the code */
+  static constexpr int MERGED = OPTIONS & TILE_MERGED ? 2 : 1; /* local rows that share a block: half the code */
   static constexpr int BLOCK = MERGED * tile_smaller(ROW_LANES, COLUMN_LANES), BLOCKS = COLUMNS / BLOCK;
   /* The offset is a multiple of it: few places to enter at. */
   static constexpr int OFFSET_UNIT = qr_tile_offset_unit(ROW_LANES, COLUMN_LANES, OPTIONS);
   static constexpr int OFFSET_MOST = qr_tile_offset_most(COLUMNS);
-  static_assert(!PERSISTENT || (BULK && H_ALONE));
-  static_assert(!CROWDED || (STAGED && !BULK)); /* the stage has a vector after each column */
+  static_assert(!CROWDED || STAGED); /* the stage has a vector after each column */
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* In shared memory: the pivot column twice, the scales of the columns, the matrix. In numbers, for one matrix. */
   static constexpr int SLICE = qr_tile_slice((int)sizeof(T), ROWS, ROW_LANES);
-  static constexpr int PIVOTS = SHUFFLED ? 0 : 2 * ROW_LANES * SLICE, LEADING = BULK ? ROWS : ROWS + VECTOR;
-  static constexpr int STAGE = FETCHED ? LEADING * COLUMNS : 0;
-  static constexpr int FACTORS = HALVES ? COLUMNS : 0;
+  static constexpr int PIVOTS = SHUFFLED ? 0 : 2 * ROW_LANES * SLICE, LEADING = PERSISTENT ? ROWS : ROWS + VECTOR;
+  static constexpr int STAGE = LEADING * COLUMNS, FACTORS = HALVES ? COLUMNS : 0;
   static constexpr int SHARED_BYTES =
-      MATRICES * (PIVOTS + COLUMNS + STAGE + FACTORS) * (int)sizeof(T) + (BULK ? 16 : 0);
+      MATRICES * (PIVOTS + COLUMNS + STAGE + FACTORS) * (int)sizeof(T) + (PERSISTENT ? 16 : 0);
   static_assert(SHARED_BYTES == qr_tile_shared_bytes((int)sizeof(T), ROWS, COLUMNS, ROW_LANES, COLUMN_LANES, OPTIONS));
 };
 
@@ -226,15 +226,13 @@ template <typename Shape> struct tile_memory {
 
   /* ---- whole tiles, contiguous, one ahead: by one bulk copy on chips that have it (PTX ISA, cp.async.bulk) ---- */
 
-  __device__ __forceinline__ uint32_t barrier() const {
-    return (uint32_t)__cvta_generic_to_shared(stage + Shape::STAGE + Shape::FACTORS);
-  }
+  __device__ __forceinline__ uint32_t barrier() const { return shared_address(stage + Shape::STAGE); }
   __device__ __forceinline__ void start_fetching() {
 #if __CUDA_ARCH__ >= 900
-    if (threadIdx.x == 0)
-      asm volatile("mbarrier.init.shared.b64 [%0], "
-                   "1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier())
-                   : "memory");
+    if (threadIdx.x == 0) {
+      barrier_init(barrier(), 1);
+      barriers_are_initialised();
+    }
     __syncthreads();
 #endif
   }
@@ -243,23 +241,20 @@ template <typename Shape> struct tile_memory {
     const T *from = (const T *)p.a.data + item * p.a.batch_stride;
 #if __CUDA_ARCH__ >= 900
     constexpr uint32_t BYTES = ROWS * COLUMNS * sizeof(T);
-    if (threadIdx.x == 0)
-      asm volatile("fence.proxy.async.shared::cta;\n"
-                   "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
-                   "cp.async.bulk.shared::cluster.global.mbarrier::complete_"
-                   "tx::bytes [%2], [%3], %1, [%0];" ::"r"(barrier()),
-                   "r"(BYTES), "r"((uint32_t)__cvta_generic_to_shared(stage)), "l"(from)
-                   : "memory");
+    if (threadIdx.x) return;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    barrier_expect(barrier(), BYTES);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(stage)),
+                 "l"(from), "r"(BYTES), "r"(barrier())
+                 : "memory");
 #else
     walk<VECTOR, ROWS, COLUMNS, 4>([&](int i, int j) { copy_asynchronously<16>(&staged(i, j), from + i + j * ROWS); });
 #endif
   }
   __device__ __forceinline__ void wait_for_fetch(uint32_t phase) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("{\n.reg .pred p;\nwaiting:\nmbarrier.try_wait.parity.shared.b64 p, "
-                 "[%0], %1;\n@!p bra waiting;\n}" ::"r"(barrier()),
-                 "r"(phase)
-                 : "memory");
+    barrier_wait(barrier(), phase);
 #else
     wait_for_copies();
     sync();

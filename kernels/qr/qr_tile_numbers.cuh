@@ -34,6 +34,13 @@ __device__ __forceinline__ uint32_t high_word(double x) { return (uint32_t)__dou
 __device__ __forceinline__ void from_high_word(uint32_t word, float *out) { *out = __uint_as_float(word); }
 __device__ __forceinline__ void from_high_word(uint32_t word, double *out) { *out = __hiloint2double((int)word, 0); }
 
+/* A normal number. */
+template <typename T> __device__ __forceinline__ T power_of_two(int exponent) {
+  T power;
+  from_high_word((uint32_t)(tile_number<T>::BIAS + exponent) << tile_number<T>::MANTISSA, &power);
+  return power;
+}
+
 __device__ __forceinline__ float seed_of_inverse_root(float x) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));

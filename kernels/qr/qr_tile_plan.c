@@ -22,7 +22,7 @@ enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t 
 }
 
 static int64_t columns_of(const struct qr_tile *tile) {
-  return tile->columns * (tile->options & QR_TILE_HALVES ? INT64_C(2) : INT64_C(1));
+  return tile->columns * (tile->options & TILE_HALVES ? INT64_C(2) : INT64_C(1));
 }
 
 int64_t qr_tile_size(const struct qr_tile *tile) { return tile->rows * columns_of(tile); }
@@ -52,13 +52,13 @@ static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *prob
                         problem->a_number == QR_TILE_OWN;
   return qr_tile_holds(&lists[problem->result], tile, problem->element_bytes, problem->m, problem->n,
                        problem->shared_bytes) &&
-         !(is_thin && tile->options & QR_TILE_H_ALONE) && !(is_narrow && tile->options & QR_TILE_WIDE) &&
-         (is_whole || !(tile->options & QR_TILE_PERSISTENT)) &&
-         (tile->options & QR_TILE_STAGED || problem->h_access != QR_TILE_ANY);
+         !(is_thin && tile->options & TILES_OF_H) && !(is_narrow && tile->options & TILE_WIDE) &&
+         (is_whole || !(tile->options & TILE_PERSISTENT)) &&
+         (!(tile->options & (TILE_PERSISTENT | TILE_HALVES)) || problem->h_access != QR_TILE_ANY);
 }
 
 int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n) {
-  if (tile->options & QR_TILE_HALVES) return 0;
+  if (tile->options & TILE_HALVES) return 0;
   const int64_t unit = qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options);
   const int64_t most = qr_tile_offset_most(tile->columns);
   return (int32_t)(smaller(most, smaller(tile->rows - m, tile->columns - n)) / unit * unit);
@@ -74,7 +74,7 @@ struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
   struct qr_tile_plan plan = {.tile = best, .shared_bytes = qr_tile_block_bytes(list, best)};
   plan.offset = qr_tile_offset_of(best, problem->m, problem->n);
   plan.grid = divide_up(problem->batch, qr_tile_matrices(best));
-  if (best->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES))
+  if (best->options & (TILE_PERSISTENT | TILE_HALVES))
     plan.grid = smaller(plan.grid, problem->multiprocessors * best->blocks);
   return plan;
 }

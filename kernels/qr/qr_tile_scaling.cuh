@@ -28,6 +28,12 @@ template <typename T> __device__ __forceinline__ bool is_extreme(uint32_t word) 
   return word - tile_number<T>::LOW > tile_number<T>::HIGH - tile_number<T>::LOW && word;
 }
 
+/* The exponent that a column of this largest magnitude is divided by. 2^exponent and its inverse are normal. */
+template <typename T> __device__ __forceinline__ int exponent_to_take(uint32_t word) {
+  constexpr int BIAS = tile_number<T>::BIAS;
+  return is_extreme<T>(word) ? max(1 - BIAS, min(BIAS - 1, (int)(word >> tile_number<T>::MANTISSA) - BIAS)) : 0;
+}
+
 /* Scales the extreme columns of this lane's part: it is lane `row` of ROW_LANES that share columns, and has every
  * COLUMN_LANES-th column from `column` on. Where some column of the warp is `scaled`, what takes it back is in
  * `unscales` for all of them. A lane looks at its own part only: an extreme column has an extreme part. */
@@ -42,20 +48,16 @@ __device__ __forceinline__ void scale_extreme_columns(T (&a)[P][Q], int row, int
   }
   scaled = __any_sync(0xffffffffu, any);
   if (!scaled) return;
-  constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
 #pragma unroll
   for (int q = 0; q < Q; q++) {
 #pragma unroll
     for (int offset = 1; offset < ROW_LANES; offset *= 2)
       most[q] = max(most[q], __shfl_xor_sync(0xffffffffu, most[q], offset));
-    int exponent = is_extreme<T>(most[q]) ? (int)(most[q] >> MANTISSA) - BIAS : 0;
-    exponent = max(1 - BIAS, min(BIAS - 1, exponent)); /* 2^exponent and its inverse are normal numbers */
-    T scale, unscale;
-    from_high_word((uint32_t)(BIAS - exponent) << MANTISSA, &scale);
-    from_high_word((uint32_t)(BIAS + exponent) << MANTISSA, &unscale);
+    const int exponent = exponent_to_take<T>(most[q]);
+    const T scale = power_of_two<T>(-exponent);
 #pragma unroll
     for (int i = 0; i < P; i++) a[i][q] *= scale;
-    if (row == 0) unscales[q * COLUMN_LANES + column] = unscale;
+    if (row == 0) unscales[q * COLUMN_LANES + column] = power_of_two<T>(exponent);
   }
   __syncwarp();
 }

@@ -20,9 +20,8 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
   static constexpr int LANE_STRIDE = GR == 1 ? 0 : Shape::SLICE;
   static constexpr int STAGE = STRIDE <= Shape::LEADING ? Shape::STAGE : STRIDE * COLUMNS;
   static constexpr int SHARED_BYTES = Shape::MATRICES * (Shape::PIVOTS + COLUMNS + STAGE + COLUMNS) * (int)sizeof(T);
-  static constexpr int R_LEADING = COLUMNS + VECTOR, R_ROWS = COLUMNS / GR; /* local rows that R has */
   static constexpr int FORM_BLOCKS = COLUMNS >= 32 ? 8 : 4, FORM_BLOCK = COLUMNS / FORM_BLOCKS;
-  static_assert(Shape::STAGED && !Shape::BULK && !Shape::HALVES);
+  static_assert(Shape::STAGED);
   static_assert(COLUMNS % GR == 0);
   static_assert(Shape::MATRICES == 1 || STAGE == Shape::STAGE);
   static_assert(SHARED_BYTES == qr_tile_thin_q_shared_bytes((int)sizeof(T), ROWS, COLUMNS, GR, GC, Shape::OPTIONS));
@@ -35,21 +34,6 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
 
   /* ---- outputs ---- */
 
-  /* A lane's part of a column of `COUNT` local rows, made by value(i), to where row 0 of its lane stands; `STEP`
-   * numbers apart. */
-  template <int COUNT, int STEP, typename Value>
-  static __device__ __forceinline__ void write_values(T *to, const Value &value) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i += STEP == 1 && COUNT % VECTOR == 0 ? VECTOR : 1)
-      if constexpr (STEP == 1 && COUNT % VECTOR == 0) {
-        vector v;
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = value(i + k);
-        *(vector *)(to + i) = v;
-      } else
-        to[i * STEP] = value(i);
-  }
-
   /* How row i GR + row stands to column q GC + column: constants for most local rows. */
   static __device__ __forceinline__ bool all_below(int i, int q) { return i * GR >= (q + 1) * GC; }
   static __device__ __forceinline__ bool none_below(int i, int q) { return (i + 1) * GR <= q * GC + 1; }
@@ -60,21 +44,17 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     return !all_below(i, q) && (i + 1) * GR > q * GC && i * GR + row == q * GC + column;
   }
 
-  __device__ __forceinline__ void put_r(const qr_tile_task_parameters &out, int64_t item, bool wanted) {
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
-      const int k = q * GC + column;
-      const T unscale = this->scaled ? scales[k] : T(1);
-      write_values<R_ROWS, GR>(stage + k * R_LEADING + row,
-                               [&](int i) { return below(i, q) ? T(0) : a[i][q] * unscale; });
-    }
+  __device__ __forceinline__ void put_r(const qr_tile_task &out, int64_t item, bool wanted) {
+    this->stage_r([&](int i, int q, T value) {
+      return below(i, q) ? T(0) : value * (this->scaled ? scales[q * GC + column] : T(1));
+    });
     this->sync();
-    if (wanted) this->template put<COLUMNS, 8>(out.r, out.r_access, min(p.m, p.n), p.n, stage, R_LEADING, item);
+    if (wanted) this->template put<COLUMNS, 8>(out.r, out.r_access, min(p.m, p.n), p.n, stage, tile::R_LEADING, item);
     this->sync();
   }
 
   /* From the registers, or through shared memory. */
-  __device__ __forceinline__ void put_q(const qr_tile_task_parameters &out, int64_t item, bool wanted) {
+  __device__ __forceinline__ void put_q(const qr_tile_task &out, int64_t item, bool wanted) {
     const int k = min(p.m, p.n);
     if (Shape::DIRECT && out.q_access <= tile::DIRECT_MOST) {
       if (wanted)
@@ -97,7 +77,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     for (int q = 0; q < Q; q++) {
       const int k = q * GC + column;
       const T inverse = this->inverse_of_u(q);
-      write_values<P, 1>(stage + k * STRIDE + row * LANE_STRIDE, [&](int i) {
+      this->template write_values<P, 1>(stage + k * STRIDE + row * LANE_STRIDE, [&](int i) {
         return below(i, q) ? a[i][q] * inverse : on_diagonal(i, q) ? T(1) : T(0);
       });
       if (row == 0) factors[k] = this->tau_of(q);
@@ -134,7 +114,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     form_blocks(std::make_integer_sequence<int, FORM_BLOCKS>{}, p.offset, p.offset + min(p.m - 1, p.n));
   }
 
-  __device__ __forceinline__ void end(const qr_tile_task_parameters &out, int64_t item, bool wanted) {
+  __device__ __forceinline__ void end(const qr_tile_task &out, int64_t item, bool wanted) {
     this->sync();
     if (out.r.data) put_r(out, item, wanted);
     if (!out.q.data) return;

@@ -24,12 +24,10 @@ static void check(const struct qr_tile_apply_problem *problem, const struct qr_t
   const struct qr_tile *tile = plan->tile;
   cr_assert_eq(tile->element_bytes, (int32_t)problem->element_bytes);
   cr_assert(plan->shared_bytes > 0 && plan->shared_bytes <= problem->shared_bytes);
-  /* Both V and a group of C stand on the diagonal, or as low and as far left as they go, and are read and written
-   * through shared memory. */
-  const int64_t across = tile->options & QR_TILE_LOWERED ? 0 : plan->offset;
-  cr_assert(tile->options & QR_TILE_STAGED);
+  /* Both V and a group of C stand on the diagonal, or as low and as far left as they go. */
+  const int64_t across = tile->options & TILE_LOWERED ? 0 : plan->offset;
   cr_assert(plan->offset >= 0 && plan->offset + problem->m <= tile->rows);
-  cr_assert(tile->options & QR_TILE_LOWERED || across + problem->reflectors <= tile->columns);
+  cr_assert(tile->options & TILE_LOWERED || across + problem->reflectors <= tile->columns);
   cr_assert_eq(plan->offset % (16 / tile->element_bytes), 0, "vectors stay vectors in shared memory");
   cr_assert(plan->group_columns >= 1 && across + plan->group_columns <= tile->columns);
   /* Every column is in one group, and no group is empty. */

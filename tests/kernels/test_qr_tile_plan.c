@@ -33,13 +33,13 @@ static struct qr_tile_problem random_problem(struct random *random) {
 }
 
 static int64_t columns_of(const struct qr_tile *tile) {
-  return (int64_t)tile->columns << (tile->options & QR_TILE_HALVES ? 1 : 0);
+  return (int64_t)tile->columns << (tile->options & TILE_HALVES ? 1 : 0);
 }
 
 static void check(const struct qr_tile_problem *problem, const struct qr_tile_plan *plan) {
   const struct qr_tile *tile = plan->tile;
-  const bool is_thin = problem->result == QR_TILE_THIN, has_halves = tile->options & QR_TILE_HALVES,
-             staged = tile->options & QR_TILE_STAGED, persistent = tile->options & QR_TILE_PERSISTENT;
+  const bool is_thin = problem->result == QR_TILE_THIN, has_halves = tile->options & TILE_HALVES,
+             persistent = tile->options & TILE_PERSISTENT, staged = !persistent && !has_halves;
   if (persistent) {
     cr_assert(problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE);
     cr_assert_eq(problem->a_number, QR_TILE_OWN);
@@ -54,11 +54,10 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
   cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= columns_of(tile));
   if (has_halves) cr_assert_eq(plan->offset, 0);
   /* All kernels take any layout through shared memory, but for those whose H leaves from the registers alone. */
-  cr_assert(staged || persistent || has_halves);
   if (!staged) cr_assert_leq(problem->h_access, QR_TILE_CONTIGUOUS);
   cr_assert(staged || problem->a_number == QR_TILE_OWN);
   if (is_thin) {
-    cr_assert(staged && !(tile->options & (QR_TILE_H_ALONE | QR_TILE_BULK)));
+    cr_assert(staged && !(tile->options & TILES_OF_H));
     /* Workspace for the host's threads only. */
     const struct qr_problem described = {.element_bytes = problem->element_bytes,
                                          .batch = problem->batch,
@@ -79,7 +78,7 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
 /* What decides on the order of sums. */
 static void check_same_bits(const struct qr_tile_plan *one, const struct qr_tile_plan *other) {
   const struct qr_tile *a = one->tile, *b = other->tile;
-  const int32_t arithmetic = QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_MERGED | QR_TILE_HALVES | QR_TILE_PACKED;
+  const int32_t arithmetic = TILE_OWN_NORM | TILE_SCATTERED | TILE_MERGED | TILE_HALVES | TILE_PACKED;
   cr_assert((a == NULL) == (b == NULL));
   if (!a) return;
   cr_assert(a->rows == b->rows && a->columns == b->columns && a->row_lanes == b->row_lanes &&
@@ -96,7 +95,7 @@ Test(qr_tile_plan, a_plan_keeps_what_its_kernel_relies_on) {
     if (plan.tile) {
       check(&problem, &plan);
       planned++;
-      persistent += (plan.tile->options & QR_TILE_PERSISTENT) != 0;
+      persistent += (plan.tile->options & TILE_PERSISTENT) != 0;
     }
     problem.batch = random_between(&random, 1, 10000);
     const struct qr_tile_plan other = qr_tile_plan_of(&problem);
