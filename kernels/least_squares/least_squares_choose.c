@@ -5,8 +5,6 @@
  * The batch changes the size of the grid and no result: a matrix has the same bits in every batch. */
 #include "least_squares_choose.h"
 
-#include <inttypes.h>
-
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
@@ -15,8 +13,26 @@ LEAST_SQUARES_AFTER_KERNELS(KERNEL_CONSTANT)
 
 /* ---- Planners --------------------------------------------------------------------------------------------------- */
 
-static bool plan_tile(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
-  return least_squares_tile_plan_of(task, chip, &plan->tile);
+static const struct qr_tile tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
+                                           LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
+
+bool least_squares_plan_tile(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
+  /* Tiles of this many numbers factor a matrix fewer times than this: else two launches are faster. */
+  enum { LARGE_TILE = 2048, MANY_PASSES = 4 };
+  const struct qr_problem problem = qr_problem_nowhere(task);
+  const int64_t rhs_count = least_squares_rhs_count(task);
+  const struct qr_tile *tile =
+      qr_tile_smallest(tiles, sizeof tiles / sizeof *tiles, &problem, problem.n, chip->shared_bytes, NULL);
+  if (!tile || rhs_count > INT32_MAX) return false;
+  const int64_t passes = divide_up(rhs_count, least_squares_tile_rhs(tile->row_lanes, tile->column_lanes));
+  if (passes >= MANY_PASSES && qr_tile_numbers(tile) >= LARGE_TILE) return false;
+  plan->kernel = &tile->kernel;
+  plan->grid = divide_up(problem.batch * passes, qr_tile_matrices(tile));
+  plan->threads = tile->kernel.threads;
+  plan->shared_bytes = qr_tile_block_bytes(tile);
+  plan->offset = qr_tile_offset_of(tile, problem.m, problem.n);
+  plan->passes = (int32_t)passes;
+  return true;
 }
 
 /* A block's threads have all rows, four each, and its ring fits. */
@@ -26,13 +42,12 @@ static bool plan_block(const struct op_task *task, const struct chip *chip, stru
   static const struct op_kernel *const more[] = {&rondo_least_squares_block_f32_4, &rondo_least_squares_block_f64_4};
   const struct qr_problem problem = qr_problem_nowhere(task);
   const int64_t rhs_count = least_squares_rhs_count(task), threads = divide_up(problem.m, INT64_C(32) * ROWS) * 32;
-  struct least_squares_after_plan *after = &plan->after;
-  after->kernel = (rhs_count == 1 ? one : more)[problem.element_bytes == 8];
-  after->group = rhs_count == 1 ? 1 : LEAST_SQUARES_BLOCK_RHS;
-  after->grid = smaller(problem.batch * divide_up(rhs_count, after->group), INT32_MAX);
-  after->threads = threads;
-  after->shared_bytes = least_squares_block_shared_bytes(problem.element_bytes, threads, problem.n, rhs_count);
-  return threads <= after->kernel->threads && after->shared_bytes <= chip->shared_bytes;
+  plan->kernel = (rhs_count == 1 ? one : more)[problem.element_bytes == 8];
+  plan->group = rhs_count == 1 ? 1 : LEAST_SQUARES_BLOCK_RHS;
+  plan->grid = smaller(problem.batch * divide_up(rhs_count, plan->group), INT32_MAX);
+  plan->threads = threads;
+  plan->shared_bytes = least_squares_block_shared_bytes(problem.element_bytes, threads, problem.n, rhs_count);
+  return threads <= plan->kernel->threads && plan->shared_bytes <= chip->shared_bytes;
 }
 
 /* As many right-hand sides of a warp as fit in shared memory; if none does, they stand in the scratch. */
@@ -41,49 +56,56 @@ static bool plan_warp(const struct op_task *task, const struct chip *chip, struc
   static const struct op_kernel *const kernels[] = {&rondo_least_squares_after_f32, &rondo_least_squares_after_f64};
   const struct qr_problem problem = qr_problem_nowhere(task);
   const int64_t rhs_count = least_squares_rhs_count(task);
-  struct least_squares_after_plan *after = &plan->after;
-  after->kernel = kernels[problem.element_bytes == 8];
-  after->in_work = !least_squares_fits_shared(problem.element_bytes, problem.m, 1);
-  after->group = (int32_t)smaller(rhs_count, LEAST_SQUARES_GROUP);
-  if (!after->in_work) {
-    while (after->group > 1 && !least_squares_fits_shared(problem.element_bytes, problem.m, after->group))
-      after->group /= 2;
-    after->shared_bytes = qr_leading(problem.m) * after->group * problem.element_bytes;
+  plan->kernel = kernels[problem.element_bytes == 8];
+  plan->in_work = !least_squares_fits_shared(problem.element_bytes, problem.m, 1);
+  plan->group = (int32_t)smaller(rhs_count, LEAST_SQUARES_GROUP);
+  if (!plan->in_work) {
+    while (plan->group > 1 && !least_squares_fits_shared(problem.element_bytes, problem.m, plan->group))
+      plan->group /= 2;
+    plan->shared_bytes = qr_leading(problem.m) * plan->group * problem.element_bytes;
   }
-  after->threads = LEAST_SQUARES_AFTER_THREADS;
-  after->grid = smaller(problem.batch * divide_up(rhs_count, after->group), (int64_t)BLOCKS * chip->multiprocessors);
+  plan->threads = LEAST_SQUARES_AFTER_THREADS;
+  plan->grid = smaller(problem.batch * divide_up(rhs_count, plan->group), (int64_t)BLOCKS * chip->multiprocessors);
   return true;
 }
 
 /* ---- Launches --------------------------------------------------------------------------------------------------- */
 
+static struct qr_matrix matrix_of(const struct op_call *call, int place) {
+  return qr_matrix_of(&call->task->operands[place], call->data[place], qr_layout_of(call->task));
+}
+
+static struct qr_vector residual_of(const struct op_call *call) {
+  return qr_vector_of(&call->task->operands[LEAST_SQUARES_RESIDUAL], call->data[LEAST_SQUARES_RESIDUAL]);
+}
+
+static struct qr_vector info_of(const struct op_call *call) {
+  return (struct qr_vector){call->data[LEAST_SQUARES_INFO], call->task->operands[LEAST_SQUARES_INFO].stride[0]};
+}
+
 static rondo_status launch_tile(const struct op_call *call, const struct chip *chip,
                                 const struct least_squares_plan *plan, struct op_launches *launches) {
   (void)chip;
-  const struct least_squares_tile_plan *tile = &plan->tile;
-  const struct op_operand *operands = call->task->operands;
-  const int32_t layout = qr_layout_of(call->task);
   const struct qr_problem problem = qr_problem_of(call);
-  if (tile->grid > INT32_MAX)
-    return status_set(RONDO_UNSUPPORTED, "a needs %" PRId64 " blocks, expected at most %" PRId32, tile->grid,
-                      INT32_MAX);
   const struct least_squares_parameters parameters = {
-      .tile = {.a = qr_matrix_of(problem.a, problem.a_data, layout),
+      .tile = {.a = problem.a.matrix,
                .batch = problem.batch,
                .m = (int32_t)problem.m,
                .n = (int32_t)problem.n,
-               .offset = tile->offset,
-               .a_access = (int32_t)qr_tile_access_of(problem.a, layout, problem.m)},
-      .b = qr_matrix_of(&operands[LEAST_SQUARES_B], call->data[LEAST_SQUARES_B], layout),
-      .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
-      .residual = qr_vector_of(&operands[LEAST_SQUARES_RESIDUAL], call->data[LEAST_SQUARES_RESIDUAL]),
-      .info = {call->data[LEAST_SQUARES_INFO], operands[LEAST_SQUARES_INFO].stride[0]},
+               .offset = plan->offset,
+               .a_access = (int32_t)problem.a.access},
+      .b = matrix_of(call, LEAST_SQUARES_B),
+      .x = matrix_of(call, LEAST_SQUARES_X),
+      .residual = residual_of(call),
+      .info = info_of(call),
       .rhs_count = (int32_t)least_squares_rhs_count(call->task),
-      .passes = tile->passes,
+      .passes = plan->passes,
   };
-  launch_add(launches, &tile->kernel, tile->grid, tile->threads, (uint64_t)tile->shared_bytes, &parameters,
-             sizeof parameters);
-  return RONDO_OK;
+  const rondo_status status = qr_grid_check(plan->grid);
+  if (status == RONDO_OK)
+    launch_add(launches, plan->kernel, plan->grid, plan->threads, (uint64_t)plan->shared_bytes, &parameters,
+               sizeof parameters);
+  return status;
 }
 
 /* H and tau, to the scratch. */
@@ -100,32 +122,29 @@ static rondo_status launch_factoring(const struct op_call *call, const struct ch
 
 static rondo_status launch_two(const struct op_call *call, const struct chip *chip,
                                const struct least_squares_plan *plan, struct op_launches *launches) {
-  const struct op_operand *operands = call->task->operands;
-  const struct least_squares_after_plan *after = &plan->after;
-  const int32_t layout = qr_layout_of(call->task);
   const struct qr_problem problem = qr_problem_of(call);
   const struct least_squares_scratch scratch = least_squares_scratch_of(call->task);
   const int64_t m = problem.m, n = problem.n, rhs_count = least_squares_rhs_count(call->task);
   unsigned char *base = call->scratch;
   struct least_squares_after_parameters parameters = {
       .h = {base, 1, least_squares_h_leading(m), least_squares_h_leading(m) * n},
-      .b = qr_matrix_of(&operands[LEAST_SQUARES_B], call->data[LEAST_SQUARES_B], layout),
-      .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
+      .b = matrix_of(call, LEAST_SQUARES_B),
+      .x = matrix_of(call, LEAST_SQUARES_X),
       .tau = {base ? base + scratch.tau : NULL, n},
-      .residual = qr_vector_of(&operands[LEAST_SQUARES_RESIDUAL], call->data[LEAST_SQUARES_RESIDUAL]),
-      .info = {call->data[LEAST_SQUARES_INFO], operands[LEAST_SQUARES_INFO].stride[0]},
+      .residual = residual_of(call),
+      .info = info_of(call),
       .m = m,
       .n = n,
       .batch = problem.batch,
       .rhs_count = rhs_count,
-      .groups = divide_up(rhs_count, after->group),
-      .group = after->group,
+      .groups = divide_up(rhs_count, plan->group),
+      .group = plan->group,
       .leading = (int32_t)smaller(qr_leading(m), INT32_MAX),
   };
-  if (after->in_work) parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * rhs_count};
-  rondo_status status = launch_factoring(call, chip, &scratch, launches);
+  if (plan->in_work) parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * rhs_count};
+  const rondo_status status = launch_factoring(call, chip, &scratch, launches);
   if (status == RONDO_OK)
-    launch_add(launches, after->kernel, after->grid, after->threads, (uint64_t)after->shared_bytes, &parameters,
+    launch_add(launches, plan->kernel, plan->grid, plan->threads, (uint64_t)plan->shared_bytes, &parameters,
                sizeof parameters);
   return status;
 }
@@ -135,7 +154,7 @@ static rondo_status launch_two(const struct op_call *call, const struct chip *ch
 static const struct least_squares_choice choices[] = {
     {
         .name = "tile",
-        .plan = plan_tile,
+        .plan = least_squares_plan_tile,
         .launch = launch_tile,
         .why = "right-hand sides become Q'b while A is factored; neither Q nor R is written",
     },

@@ -72,14 +72,14 @@ int64_t least_squares_host_items(const struct op_task *task) {
 }
 
 /* For the chip with the least shared memory: false there, and two kernels do it on some chip. */
-static bool plan_for_every_chip(const struct op_task *task, struct least_squares_tile_plan *plan) {
+static bool plan_for_every_chip(const struct op_task *task, struct least_squares_plan *plan) {
   const struct chip least = {.version = 86, .multiprocessors = 1, .shared_bytes = LEAST_SHARED_BYTES};
-  return least_squares_tile_plan_of(task, &least, plan);
+  return least_squares_plan_tile(task, &least, plan);
 }
 
 uint64_t least_squares_scratch_bytes(const struct op_task *task) {
   uint64_t host = (uint64_t)least_squares_host_items(task) * least_squares_host_bytes(task);
-  struct least_squares_tile_plan plan;
+  struct least_squares_plan plan;
   if (!host || plan_for_every_chip(task, &plan)) return host;
   uint64_t device = least_squares_scratch_of(task).end;
   return host > device ? host : device;
@@ -87,6 +87,6 @@ uint64_t least_squares_scratch_bytes(const struct op_task *task) {
 
 /* Not where two kernels do it, or one factors the matrix again for further right-hand sides. */
 bool least_squares_touches_once(const struct op_task *task) {
-  struct least_squares_tile_plan plan;
+  struct least_squares_plan plan;
   return plan_for_every_chip(task, &plan) && plan.passes == 1;
 }

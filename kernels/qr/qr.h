@@ -21,6 +21,21 @@ struct qr_vector {
   int64_t batch_stride;
 };
 
+/* How a matrix is read or written. Vectors have 16 bytes in the type of the kernel: four numbers, or two of f64. */
+enum qr_tile_access {
+  QR_TILE_DENSE,   /* contiguous as a whole, aligned, its columns made of whole vectors */
+  QR_TILE_VECTORS, /* columns contiguous, aligned and made of whole vectors */
+  QR_TILE_CONTIGUOUS,
+  QR_TILE_ANY,
+};
+
+/* The numbers of a matrix to factor. */
+enum qr_number {
+  QR_OWN, /* the type that the kernel computes in */
+  QR_F16,
+  QR_BF16,
+};
+
 /* rondo_qr_*. Which of h, r, q are present is the form. `work` is where kernels that do not keep the matrix in shared
  * memory factor it: h, r or q themselves, or (workers != 0) one workspace for each block of the grid. */
 struct qr_parameters {
@@ -115,7 +130,8 @@ QR_CONSTANT int32_t triangular_inverse_bytes(int32_t n, int32_t element_bytes) {
   KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_f32, QR_APPLY_THREADS, 4, qr_apply<float>)                    \
   KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_f64, QR_APPLY_THREADS, 3, qr_apply<double>)                   \
   KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_global_f32, QR_APPLY_THREADS, 1, qr_apply_global<float>)      \
-  KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_global_f64, QR_APPLY_THREADS, 1, qr_apply_global<double>)     \
+  KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_global_f64, QR_APPLY_THREADS, 1, qr_apply_global<double>)
+#define QR_EXTRACT_KERNELS(KERNEL)                                                                                     \
   KERNEL(EVERY_CHIP, qr_extract_parameters, rondo_qr_extract_f32, QR_EXTRACT_THREADS, 0, qr_extract<float>)            \
   KERNEL(EVERY_CHIP, qr_extract_parameters, rondo_qr_extract_f64, QR_EXTRACT_THREADS, 0, qr_extract<double>)
 #define TRIANGULAR_INVERSE_KERNELS(KERNEL)                                                                             \
@@ -148,15 +164,22 @@ static inline int32_t qr_layout_of(const struct op_task *task) {
   return attributes->layout;
 }
 
-/* What a task factors, whatever its form, qr and qr_panel seen alike; or applies. */
+/* An operand of a task of QR. */
+struct qr_operand {
+  bool is_present;
+  enum qr_tile_access access;
+  struct qr_matrix matrix;
+};
+
+/* A task of QR or least squares: its matrices, whichever of its operands they are. */
 struct qr_problem {
-  int64_t batch, m, n, k;
-  uint32_t element_bytes; /* of what it is computed in */
-  bool a_is_narrow;       /* f16 or bf16, computed in f32 */
-  int32_t layout;
-  int64_t columns;                              /* of C, where Q is applied */
-  const struct op_operand *a, *h, *tau, *r, *q; /* NULL where absent */
-  void *a_data, *h_data, *tau_data, *r_data, *q_data;
+  int64_t batch, m, n, k; /* of a; k = min(m, n) */
+  int64_t columns;        /* of c */
+  rondo_dtype dtype;      /* of a */
+  uint32_t element_bytes; /* of the type that it is computed in */
+  struct qr_operand a;    /* the matrix to factor, or with the reflectors that are applied or extracted */
+  struct qr_operand h, r, q, c;
+  struct qr_vector tau;
 };
 struct qr_problem qr_problem_of(const struct op_call *call);
 /* The same before the task has memory. */

@@ -75,3 +75,4 @@ template <typename T> __device__ __forceinline__ void qr_extract(const qr_extrac
 }
 
 QR_APPLY_KERNELS(DEFINE_KERNEL)
+QR_EXTRACT_KERNELS(DEFINE_KERNEL)

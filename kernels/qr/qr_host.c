@@ -37,16 +37,14 @@ enum { APPLY_COLUMNS = 32 }; /* of one item */
 static bool is_f32(const struct op_task *task) { return task->operands[0].dtype != RONDO_F64; }
 
 /* h := a, widened to f32, for one matrix. */
-static void widen_item(const struct qr_problem *problem, int32_t layout, int64_t item) {
-  const struct qr_matrix from = qr_matrix_of(problem->a, problem->a_data, layout),
-                         to = qr_matrix_of(problem->h, problem->h_data, layout);
+static void widen_item(const struct qr_problem *problem, int64_t item) {
+  const struct qr_matrix from = problem->a.matrix, to = problem->h.matrix;
   const uint16_t *a = (const uint16_t *)from.data + item * from.batch_stride;
   float *h = (float *)to.data + item * to.batch_stride;
   for (int64_t j = 0; j < problem->n; j++)
     for (int64_t i = 0; i < problem->m; i++) {
       const uint16_t bits = a[i * from.row_stride + j * from.column_stride];
-      h[i * to.row_stride + j * to.column_stride] =
-          problem->a->dtype == RONDO_F16 ? f32_of_f16(bits) : f32_of_bf16(bits);
+      h[i * to.row_stride + j * to.column_stride] = problem->dtype == RONDO_F16 ? f32_of_f16(bits) : f32_of_bf16(bits);
     }
 }
 
@@ -54,38 +52,32 @@ static void widen_item(const struct qr_problem *problem, int32_t layout, int64_t
 int64_t qr_host_items(const struct op_task *task) {
   struct qr_problem problem = qr_problem_nowhere(task);
   if (!problem.k) return 0;
-  return problem.h ? problem.batch : qr_workspace_of(&problem).workers;
+  return problem.h.is_present ? problem.batch : qr_workspace_of(&problem).workers;
 }
 
 void qr_host_run(const struct op_call *call, int64_t first, int64_t last) {
   struct qr_problem problem = qr_problem_of(call);
   struct qr_workspace workspace = qr_workspace_of(&problem);
-  int64_t step = problem.h ? problem.batch : workspace.workers;
-  if (problem.a_is_narrow) { /* then there is h, and it is factored in place */
-    for (int64_t item = first; item < last; item++) widen_item(&problem, qr_layout_of(call->task), item);
+  int64_t step = problem.h.is_present ? problem.batch : workspace.workers;
+  if (qr_is_narrow(problem.dtype)) { /* then h is present, and it is factored in place */
+    for (int64_t item = first; item < last; item++) widen_item(&problem, item);
     problem.a = problem.h;
-    problem.a_data = problem.h_data;
   }
   for (int64_t item = first; item < last; item++) {
     unsigned char *scratch =
-        problem.h ? NULL : (unsigned char *)call->scratch + (uint64_t)item * workspace.worker_bytes;
+        problem.h.is_present ? NULL : (unsigned char *)call->scratch + (uint64_t)item * workspace.worker_bytes;
     for (int64_t matrix = item; matrix < problem.batch; matrix += step)
-      (is_f32(call->task) ? factor_item_f32 : factor_item_f64)(&problem, qr_layout_of(call->task), matrix, scratch);
+      (is_f32(call->task) ? factor_item_f32 : factor_item_f64)(&problem, matrix, scratch);
   }
-}
-
-static int64_t apply_columns(const struct op_task *task) {
-  const struct op_operand *c = &task->operands[QR_APPLY_C];
-  return c->shape[c->rank - (qr_layout_of(task) == RONDO_ROW_MAJOR ? 1 : 2)];
 }
 
 int64_t qr_apply_host_items(const struct op_task *task) {
   struct qr_problem problem = qr_problem_nowhere(task);
-  return problem.k ? problem.batch * divide_up(apply_columns(task), APPLY_COLUMNS) : 0;
+  return problem.k ? problem.batch * divide_up(problem.columns, APPLY_COLUMNS) : 0;
 }
 
 void qr_apply_host_run(const struct op_call *call, int64_t first, int64_t last) {
-  int64_t columns = apply_columns(call->task), blocks = divide_up(columns, APPLY_COLUMNS);
+  int64_t columns = qr_problem_of(call).columns, blocks = divide_up(columns, APPLY_COLUMNS);
   for (int64_t item = first; item < last; item++) {
     int64_t begin = item % blocks * APPLY_COLUMNS;
     int64_t end = begin + APPLY_COLUMNS < columns ? begin + APPLY_COLUMNS : columns;

@@ -201,15 +201,14 @@ static void NAME(copy_upper)(int64_t k, int64_t n, struct NAME(matrix) from, str
     for (int64_t c = 0; c < n; c++) *NAME(element)(to, i, c) = i <= c ? *NAME(element)(from, i, c) : 0;
 }
 
-static void NAME(factor_item)(const struct qr_problem *problem, int32_t layout, int64_t item, unsigned char *scratch) {
-  struct NAME(matrix) a = NAME(matrix_at)(qr_matrix_of(problem->a, problem->a_data, layout), item);
-  struct NAME(matrix) h = NAME(matrix_at)(qr_matrix_of(problem->h, problem->h_data, layout), item);
-  struct NAME(matrix) r = NAME(matrix_at)(qr_matrix_of(problem->r, problem->r_data, layout), item);
-  struct NAME(matrix) q = NAME(matrix_at)(qr_matrix_of(problem->q, problem->q_data, layout), item);
+static void NAME(factor_item)(const struct qr_problem *problem, int64_t item, unsigned char *scratch) {
+  struct NAME(matrix) a = NAME(matrix_at)(problem->a.matrix, item);
+  struct NAME(matrix) h = NAME(matrix_at)(problem->h.matrix, item);
+  struct NAME(matrix) r = NAME(matrix_at)(problem->r.matrix, item);
+  struct NAME(matrix) q = NAME(matrix_at)(problem->q.matrix, item);
   struct NAME(matrix) work = {(REAL *)scratch, 1, problem->m};
-  struct qr_vector tau_vector = qr_vector_of(problem->tau, problem->tau_data);
   enum qr_place place = qr_place_of(problem);
-  REAL *tau = place == QR_IN_H ? (REAL *)tau_vector.data + item * tau_vector.batch_stride
+  REAL *tau = place == QR_IN_H ? (REAL *)problem->tau.data + item * problem->tau.batch_stride
                                : (REAL *)(scratch + qr_workspace_of(problem).work_bytes);
   assert(tau); /* h and tau come together */
   if (place == QR_IN_H) work = h;
@@ -225,15 +224,10 @@ static void NAME(factor_item)(const struct qr_problem *problem, int32_t layout, 
 }
 
 static void NAME(apply_item)(const struct op_call *call, int64_t item, int64_t first, int64_t last) {
-  const struct op_operand *operands = call->task->operands;
   const struct qr_attributes *attributes = op_attributes(call->task);
-  struct qr_problem problem = qr_problem_of(call);
-  struct NAME(matrix) v =
-      NAME(matrix_at)(qr_matrix_of(&operands[QR_APPLY_V], call->data[QR_APPLY_V], attributes->layout), item);
-  struct NAME(matrix) c =
-      NAME(matrix_at)(qr_matrix_of(&operands[QR_APPLY_C], call->data[QR_APPLY_C], attributes->layout), item);
-  struct qr_vector tau_vector = qr_vector_of(&operands[QR_APPLY_TAU], call->data[QR_APPLY_TAU]);
-  const REAL *tau = (const REAL *)tau_vector.data + item * tau_vector.batch_stride;
+  const struct qr_problem problem = qr_problem_of(call);
+  struct NAME(matrix) v = NAME(matrix_at)(problem.a.matrix, item), c = NAME(matrix_at)(problem.c.matrix, item);
+  const REAL *tau = (const REAL *)problem.tau.data + item * problem.tau.batch_stride;
   const bool large = NAME(is_large)(problem.m, last - first, NAME(part)(c, 0, first));
   for (int64_t step = 0; step < problem.k; step++) {
     int64_t j = attributes->transpose ? step : problem.k - 1 - step;
@@ -246,15 +240,9 @@ static void NAME(apply_item)(const struct op_call *call, int64_t item, int64_t f
 }
 
 static void NAME(extract_item)(const struct op_call *call, int64_t item) {
-  const struct op_operand *operands = call->task->operands;
-  int32_t layout = qr_layout_of(call->task);
-  struct qr_problem problem = qr_problem_of(call);
-  struct NAME(matrix) h =
-      NAME(matrix_at)(qr_matrix_of(&operands[QR_EXTRACT_H], call->data[QR_EXTRACT_H], layout), item);
-  struct NAME(matrix) r =
-      NAME(matrix_at)(qr_matrix_of(&operands[QR_EXTRACT_R], call->data[QR_EXTRACT_R], layout), item);
-  struct NAME(matrix) q =
-      NAME(matrix_at)(qr_matrix_of(&operands[QR_EXTRACT_Q], call->data[QR_EXTRACT_Q], layout), item);
+  const struct qr_problem problem = qr_problem_of(call);
+  struct NAME(matrix) h = NAME(matrix_at)(problem.a.matrix, item), r = NAME(matrix_at)(problem.r.matrix, item),
+                      q = NAME(matrix_at)(problem.q.matrix, item);
   if (r.data) NAME(copy_upper)(problem.k, problem.n, h, r);
   if (!q.data) return;
   for (int64_t c = 0; c < problem.k; c++)

@@ -1,7 +1,7 @@
-/* qr_panels_plan.c - see qr_panels_plan.h. */
-#include "qr_panels_plan.h"
-
+/* qr_panels_plan.c - plans of QR by panels: of the kernels that hold the rows, that of the fewest. */
+#include "../../runtime/integer.h"
 #include "../common/launch.h"
+#include "qr_choose.h"
 
 #define PANELS(chips, parameters, name, threads, blocks, type, layers, tile_columns, row_lanes, column_lanes, chunk,   \
                group, together)                                                                                        \
@@ -23,13 +23,22 @@ const struct qr_panels *qr_panels_of(uint32_t element_bytes, int64_t m) {
   return NULL;
 }
 
-struct qr_panels_plan qr_panels_plan_of(const struct qr_panels_problem *problem) {
-  enum { COLUMNS_MOST = INT32_MAX / 2 }; /* their number is an int, and so is the next one after the last panel */
-  if (problem->n > COLUMNS_MOST || problem->batch > INT32_MAX) return (struct qr_panels_plan){0};
+/* Q alone does not need the columns of A right of the first m. Columns are counted in an int, and one panel more. */
+bool qr_plan_panels(const struct qr_problem *problem, const struct chip *chip, struct qr_plan *plan) {
+  const bool has_h = problem->h.is_present, has_q = problem->q.is_present;
+  const int64_t n = has_h || problem->r.is_present ? problem->n : problem->k;
   const struct qr_panels *panels = qr_panels_of(problem->element_bytes, problem->m);
-  if (!panels) return (struct qr_panels_plan){0};
-  const int64_t bytes = qr_panels_shared_bytes(panels->element_bytes, panels->rows, panels->columns,
-                                               (int32_t)panels->kernel.threads, panels->chunk, panels->group);
-  return bytes <= problem->shared_bytes ? (struct qr_panels_plan){panels, &thin_q[panels - kernels], bytes}
-                                        : (struct qr_panels_plan){0};
+  if (!panels || n > INT32_MAX / 2 || problem->batch > INT32_MAX) return false;
+  const struct qr_workspace workspace = qr_workspace_of(problem);
+  if (!has_h && !qr_triangle_bytes(problem) && !workspace.work_bytes) return false; /* no scratch was planned */
+  plan->panels = panels;
+  plan->kernel = &panels->kernel;
+  plan->thin_q = has_q ? &thin_q[panels - kernels] : NULL;
+  plan->threads = panels->kernel.threads;
+  plan->shared_bytes = qr_panels_shared_bytes(panels->element_bytes, panels->rows, panels->columns,
+                                              (int32_t)panels->kernel.threads, panels->chunk, panels->group);
+  plan->grid = problem->batch;
+  /* With a workspace no more blocks than run at once: others would begin when these have ended. */
+  if (!has_h && !has_q) plan->grid = smaller(workspace.workers, (int64_t)panels->blocks * chip->multiprocessors);
+  return plan->shared_bytes <= chip->shared_bytes;
 }

@@ -1,8 +1,6 @@
 /* qr_sizes.c - bytes of shared memory, of scratch and of workspaces that QR takes: pure functions of a task. */
 #include "../../runtime/integer.h"
-#include "qr.h"
-#include "qr_panels_plan.h"
-#include "qr_tile_plan.h"
+#include "qr_choose.h"
 
 /* 8 modulo 16: the four column lanes of a warp read different banks (f64: the two of each half). */
 int64_t qr_leading(int64_t m) { return (m + 7) / 16 * 16 + 8; }
@@ -16,40 +14,36 @@ bool qr_fits_every_chip(uint32_t element_bytes, int64_t m, int64_t n) {
 }
 
 enum qr_place qr_place_of(const struct qr_problem *problem) {
-  if (problem->h) return QR_IN_H;
-  if (problem->q && (problem->m >= problem->n || !problem->r)) return QR_IN_Q;
+  if (problem->h.is_present) return QR_IN_H;
+  if (problem->q.is_present && (problem->m >= problem->n || !problem->r.is_present)) return QR_IN_Q;
   return problem->m <= problem->n ? QR_IN_R : QR_IN_WORKSPACE;
-}
-
-static bool stays_in_tile(const struct qr_problem *problem) {
-  return qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n);
 }
 
 /* For Q or R where some chip has no tile for them; NULL: every chip has, or there are no kernels for as many rows. */
 static const struct qr_panels *thin_panels_of(const struct qr_problem *problem) {
-  return stays_in_tile(problem) ? NULL : qr_panels_of(problem->element_bytes, problem->m);
+  return qr_tile_on_every_chip(problem) ? NULL : qr_panels_of(problem->element_bytes, problem->m);
 }
 
 struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   enum { MULTIPROCESSORS = 160 }; /* of the chips Rondo is compiled for none has more */
   struct qr_workspace workspace = {0};
-  if (problem->h || !problem->k || !problem->batch) return workspace;
+  if (problem->h.is_present || !problem->k || !problem->batch) return workspace;
   /* One part for each block of a kernel that has no output to work in: enough to fill a chip. Matrices that stay in
    * registers or shared memory need it on the host only. */
   const struct qr_panels *panels = thin_panels_of(problem);
   const bool small =
-      !panels && (stays_in_tile(problem) || qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
+      !panels && (qr_tile_on_every_chip(problem) || qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
   workspace.workers =
       smaller(problem->batch, small ? QR_HOST_WORKERS : MULTIPROCESSORS * (panels ? panels->blocks : 2));
   /* By panels R alone has nowhere to keep reflectors, whatever its shape. */
-  if (qr_place_of(problem) == QR_IN_WORKSPACE || (!problem->q && panels))
+  if (qr_place_of(problem) == QR_IN_WORKSPACE || (!problem->q.is_present && panels))
     workspace.work_bytes = qr_part_bytes(qr_workspace_leading(problem->m) * problem->k * problem->element_bytes);
   workspace.worker_bytes = workspace.work_bytes + qr_part_bytes(problem->k * problem->element_bytes);
   return workspace;
 }
 
 uint64_t qr_triangle_bytes(const struct qr_problem *problem) {
-  const struct qr_panels *panels = problem->q ? thin_panels_of(problem) : NULL;
+  const struct qr_panels *panels = problem->q.is_present ? thin_panels_of(problem) : NULL;
   if (!panels) return 0;
   return (uint64_t)((problem->k + panels->group - 1) / panels->group * panels->group * panels->group) *
          problem->element_bytes;
@@ -65,7 +59,6 @@ uint64_t qr_scratch_bytes(const struct op_task *task) {
 
 /* In a tile; other kernels come back to the matrix. */
 bool qr_touches_once(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_nowhere(task);
-  return qr_tile_on_every_chip(problem.h ? QR_TILE_REFLECTORS : QR_TILE_THIN, problem.element_bytes, problem.m,
-                               problem.n);
+  const struct qr_problem problem = qr_problem_nowhere(task);
+  return qr_tile_on_every_chip(&problem);
 }

@@ -7,14 +7,6 @@
 
 #include "qr.h"
 
-/* How a matrix is read or written. Vectors have 16 bytes in the type of the kernel: four numbers, or two of f64. */
-enum qr_tile_access {
-  QR_TILE_DENSE,   /* contiguous as a whole, aligned, its columns made of whole vectors */
-  QR_TILE_VECTORS, /* columns contiguous, aligned and made of whole vectors */
-  QR_TILE_CONTIGUOUS,
-  QR_TILE_ANY,
-};
-
 /* What a kernel is made of, or-ed together. Each option was measured where it stands. */
 enum qr_tile_option {
   TILE_SHUFFLED = 1,   /* a matrix in one warp: the pivot column comes by shuffles, else through shared memory */
@@ -34,20 +26,13 @@ enum qr_tile_option {
   TILES_OF_H = TILE_PERSISTENT | TILE_HALVES | TILE_H_ALONE,
 };
 
-/* What a is made of. */
-enum qr_tile_number {
-  QR_TILE_OWN, /* what the kernel computes in */
-  QR_TILE_F16,
-  QR_TILE_BF16,
-};
-
 struct qr_tile_parameters {
   struct qr_matrix a, h; /* may be the same */
   struct qr_vector tau;
   int64_t batch;
   int32_t m, n, offset;
   int32_t a_access, h_access; /* enum qr_tile_access */
-  int32_t a_number;           /* enum qr_tile_number */
+  int32_t a_number;           /* enum qr_number */
 };
 
 /* The kernels: H and tau, or thin Q and R, of which either may be absent. */

@@ -45,9 +45,9 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_once(const qr_
   const int64_t place = (int64_t)blockIdx.x * Shape::MATRICES + threadIdx.x / Shape::LANES;
   const bool wanted = Shape::MATRICES == 1 || place < p.batch;
   const int64_t item = wanted ? place : p.batch - 1;
-  if (tile.WRITES_DIRECTLY && p.a_number == QR_TILE_OWN && p.a_access <= tile.DIRECT_MOST) {
+  if (tile.WRITES_DIRECTLY && p.a_number == QR_OWN && p.a_access <= tile.DIRECT_MOST) {
     tile.read_directly(item);
-  } else if (tile.WRITES_DIRECTLY || p.a_number != QR_TILE_OWN || !tile.read_whole(item)) {
+  } else if (tile.WRITES_DIRECTLY || p.a_number != QR_OWN || !tile.read_whole(item)) {
     tile.template fetch<true>(item);
     wait_for_copies();
     tile.sync();

@@ -174,7 +174,7 @@ template <typename Shape> struct tile_memory {
 
   /* f16 and bf16 become f32 on the way. */
   __device__ __forceinline__ T widened(uint16_t bits) const {
-    return p.a_number == QR_TILE_BF16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
+    return p.a_number == QR_BF16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
   }
   __device__ __forceinline__ void fetch_widening(int64_t item) {
     const uint16_t *matrix = (const uint16_t *)p.a.data + item * p.a.batch_stride;
@@ -192,7 +192,7 @@ template <typename Shape> struct tile_memory {
   /* With zeros around a matrix that is smaller than the tile. Numbers are widened on request only: two more loops. */
   template <bool MAY_WIDEN = false> __device__ __forceinline__ void fetch(int64_t item) {
     if constexpr (MAY_WIDEN && sizeof(T) == 4)
-      if (p.a_number != QR_TILE_OWN) {
+      if (p.a_number != QR_OWN) {
         fetch_widening(item);
         return;
       }

@@ -1,9 +1,7 @@
 /* triangular_inverse_select.c - how the one kernel that inverts triangles is launched. */
-#include <inttypes.h>
-
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "qr.h"
+#include "qr_choose.h"
 
 TRIANGULAR_INVERSE_KERNELS(KERNEL_CONSTANT)
 
@@ -42,8 +40,9 @@ rondo_status triangular_inverse_select(const struct op_call *call, const struct 
   int64_t grid = divide_up(batch, matrices), block_threads = INT64_C(1) * matrices * threads;
   int64_t bytes = INT64_C(1) * matrices * triangular_inverse_bytes((int32_t)n, element_bytes); /* 77 KB at most */
   bytes = even_rounds(grid, most[element_bytes == 8] * TRIANGULAR_INVERSE_THREADS / block_threads, bytes, chip);
-  if (grid > INT32_MAX)
-    return status_set(RONDO_UNSUPPORTED, "a needs %" PRId64 " blocks, expected at most %" PRId32, grid, INT32_MAX);
-  launch_add(launches, names[element_bytes == 8], grid, block_threads, (uint64_t)bytes, &parameters, sizeof parameters);
-  return RONDO_OK;
+  const rondo_status status = qr_grid_check(grid);
+  if (status == RONDO_OK)
+    launch_add(launches, names[element_bytes == 8], grid, block_threads, (uint64_t)bytes, &parameters,
+               sizeof parameters);
+  return status;
 }

@@ -3,10 +3,28 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/qr/qr_panels_plan.h"
+#include "../../kernels/qr/qr_choose.h"
 #include "../support.h"
 
 enum { PROBLEMS = 100000, H200_SHARED_BYTES = 227 << 10 };
+
+/* With room for reflectors and T: an H. */
+static struct qr_problem problem_of(uint32_t element_bytes, int64_t m, int64_t n, int64_t batch) {
+  return (struct qr_problem){.element_bytes = element_bytes,
+                             .dtype = element_bytes == 4 ? RONDO_F32 : RONDO_F64,
+                             .m = m,
+                             .n = n,
+                             .k = m < n ? m : n,
+                             .batch = batch,
+                             .a = {.is_present = true},
+                             .h = {.is_present = true}};
+}
+
+static struct qr_plan planned_for(const struct qr_problem *problem, int64_t shared_bytes) {
+  const struct chip chip = {.multiprocessors = 132, .shared_bytes = (int32_t)shared_bytes};
+  struct qr_plan plan = {0};
+  return qr_plan_panels(problem, &chip, &plan) ? plan : (struct qr_plan){0};
+}
 
 Test(qr_panels_plan, a_plan_takes_the_kernel_of_the_fewest_rows) {
   static const struct {
@@ -25,11 +43,30 @@ Test(qr_panels_plan, a_plan_takes_the_kernel_of_the_fewest_rows) {
       {8, 513, 513, "rondo_qr_panels_f64_1024"},     {8, 1024, 1, "rondo_qr_panels_f64_1024"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct qr_panels_problem problem = {cases[i].bytes, cases[i].m, cases[i].n, 1000, H200_SHARED_BYTES};
-    const struct qr_panels_plan plan = qr_panels_plan_of(&problem);
+    const struct qr_problem problem = problem_of(cases[i].bytes, cases[i].m, cases[i].n, 1000);
+    const struct qr_plan plan = planned_for(&problem, H200_SHARED_BYTES);
     cr_assert_not_null(plan.panels, "case %zu takes no kernel", i);
     cr_expect_str_eq(plan.panels->kernel.name, cases[i].name, "case %zu takes %s", i, plan.panels->kernel.name);
   }
+}
+
+/* The kernel that forms Q goes by the triangles and the panels of the one that has factored. */
+static void check_thin_q(const struct qr_problem *problem, int64_t shared_bytes, const struct qr_panels *panels) {
+  struct qr_problem thin = *problem;
+  thin.h.is_present = false;
+  thin.r.is_present = thin.q.is_present = true;
+  const struct qr_plan plan = planned_for(&thin, shared_bytes);
+  if (!plan.panels) { /* tiles form Q */
+    cr_assert(qr_tile_on_every_chip(&thin));
+    return;
+  }
+  const struct qr_panels *thin_q = plan.thin_q;
+  cr_assert_eq(plan.panels, panels);
+  cr_assert(thin_q->element_bytes == panels->element_bytes && thin_q->rows == panels->rows &&
+            thin_q->columns == panels->columns && thin_q->chunk == panels->chunk && thin_q->group == panels->group &&
+            thin_q->kernel.threads == panels->kernel.threads &&
+            thin_q->kernel.parameter_bytes == panels->kernel.parameter_bytes);
+  cr_assert_str_neq(thin_q->kernel.name, panels->kernel.name);
 }
 
 Test(qr_panels_plan, a_plan_keeps_what_its_kernel_relies_on_and_the_batch_changes_nothing) {
@@ -37,35 +74,32 @@ Test(qr_panels_plan, a_plan_keeps_what_its_kernel_relies_on_and_the_batch_change
   struct random random = {1};
   int64_t planned = 0;
   for (int i = 0; i < PROBLEMS; i++) {
-    struct qr_panels_problem problem = {.element_bytes = random_between(&random, 0, 1) ? 4 : 8,
-                                        .m = random_between(&random, 1, most[random_between(&random, 0, 6)]),
-                                        .n = random_between(&random, 1, most[random_between(&random, 0, 6)]),
-                                        .batch = random_between(&random, 1, INT32_MAX),
-                                        .shared_bytes = chips[random_between(&random, 0, 3)] << 10};
-    const struct qr_panels_plan plan = qr_panels_plan_of(&problem);
+    struct qr_problem problem = problem_of(
+        random_between(&random, 0, 1) ? 4 : 8, random_between(&random, 1, most[random_between(&random, 0, 6)]),
+        random_between(&random, 1, most[random_between(&random, 0, 6)]), random_between(&random, 1, INT32_MAX));
+    const int64_t shared_bytes = chips[random_between(&random, 0, 3)] << 10;
+    const struct qr_plan plan = planned_for(&problem, shared_bytes);
     problem.batch = 1;
-    cr_assert_eq(qr_panels_plan_of(&problem).panels, plan.panels);
+    cr_assert_eq(planned_for(&problem, shared_bytes).panels, plan.panels);
     if (!plan.panels) continue;
     planned++;
     const struct qr_panels *panels = plan.panels;
     cr_assert_eq(panels->element_bytes, (int32_t)problem.element_bytes);
     cr_assert_leq(problem.m, panels->rows);
     cr_assert(panels->kernel.threads >= 32 && panels->kernel.threads % 32 == 0 && panels->columns % panels->chunk == 0);
-    cr_assert(plan.shared_bytes > 0 && plan.shared_bytes <= problem.shared_bytes);
-    /* What forms Q goes by the triangles and the panels of what has factored. */
-    const struct qr_panels *thin_q = plan.thin_q;
-    cr_assert(thin_q->element_bytes == panels->element_bytes && thin_q->rows == panels->rows &&
-              thin_q->columns == panels->columns && thin_q->chunk == panels->chunk && thin_q->group == panels->group &&
-              thin_q->kernel.threads == panels->kernel.threads &&
-              thin_q->kernel.parameter_bytes == panels->kernel.parameter_bytes);
-    cr_assert_str_neq(thin_q->kernel.name, panels->kernel.name);
+    cr_assert(plan.shared_bytes > 0 && plan.shared_bytes <= shared_bytes);
     cr_assert(problem.n + panels->columns <= INT32_MAX - panels->columns); /* columns are counted in an int */
+    cr_assert_null(plan.thin_q);
+    check_thin_q(&problem, shared_bytes, panels);
   }
   cr_assert_gt(planned, PROBLEMS / 4);
 }
 
 Test(qr_panels_plan, matrices_that_no_kernel_holds_are_left_to_the_others) {
-  static const struct qr_panels_problem problems[] = {
+  static const struct {
+    uint32_t bytes;
+    int64_t m, n, batch, shared_bytes;
+  } cases[] = {
       {4, 2049, 1, 10, H200_SHARED_BYTES},
       {8, 1025, 1, 10, H200_SHARED_BYTES},
       {4, 256, INT32_MAX, 10, H200_SHARED_BYTES},
@@ -74,22 +108,41 @@ Test(qr_panels_plan, matrices_that_no_kernel_holds_are_left_to_the_others) {
       {8, 1024, 256, 10, 99 << 10},
       {4, 256, 256, 10, 32 << 10},
   };
-  for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
-    cr_expect_null(qr_panels_plan_of(&problems[i]).panels, "case %zu", i);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct qr_problem problem = problem_of(cases[i].bytes, cases[i].m, cases[i].n, cases[i].batch);
+    cr_expect_null(planned_for(&problem, cases[i].shared_bytes).panels, "case %zu", i);
+  }
+}
+
+/* Fewer rows of f32 are factored sooner in shared memory, if the matrix fits there. */
+Test(qr_panels_plan, few_rows_of_f32_have_a_kernel_of_their_own) {
+  static const struct {
+    uint32_t bytes;
+    int64_t m, n;
+    const char *name;
+  } cases[] = {
+      {4, 8, 200, "few_rows"},   {4, 12, 200, "few_rows"}, {4, 13, 200, "panels"},
+      {4, 12, 100000, "panels"}, {8, 8, 200, "panels"},    {4, 12, 100, "tile"},
+  };
+  const struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = H200_SHARED_BYTES};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct qr_problem problem = problem_of(cases[i].bytes, cases[i].m, cases[i].n, 1000);
+    struct qr_plan plan;
+    cr_expect_str_eq(qr_choose(QR_FACTORS, &problem, &chip, &plan)->name, cases[i].name, "case %zu", i);
+  }
 }
 
 /* Q takes a second kernel and room for T, R alone room for reflectors, whatever the chip; tiles need neither. */
 Test(qr_panels_plan, what_the_kernels_need_beside_the_outputs_is_in_the_scratch) {
-  static const struct op_operand operand = {.present = true};
   static const int64_t shapes[][2] = {{160, 160}, {300, 40}, {100, 300}, {2048, 33}, {64, 64}, {1024, 32}, {5000, 40}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const int64_t m = shapes[i][0], n = shapes[i][1], k = m < n ? m : n;
-    struct qr_problem problem = {.batch = 10, .m = m, .n = n, .k = k, .element_bytes = 4, .r = &operand};
+    struct qr_problem problem = {.batch = 10, .m = m, .n = n, .k = k, .element_bytes = 4, .r = {.is_present = true}};
     const bool has_tile = i == 4 || i == 5, is_long = i == 6;
     const uint64_t work_bytes = qr_workspace_of(&problem).work_bytes;
     cr_expect_eq(qr_triangle_bytes(&problem), 0);
     if (!has_tile) cr_expect_geq(work_bytes, (uint64_t)(m * k) * 4, "case %zu", i);
-    problem.q = &operand;
+    problem.q.is_present = true;
     cr_expect_eq(qr_triangle_bytes(&problem), has_tile || is_long ? 0 : (uint64_t)(k + 3) / 4 * 64, "case %zu", i);
   }
   /* f64 of 161 to 512 rows has T of eight reflectors, not of four. */
@@ -100,8 +153,8 @@ Test(qr_panels_plan, what_the_kernels_need_beside_the_outputs_is_in_the_scratch)
                                        .n = f64_shapes[i][1],
                                        .k = f64_shapes[i][1],
                                        .element_bytes = 8,
-                                       .r = &operand,
-                                       .q = &operand};
+                                       .r = {.is_present = true},
+                                       .q = {.is_present = true}};
     cr_expect_eq(qr_triangle_bytes(&problem), (uint64_t)f64_shapes[i][2] * 8, "case %zu", i);
   }
 }

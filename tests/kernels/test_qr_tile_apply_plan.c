@@ -3,31 +3,46 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/qr/qr_tile_apply_plan.h"
+#include "../../kernels/qr/qr_choose.h"
 #include "../support.h"
 
 enum { PROBLEMS = 200000, H200_SHARED_BYTES = 227 << 10 };
 
-static struct qr_tile_apply_problem random_problem(struct random *random) {
-  static const int64_t most[] = {8, 16, 33, 64, 128, 300, 600, (int64_t)1 << 20}, chips[] = {48, 99, 163, 227};
-  const int64_t m = random_between(random, 1, most[random_between(random, 0, 7)]);
-  const int64_t n = random_between(random, 1, most[random_between(random, 0, 5)]);
-  return (struct qr_tile_apply_problem){.element_bytes = random_between(random, 0, 1) ? 4 : 8,
-                                        .m = m,
-                                        .reflectors = m < n ? m : n,
-                                        .columns = random_between(random, 1, most[random_between(random, 0, 7)]),
-                                        .batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 30)),
-                                        .shared_bytes = chips[random_between(random, 0, 3)] << 10};
+static struct qr_problem problem_of(int32_t element_bytes, int64_t m, int64_t n, int64_t columns, int64_t batch) {
+  return (struct qr_problem){.element_bytes = (uint32_t)element_bytes,
+                             .dtype = element_bytes == 4 ? RONDO_F32 : RONDO_F64,
+                             .m = m,
+                             .n = n,
+                             .k = m < n ? m : n,
+                             .columns = columns,
+                             .batch = batch,
+                             .a = {.is_present = true},
+                             .c = {.is_present = true}};
 }
 
-static void check(const struct qr_tile_apply_problem *problem, const struct qr_tile_apply_plan *plan) {
+static struct qr_plan planned_for(const struct qr_problem *problem, int64_t shared_bytes) {
+  const struct chip chip = {.multiprocessors = 132, .shared_bytes = (int32_t)shared_bytes};
+  struct qr_plan plan = {0};
+  return qr_plan_apply_tile(problem, &chip, &plan) ? plan : (struct qr_plan){0};
+}
+
+static struct qr_problem random_problem(struct random *random) {
+  static const int64_t most[] = {8, 16, 33, 64, 128, 300, 600, (int64_t)1 << 20};
+  const int64_t m = random_between(random, 1, most[random_between(random, 0, 7)]);
+  const int64_t n = random_between(random, 1, most[random_between(random, 0, 5)]);
+  return problem_of(random_between(random, 0, 1) ? 4 : 8, m, n,
+                    random_between(random, 1, most[random_between(random, 0, 7)]),
+                    random_between(random, 1, INT64_C(1) << random_between(random, 0, 10)));
+}
+
+static void check(const struct qr_problem *problem, int64_t shared_bytes, const struct qr_plan *plan) {
   const struct qr_tile *tile = plan->tile;
   cr_assert_eq(tile->element_bytes, (int32_t)problem->element_bytes);
-  cr_assert(plan->shared_bytes > 0 && plan->shared_bytes <= problem->shared_bytes);
+  cr_assert(plan->shared_bytes > 0 && plan->shared_bytes <= shared_bytes);
   /* Both V and a group of C stand on the diagonal, or as low and as far left as they go. */
   const int64_t across = tile->options & TILE_LOWERED ? 0 : plan->offset;
   cr_assert(plan->offset >= 0 && plan->offset + problem->m <= tile->rows);
-  cr_assert(tile->options & TILE_LOWERED || across + problem->reflectors <= tile->columns);
+  cr_assert(tile->options & TILE_LOWERED || across + problem->k <= tile->columns);
   cr_assert_eq(plan->offset % (16 / tile->element_bytes), 0, "vectors stay vectors in shared memory");
   cr_assert(plan->group_columns >= 1 && across + plan->group_columns <= tile->columns);
   /* Every column is in one group, and no group is empty. */
@@ -43,16 +58,18 @@ Test(qr_tile_apply_plan, a_plan_keeps_what_its_kernel_relies_on) {
   struct random random = {1};
   int64_t planned = 0, grouped = 0, offset = 0;
   for (int i = 0; i < PROBLEMS; i++) {
-    struct qr_tile_apply_problem problem = random_problem(&random);
-    const struct qr_tile_apply_plan plan = qr_tile_apply_plan_of(&problem);
+    static const int64_t chips[] = {48, 99, 163, 227};
+    struct qr_problem problem = random_problem(&random);
+    const int64_t shared_bytes = chips[random_between(&random, 0, 3)] << 10;
+    const struct qr_plan plan = planned_for(&problem, shared_bytes);
     if (plan.tile) {
-      check(&problem, &plan);
+      check(&problem, shared_bytes, &plan);
       planned++;
       grouped += plan.groups > 1;
       offset += plan.offset > 0;
     }
-    problem.batch = random_between(&random, 1, 10000);
-    const struct qr_tile_apply_plan other = qr_tile_apply_plan_of(&problem);
+    problem.batch = random_between(&random, 1, 1000);
+    const struct qr_plan other = planned_for(&problem, shared_bytes);
     cr_assert(plan.tile == other.tile && plan.offset == other.offset && plan.group_columns == other.group_columns);
   }
   cr_assert(planned > 50000 && grouped > 20000 && offset > 20000, "%lld planned, %lld in groups, %lld with an offset",
@@ -89,13 +106,8 @@ Test(qr_tile_apply_plan, a_plan_takes_the_tile_of_the_fewest_rows) {
       {8, 1025, 32, 32, NULL, 0, 0, 0},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct qr_tile_apply_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
-                                                  .m = cases[i].m,
-                                                  .reflectors = cases[i].m < cases[i].n ? cases[i].m : cases[i].n,
-                                                  .columns = cases[i].columns,
-                                                  .batch = 1000,
-                                                  .shared_bytes = H200_SHARED_BYTES};
-    const struct qr_tile_apply_plan plan = qr_tile_apply_plan_of(&problem);
+    const struct qr_problem problem = problem_of(cases[i].bytes, cases[i].m, cases[i].n, cases[i].columns, 1000);
+    const struct qr_plan plan = planned_for(&problem, H200_SHARED_BYTES);
     const char *name = plan.tile ? plan.tile->kernel.name : NULL;
     cr_expect((name == NULL) == (cases[i].name == NULL), "case %zu takes %s", i, name ? name : "no tile");
     if (!name || !cases[i].name) continue;

@@ -3,50 +3,78 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/qr/qr_tile_plan.h"
+#include "../../kernels/qr/qr_choose.h"
 #include "../../runtime/graph.h"
 #include "../support.h"
 
 enum { PROBLEMS = 200000, H200_SHARED_BYTES = 227 << 10 };
 
-static struct qr_tile_problem random_problem(struct random *random) {
+/* A problem and its chip. */
+struct subject {
+  struct qr_problem problem;
+  struct chip chip;
+};
+
+static struct qr_problem problem_of(int32_t element_bytes, int64_t m, int64_t n, int64_t batch, enum qr_tile_access a,
+                                    enum qr_tile_access h, bool is_thin) {
+  return (struct qr_problem){.element_bytes = (uint32_t)element_bytes,
+                             .dtype = element_bytes == 4 ? RONDO_F32 : RONDO_F64,
+                             .m = m,
+                             .n = n,
+                             .k = m < n ? m : n,
+                             .batch = batch,
+                             .a = {.is_present = true, .access = a},
+                             .h = {.is_present = !is_thin, .access = h},
+                             .r = {.is_present = is_thin}};
+}
+
+static struct subject random_subject(struct random *random) {
   static const int64_t most[] = {8, 16, 33, 64, 128, 300, 1100, (int64_t)1 << 40}, chips[] = {48, 99, 163, 227};
-  struct qr_tile_problem problem = {.result = random_between(random, 0, 1) ? QR_TILE_THIN : QR_TILE_REFLECTORS,
-                                    .element_bytes = random_between(random, 0, 1) ? 4 : 8,
-                                    .m = random_between(random, 1, most[random_between(random, 0, 7)]),
-                                    .n = random_between(random, 1, most[random_between(random, 0, 5)]),
-                                    .batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 40)),
-                                    .a_access = (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY),
-                                    .h_access = (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY),
-                                    .a_number = QR_TILE_OWN,
-                                    .multiprocessors = random_between(random, 1, 148),
-                                    .shared_bytes = chips[random_between(random, 0, 3)] << 10};
+  const bool is_thin = random_between(random, 0, 1);
+  struct subject subject = {.problem =
+                                problem_of(random_between(random, 0, 1) ? 4 : 8,
+                                           random_between(random, 1, most[random_between(random, 0, 7)]),
+                                           random_between(random, 1, most[random_between(random, 0, 5)]),
+                                           random_between(random, 1, INT64_C(1) << random_between(random, 0, 32)),
+                                           (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY),
+                                           (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY), is_thin),
+                            .chip = {.multiprocessors = (int32_t)random_between(random, 1, 148),
+                                     .shared_bytes = (int32_t)(chips[random_between(random, 0, 3)] << 10)}};
+  struct qr_problem *problem = &subject.problem;
   if (random_between(random, 0, 3) == 0) { /* whole */
     static const int64_t shapes[][2] = {{128, 128}, {512, 32}, {1024, 32}, {256, 16}};
     const int64_t *shape = shapes[random_between(random, 0, 3)];
-    problem.m = shape[0], problem.n = shape[1];
+    problem->m = shape[0], problem->n = shape[1], problem->k = shape[1];
   }
-  if (problem.element_bytes == 4 && problem.result == QR_TILE_REFLECTORS)
-    problem.a_number = (enum qr_tile_number)random_between(random, 0, QR_TILE_BF16);
-  if (problem.result == QR_TILE_THIN) problem.h_access = QR_TILE_DENSE;
-  return problem;
+  if (problem->element_bytes == 4 && !is_thin) {
+    static const rondo_dtype dtypes[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
+    problem->dtype = dtypes[random_between(random, 0, 2)];
+  }
+  return subject;
+}
+
+static struct qr_plan planned_for(const struct subject *subject) {
+  struct qr_plan plan = {0};
+  return qr_plan_tile(&subject->problem, &subject->chip, &plan) ? plan : (struct qr_plan){0};
 }
 
 static int64_t columns_of(const struct qr_tile *tile) {
   return (int64_t)tile->columns << (tile->options & TILE_HALVES ? 1 : 0);
 }
 
-static void check(const struct qr_tile_problem *problem, const struct qr_tile_plan *plan) {
+static void check(const struct subject *subject, const struct qr_plan *plan) {
+  const struct qr_problem *problem = &subject->problem;
   const struct qr_tile *tile = plan->tile;
-  const bool is_thin = problem->result == QR_TILE_THIN, has_halves = tile->options & TILE_HALVES,
-             persistent = tile->options & TILE_PERSISTENT, staged = !persistent && !has_halves;
+  const bool is_thin = !problem->h.is_present, has_halves = tile->options & TILE_HALVES,
+             persistent = tile->options & TILE_PERSISTENT, staged = !persistent && !has_halves,
+             is_narrow = qr_is_narrow(problem->dtype);
   if (persistent) {
-    cr_assert(problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE);
-    cr_assert_eq(problem->a_number, QR_TILE_OWN);
+    cr_assert(problem->m == tile->rows && problem->n == tile->columns && problem->a.access == QR_TILE_DENSE);
+    cr_assert(!is_narrow);
   }
   cr_assert_eq(tile->element_bytes, (int32_t)problem->element_bytes);
   cr_assert(problem->m <= tile->rows && problem->n <= columns_of(tile));
-  cr_assert(plan->shared_bytes >= 0 && plan->shared_bytes <= problem->shared_bytes);
+  cr_assert(plan->shared_bytes >= 0 && plan->shared_bytes <= subject->chip.shared_bytes);
   /* The matrix stands on the diagonal, where steps are entered at. */
   cr_assert(plan->offset >= 0 &&
             plan->offset % qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options) == 0);
@@ -54,29 +82,23 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
   cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= columns_of(tile));
   if (has_halves) cr_assert_eq(plan->offset, 0);
   /* All kernels take any layout through shared memory, but for those whose H leaves from the registers alone. */
-  if (!staged) cr_assert_leq(problem->h_access, QR_TILE_CONTIGUOUS);
-  cr_assert(staged || problem->a_number == QR_TILE_OWN);
+  if (!staged) cr_assert_leq(problem->h.access, QR_TILE_CONTIGUOUS);
+  cr_assert(staged || !is_narrow);
   if (is_thin) {
     cr_assert(staged && !(tile->options & TILES_OF_H));
-    /* Workspace for the host's threads only. */
-    const struct qr_problem described = {.element_bytes = problem->element_bytes,
-                                         .batch = problem->batch,
-                                         .m = problem->m,
-                                         .n = problem->n,
-                                         .k = problem->m < problem->n ? problem->m : problem->n};
-    cr_assert_leq(qr_workspace_of(&described).workers, 64);
+    cr_assert_leq(qr_workspace_of(problem).workers, 64); /* for the host's threads only */
   }
   const int64_t lanes = (int64_t)tile->row_lanes * tile->column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
   cr_assert_eq(tile->kernel.threads, lanes * matrices);
   cr_assert(plan->grid >= 1 && (plan->grid - 1) * matrices < problem->batch);
   if (persistent || has_halves)
-    cr_assert(matrices == 1 && plan->grid <= problem->multiprocessors * tile->blocks);
+    cr_assert(matrices == 1 && plan->grid <= (int64_t)subject->chip.multiprocessors * tile->blocks);
   else
     cr_assert_geq(plan->grid * matrices, problem->batch);
 }
 
 /* What decides on the order of sums. */
-static void check_same_bits(const struct qr_tile_plan *one, const struct qr_tile_plan *other) {
+static void check_same_bits(const struct qr_plan *one, const struct qr_plan *other) {
   const struct qr_tile *a = one->tile, *b = other->tile;
   const int32_t arithmetic = TILE_OWN_NORM | TILE_SCATTERED | TILE_MERGED | TILE_HALVES | TILE_PACKED;
   cr_assert((a == NULL) == (b == NULL));
@@ -90,15 +112,16 @@ Test(qr_tile_plan, a_plan_keeps_what_its_kernel_relies_on) {
   struct random random = {1};
   int64_t planned = 0, persistent = 0;
   for (int i = 0; i < PROBLEMS; i++) {
-    struct qr_tile_problem problem = random_problem(&random);
-    const struct qr_tile_plan plan = qr_tile_plan_of(&problem);
+    struct subject subject = random_subject(&random);
+    const struct qr_plan plan = planned_for(&subject);
     if (plan.tile) {
-      check(&problem, &plan);
+      check(&subject, &plan);
       planned++;
       persistent += (plan.tile->options & TILE_PERSISTENT) != 0;
     }
-    problem.batch = random_between(&random, 1, 10000);
-    const struct qr_tile_plan other = qr_tile_plan_of(&problem);
+    if (subject.problem.batch > INT32_MAX) continue; /* it may have had too many blocks */
+    subject.problem.batch = random_between(&random, 1, 10000);
+    const struct qr_plan other = planned_for(&subject);
     check_same_bits(&plan, &other);
   }
   cr_assert(planned > 50000 && persistent > 1000, "%lld planned, %lld persistent", (long long)planned,
@@ -113,18 +136,12 @@ struct planned {
   int32_t offset, grid;
 };
 
-static void expect_planned(enum qr_tile_result result, const struct planned *cases, size_t count) {
+static void expect_planned(bool is_thin, const struct planned *cases, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    const struct qr_tile_problem problem = {.result = result,
-                                            .element_bytes = (uint32_t)cases[i].bytes,
-                                            .m = cases[i].m,
-                                            .n = cases[i].n,
-                                            .batch = cases[i].batch,
-                                            .a_access = cases[i].a,
-                                            .h_access = cases[i].h,
-                                            .multiprocessors = 132,
-                                            .shared_bytes = H200_SHARED_BYTES};
-    const struct qr_tile_plan plan = qr_tile_plan_of(&problem);
+    const struct planned *one = &cases[i];
+    const struct subject subject = {problem_of(one->bytes, one->m, one->n, one->batch, one->a, one->h, is_thin),
+                                    {.multiprocessors = 132, .shared_bytes = H200_SHARED_BYTES}};
+    const struct qr_plan plan = planned_for(&subject);
     cr_assert_not_null(plan.tile, "case %zu takes no tile", i);
     cr_expect_str_eq(plan.tile->kernel.name, cases[i].name, "case %zu takes %s", i, plan.tile->kernel.name);
     cr_expect(plan.offset == cases[i].offset && plan.grid == cases[i].grid, "case %zu: offset %d, %lld blocks", i,
@@ -207,15 +224,15 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
 #undef V
 #undef C
 #undef A
-  expect_planned(QR_TILE_REFLECTORS, reflectors, sizeof reflectors / sizeof *reflectors);
-  expect_planned(QR_TILE_THIN, thin, sizeof thin / sizeof *thin);
+  expect_planned(false, reflectors, sizeof reflectors / sizeof *reflectors);
+  expect_planned(true, thin, sizeof thin / sizeof *thin);
 }
 
 Test(qr_tile_plan, matrices_that_no_tile_holds_are_left_to_the_other_kernels) {
   static const struct {
     int32_t bytes, m, n;
     enum qr_tile_access h;
-    int64_t shared_bytes;
+    int32_t shared_bytes;
   } cases[] = {
       {4, 161, 33, QR_TILE_DENSE, H200_SHARED_BYTES}, {4, 160, 79, QR_TILE_DENSE, H200_SHARED_BYTES},
       {4, 1025, 1, QR_TILE_DENSE, H200_SHARED_BYTES}, {4, 16, 161, QR_TILE_DENSE, H200_SHARED_BYTES},
@@ -223,16 +240,13 @@ Test(qr_tile_plan, matrices_that_no_tile_holds_are_left_to_the_other_kernels) {
       {8, 128, 128, QR_TILE_DENSE, 99 << 10},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct qr_tile_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
-                                      .m = cases[i].m,
-                                      .n = cases[i].n,
-                                      .batch = 1000,
-                                      .h_access = cases[i].h,
-                                      .multiprocessors = 132,
-                                      .shared_bytes = cases[i].shared_bytes};
-    cr_expect_null(qr_tile_plan_of(&problem).tile, "case %zu", i);
-    problem.result = QR_TILE_THIN;
-    if (cases[i].h == QR_TILE_DENSE) cr_expect_null(qr_tile_plan_of(&problem).tile, "thin Q and R of case %zu", i);
+    for (int is_thin = 0; is_thin < 2; is_thin++) {
+      const struct subject subject = {
+          problem_of(cases[i].bytes, cases[i].m, cases[i].n, 1000, QR_TILE_DENSE, cases[i].h, is_thin != 0),
+          {.multiprocessors = 132, .shared_bytes = cases[i].shared_bytes}};
+      const struct qr_plan plan = planned_for(&subject);
+      if (!is_thin || cases[i].h == QR_TILE_DENSE) cr_expect_null(plan.tile, "case %zu, thin: %d", i, is_thin);
+    }
   }
 }
 
