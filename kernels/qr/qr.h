@@ -83,7 +83,7 @@ enum {
   QR_TILE_COLUMNS = 4,      /* columns that a thread updates at a time */
   QR_PANEL_COLUMNS = 32,    /* widest panel of the blocked kernel */
   QR_TRIANGULAR_BLOCK = 16, /* rows that a thread of the triangular inverse keeps in registers */
-  QR_FEW_ROWS = 12,         /* the most rows of f32 that the kernel for few rows takes, */
+  QR_FEW_ROWS = 15,         /* the most rows of f32 that the kernel for few rows takes, */
   QR_FEW_LANES = 8,         /* and how many of them a warp has at a time */
   QR_SHARED_LANES = 32,     /* rows that a warp of the shared kernel has at a time */
   QR_SHARED_THREADS = 512,  /* at most, of both */
