@@ -1,4 +1,4 @@
-/* least_squares.c - describes least squares: rondo_add_least_squares, and the checks of its operands. */
+/* least_squares.c - rondo_add_least_squares: the description of a task, and the checks of its operands. */
 #include "least_squares.h"
 
 rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc) {

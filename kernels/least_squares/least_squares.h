@@ -1,9 +1,9 @@
-/* least_squares.h - batched least squares, min |b - A x|: its operation, and what host code and kernels tell each
- * other.
+/* least_squares.h - batched least squares, min |b - A x|: its operation, its parameters and its lists of kernels.
  *
- * One kernel factors and solves a matrix that fits in a register tile (qr_tile.h); it writes neither H nor R. Others
- * take two launches. The first is rondo_add_qr's: H and tau, to the task's scratch. The second applies the reflectors
- * and substitutes: a block for one or four right-hand sides, or, if a block cannot hold their rows, a warp for four. */
+ * One kernel factors and solves a matrix that fits in a register tile (qr_tile.h); it writes neither H nor R. Other
+ * matrices take two launches. The first is rondo_add_qr's: H and tau, to the task's scratch. The second applies the
+ * reflectors and substitutes: a block for one or four right-hand sides, or, if a block cannot hold their rows, a warp
+ * for up to four. */
 #ifndef RONDO_LEAST_SQUARES_H
 #define RONDO_LEAST_SQUARES_H
 
@@ -15,12 +15,11 @@ struct least_squares_parameters {
   struct qr_matrix b, x;           /* m x right-hand sides and n x right-hand sides, in any layout */
   struct qr_vector residual, info; /* [right-hand sides] and one int32_t for each matrix; data NULL where absent */
   int32_t rhs_count;
-  int32_t passes; /* times that a matrix is factored: ceil(right-hand sides / right-hand sides of a block) */
+  int32_t passes; /* times that a matrix is factored: ceil(right-hand sides / those of a pass) */
   struct completion done;
 };
 
-/* rondo_least_squares_block_* and _after_*: H and tau as qr leaves them. A block has `group` right-hand sides; the
- * blocks of _after_ are single warps. */
+/* rondo_least_squares_block_* and _after_*. A block has `group` right-hand sides; a block of _after_ is one warp. */
 struct least_squares_after_parameters {
   struct qr_matrix h, b, x;
   struct qr_matrix work; /* for the right-hand sides, m x right-hand sides; data NULL: they stay in shared memory */
@@ -39,19 +38,19 @@ enum {
   LEAST_SQUARES_BLOCK_VALUES = 32, /* that are summed at once, at most */
 };
 
-/* How many right-hand sides a kernel takes at a time: one for each warp of a matrix. */
+/* Right-hand sides that a kernel takes at a time: one for each warp of a matrix. */
 QR_CONSTANT int32_t least_squares_tile_rhs(int32_t row_lanes, int32_t column_lanes) {
   int32_t lanes = row_lanes * column_lanes;
   return lanes < 32 ? 1 : lanes / 32;
 }
 
-/* Of rondo_least_squares_block_*: groups of columns in the ring. With three, a multiprocessor of an H200 has eight
- * blocks for 256 rows of f64, and 1000 matrices at once. */
+/* Groups of columns in the ring of rondo_least_squares_block_*. With three, a multiprocessor of an H200 has eight
+ * blocks for 256 rows of f64, and the chip 1000 matrices at once. */
 QR_CONSTANT int32_t least_squares_block_stages(int64_t element_bytes, int64_t rhs_count) {
   return element_bytes == 8 && rhs_count == 1 ? 3 : 4;
 }
 
-/* The ring, sums of warps twice, numbers that are shown twice, tau. */
+/* Shared memory of a block: the ring, the sums of warps twice, the shown numbers twice, tau. */
 QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int64_t threads, int64_t n,
                                                      int64_t rhs_count) {
   const int64_t ring = threads * 16 * least_squares_block_stages(element_bytes, rhs_count),
@@ -59,8 +58,8 @@ QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int6
   return (ring + sums + shown + n + 3) * element_bytes;
 }
 
-/* KERNEL as in qr_tile.h, but blocks of up to 128 threads have several matrices of a warp or less: few blocks start
- * faster than many. One kernel for each size, the one that is fastest with one right-hand side. */
+/* KERNEL as in qr_tile.h. Blocks of matrices of a warp or less have up to 128 threads: few blocks start faster than
+ * many. Each size has the kernel that is fastest with one right-hand side. */
 #define LEAST_SQUARES_F32_KERNELS(KERNEL)                                                                              \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_8, 128, 1, float, 8, 8, 1, 8, TILE_DIRECT)      \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_16, 128, 1, float, 16, 16, 1, 16,               \
@@ -123,8 +122,8 @@ enum { LEAST_SQUARES_A, LEAST_SQUARES_B, LEAST_SQUARES_X, LEAST_SQUARES_RESIDUAL
 /* Columns of b. */
 int64_t least_squares_rhs_count(const struct op_task *task);
 
-/* Where two kernels keep H, tau and, where columns are too long for shared memory, right-hand sides: bytes from the
- * scratch's begin. */
+/* The scratch of two launches: H, tau and, if they are too long for shared memory, right-hand sides. Bytes from its
+ * begin. */
 struct least_squares_scratch {
   uint64_t tau, work, qr, end; /* h is at 0 */
 };

@@ -6,7 +6,7 @@
  * latency of reading H from L2, column by column, forward once and backward once. */
 #include "least_squares_sums.cuh"
 
-/* A block of one warp, with what it holds. */
+/* The state of a block, which is one warp. */
 template <typename T> struct rhs_of_warp {
   team<32> lanes;
   matrix_in<T, int64_t> h, held;
@@ -37,7 +37,7 @@ template <typename T> struct rhs_of_warp {
     for (int64_t j = 0; j < n; j++) reflect(lanes, h.part(0, j), held, m, j, tau[j], (int64_t)0, (int64_t)count);
   }
 
-  /* R^-1 of it, from the last row up. */
+  /* R^-1 Q^T b, from the last row up. */
   __device__ __forceinline__ void substitute() const {
     const column_tile<T, int64_t> tile(lanes, 0, count);
     for (int64_t j = n - 1; j >= 0; j--) {

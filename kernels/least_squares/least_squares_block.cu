@@ -1,16 +1,16 @@
-/* least_squares_block.cu - the second of two kernels for least squares, by a block for one or four right-hand
- * sides of a matrix: Q^T b and R^-1 of it from the H and tau that qr leaves.
+/* least_squares_block.cu - the second of two kernels for least squares: x = R^-1 Q^T b from the H and tau that qr has
+ * left, by a block for one or four right-hand sides of a matrix.
  *
- * A thread has four rows throughout: of the right-hand sides in registers, of H's columns in a ring in shared memory
- * that only its warp writes and reads, so that nothing but sums waits for other warps. Columns come in groups of four,
- * forward as reflectors and then backward as R:
+ * A thread has four rows: of the right-hand sides in registers, of H's columns in a ring in shared memory. Only its
+ * warp writes and reads the ring, so only sums wait for other warps. Columns come in groups of four, forward as
+ * reflectors and then backward as R:
  *
- *   forward   w = V^T b and the products of the group's own reflectors, all summed at once over the block, one barrier;
- *             y_k = tau_k (w_k - sum over l < k of (v_k . v_l) y_l),  b -= V y  (T of the compact WY form is not made);
- *   backward  the thread that has the group's four rows solves for them by itself and shows them, one barrier; those
+ *   forward   w = V^T b and the products of the group's own reflectors are summed over the block at once, one barrier;
+ *             y_k = tau_k (w_k - sum over l < k of (v_k . v_l) y_l),  b -= V y, without T of the compact WY form;
+ *   backward  the thread that has the group's four rows solves for them and shows them, one barrier; threads with rows
  *             above subtract.
  *
- * Bound by these chains of some 400 and 200 cycles a group where there are few matrices, by reading H where many. */
+ * Bound by these chains, 400 and 200 cycles a group, with few matrices, and by reading H with many. */
 #include "../qr/qr_launch.cuh"
 #include "../qr/qr_tile_memory.cuh"
 #include "least_squares_sums.cuh"
@@ -19,7 +19,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   using vector = typename tile_number<T>::vector;
   static constexpr int RHS = RHS_, ROWS = 4, GROUP = 4, STAGES = least_squares_block_stages((int)sizeof(T), RHS);
   static constexpr int VECTOR = tile_number<T>::VECTOR, PIECES = ROWS / VECTOR; /* of a thread's part of a column */
-  /* Values that are summed at once, and the lanes that each sum comes to. */
+  /* Values that are summed at once, and the lanes that get each sum. */
   static constexpr int SUMS = RHS * GROUP + GROUP * (GROUP - 1) / 2, VALUES = SUMS <= 16 ? 16 : 32;
   static constexpr int LANES = 32 / VALUES;
   static_assert(SUMS <= VALUES && RHS <= LEAST_SQUARES_BLOCK_RHS);
@@ -47,15 +47,16 @@ template <typename T, int RHS_> struct block_of_rhs {
 
   /* ---- the ring ---- */
 
-  /* Vector `index` of this warp's part of a column. Its lanes copy 512 bytes at once: copying what it takes itself, in
-   * two halves, each lane would ask for every sector of f64 twice. Exchanged by fours for the banks then. */
+  /* Vector `index` of this warp's part of a column. The warp copies 512 neighbouring bytes at once. If each lane copied
+   * the numbers of f64 that it takes, in two halves, each sector would be asked for twice. The exchange by fours keeps
+   * the banks apart. */
   __device__ __forceinline__ vector *place_of(int turn, int column, int index) const {
     const int exchanged = PIECES == 2 ? index ^ (index >> 3 & 1) : index;
     return ring + ((uint32_t)turn % STAGES * GROUP + column) * PIECES * blockDim.x + exchanged;
   }
   __device__ __forceinline__ int group_of(int turn) const { return turn < groups ? turn : 2 * groups - 1 - turn; }
 
-  /* Groups forward and then backward, what is used of them; zeros elsewhere. */
+  /* Groups forward and then backward: the numbers that are used, and zeros elsewhere. */
   __device__ __forceinline__ void fetch(int turn) const {
     const int begin = group_of(turn) * GROUP, columns = (int)p.n - begin;
 #pragma unroll
@@ -85,8 +86,8 @@ template <typename T, int RHS_> struct block_of_rhs {
 
   /* ---- sums over the block ---- */
 
-  /* Those of a warp: each level halves the values a lane still sums, so that value i ends in LANES lanes from LANES i
-   * on. */
+  /* Sums of a warp. Each level halves the values that a lane still sums. Value i ends in LANES lanes from LANES i on.
+   */
   __device__ __forceinline__ T scatter(T (&part)[VALUES]) const {
 #pragma unroll
     for (int level = 0; VALUES >> level > 1; level++) {
@@ -102,7 +103,7 @@ template <typename T, int RHS_> struct block_of_rhs {
     return LANES == 1 ? part[0] : part[0] + __shfl_xor_sync(0xffffffffu, part[0], 1);
   }
 
-  /* Value i in the same lanes. Two places take turns: one barrier. */
+  /* Sums of the block: value i in the same lanes. Two places take turns, so one barrier is enough. */
   __device__ __forceinline__ T sum(T (&part)[VALUES], int turn) const {
     T *place = partials + (turn & 1) * VALUES * warps + lane / LANES, total = scatter(part);
     if (lane % LANES == 0) place[warp * VALUES] = total;
@@ -117,8 +118,8 @@ template <typename T, int RHS_> struct block_of_rhs {
 
   /* ---- forward ---- */
 
-  /* The columns of H as reflectors: a one on the diagonal, which this thread or none has, zeros above it, and below the
-   * matrix where its rows are no whole vectors. Columns after the last have tau = 0. */
+  /* The columns of H become reflectors: a one on the diagonal, which one thread has, zeros above it and below the
+   * matrix. Columns after the last have tau = 0. */
   __device__ __forceinline__ void mask(int begin, T (&v)[GROUP][ROWS]) const {
     if (first == begin) {
 #pragma unroll
@@ -176,7 +177,7 @@ template <typename T, int RHS_> struct block_of_rhs {
 
   /* ---- backward ---- */
 
-  /* Solves for this thread's rows, those of the group. */
+  /* Solves for the group's rows, which this thread has. */
   __device__ __forceinline__ void solve_group(const T (&r)[GROUP][ROWS], T *to) {
 #pragma unroll
     for (int i = ROWS - 1; i >= 0; i--)
@@ -190,7 +191,7 @@ template <typename T, int RHS_> struct block_of_rhs {
       }
   }
 
-  /* The four rows of group `turn` are shown, then those of the next one are solved for. */
+  /* The rows of group `turn` are shown; then the next group is solved for. */
   __device__ __forceinline__ void substitute() {
     T r[GROUP][ROWS];
     take(groups, r);
@@ -221,7 +222,7 @@ template <typename T, int RHS_> struct block_of_rhs {
 
   /* ---- sizes ---- */
 
-  /* The largest of a number of each thread; NaN does not count. With barriers. */
+  /* The largest number of the block; NaN does not count. With barriers. */
   __device__ __forceinline__ T largest_of(T largest) const {
     largest = largest_over_rows<32>(largest);
     __syncthreads();

@@ -1,8 +1,7 @@
-/* least_squares_choose.c - which design solves least squares: the family's one table, walked in order, the planners of
- * its rows and their launches. README.md has the same names and reasons, and tests/unit/test_choices.c compares the
- * two.
+/* least_squares_choose.c - which design solves least squares: the family's table of choices, its planners and launches.
+ * README.md has the same names and reasons, and tests/unit/test_choices.c compares the two.
  *
- * The batch changes the size of the grid and no result: a matrix has the same bits in every batch. */
+ * The batch changes the grid and no result: a matrix has the same bits in every batch. */
 #include "least_squares_choose.h"
 
 #include "../../runtime/integer.h"
@@ -35,7 +34,7 @@ bool least_squares_plan_tile(const struct op_task *task, const struct chip *chip
   return true;
 }
 
-/* A block's threads have all rows, four each, and its ring fits. */
+/* The threads of a block have all rows, four each, and its ring fits. */
 static bool plan_block(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
   enum { ROWS = 4 };
   static const struct op_kernel *const one[] = {&rondo_least_squares_block_f32, &rondo_least_squares_block_f64};
@@ -50,7 +49,7 @@ static bool plan_block(const struct op_task *task, const struct chip *chip, stru
   return threads <= plan->kernel->threads && plan->shared_bytes <= chip->shared_bytes;
 }
 
-/* As many right-hand sides of a warp as fit in shared memory; if none does, they stand in the scratch. */
+/* A warp has as many right-hand sides as fit in shared memory. If none fits, they are in the scratch. */
 static bool plan_warp(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
   enum { BLOCKS = 32 }; /* of a multiprocessor */
   static const struct op_kernel *const kernels[] = {&rondo_least_squares_after_f32, &rondo_least_squares_after_f64};

@@ -13,17 +13,17 @@
 #include "../qr/qr_tile.cuh"
 #include "least_squares.h"
 
-/* x 2^exponent, for exponents of up to twice the range: rounded twice only where the result is denormal. */
+/* x 2^exponent, for exponents of up to twice the range. Only a denormal result is rounded twice. */
 template <typename T> __device__ __forceinline__ T times_power(T x, int exponent) {
   return x * power_of_two<T>(exponent / 2) * power_of_two<T>(exponent - exponent / 2);
 }
 
-/* Of a power of two that is a normal number. */
+/* `power` is a power of two and a normal number. */
 template <typename T> __device__ __forceinline__ int exponent_of_power(T power) {
   return (int)(high_word(power) >> tile_number<T>::MANTISSA) - tile_number<T>::BIAS;
 }
 
-/* No normal number: rcp takes it as zero. */
+/* Zero or denormal: rcp takes both as zero. */
 template <typename T> __device__ __forceinline__ bool is_zero(T x) {
   return (high_word(x) & 0x7fffffffu) >> tile_number<T>::MANTISSA == 0;
 }
@@ -42,9 +42,9 @@ template <typename Shape> struct carried_rhs {
   static_assert(HELD * WIDTH == Shape::ROWS && !Shape::SHUFFLED && !Shape::HALVES && !Shape::PACKED &&
                 WIDTH % BLOCK == 0);
 
-  T b[HELD], x[HELD], d, above, u, g; /* x and all after it: of a step */
+  T b[HELD], x[HELD], d, above, u, g; /* from x on: of a step */
   int pivot_row;                      /* of that step */
-  int exponent;                       /* of the power of two that was taken off b */
+  int exponent;                       /* of the power of two that divides b */
   int lane;                           /* of WIDTH */
 
   __device__ __forceinline__ int row_of(int k) const { return k * WIDTH + lane; }
@@ -86,11 +86,11 @@ template <typename Shape> struct carried_rhs {
 
   /* ---- the steps ---- */
 
-  /* Where the rows of the tile's lane are those of the right-hand side's, x is what the tile has, and gone a step
-   * later. */
+  /* If a lane has the same rows of the tile and of the right-hand side, it uses the tile's x. That is gone a step
+   * later, so there is no delay. */
   static constexpr bool SAME_ROWS = GR == WIDTH;
 
-  /* Before the first step, which has nothing to catch up with. */
+  /* Before the first step. */
   __device__ __forceinline__ void start() {
     d = above = u = g = T(0);
     pivot_row = 0;
@@ -98,7 +98,7 @@ template <typename Shape> struct carried_rhs {
     for (int k = 0; k < HELD; k++) x[k] = T(0);
   }
 
-  /* The reflection of the step before, whose pivot is one of the rows FIRST to LAST of its lane. */
+  /* The reflection of the step before. Its pivot is one of the local rows FIRST to LAST. */
   template <int FIRST, int LAST> __device__ __forceinline__ void catch_up() {
     const T y = g * fused(u, above, d);
 #pragma unroll
@@ -108,7 +108,7 @@ template <typename Shape> struct carried_rhs {
     for (int k = FIRST; k < HELD; k++) b[k] = fused(-x[k], y, b[k]);
   }
 
-  /* Behind the last step. */
+  /* After the last step. */
   __device__ __forceinline__ void end() {
     if constexpr (!SAME_ROWS) catch_up<0, HELD - 1>();
   }
@@ -150,8 +150,8 @@ template <typename Shape> struct carried_rhs {
 
   /* ---- back substitution ---- */
 
-  /* Rows divided by their diagonal, then columns two at a time from the last up: one broadcast is waited for where two
-   * numbers of x are found. Column j and the one before meet rows of which the last are K * WIDTH and what follows. */
+  /* Rows are divided by their diagonal. Then columns come two at a time from the last up, so two numbers of x wait for
+   * one broadcast. The last rows that column j meets are those from K * WIDTH on. */
   template <int K>
   __device__ __forceinline__ T part_of_column(const T *r, const T (&inverse)[SOLVED], int k, int j) const {
     return k < K || row_of(K) < j ? r[j * LEADING + row_of(k)] * inverse[k] : T(0);
@@ -186,15 +186,15 @@ template <typename Shape> struct carried_rhs {
     if constexpr (K > 0) substitute<K - 1>(r, inverse, first, last);
   }
 
-  /* Of a small tile all columns, at constant places: what is not of the matrix is zero (H200, 10,000 of 16 x 16 in f32:
-   * 12.3 us to 11.4). */
+  /* All columns of a small tile, at constant places: numbers outside the matrix are zero (H200, 10,000 of 16 x 16 in
+   * f32: 11.4 us instead of 12.3). */
   __device__ __forceinline__ void substitute_small(const T *r, const T (&inverse)[SOLVED]) {
 #pragma unroll
     for (int j = Shape::COLUMNS - 1; j > 0; j -= 2) substitute_two<0>(r, inverse, j);
   }
 
-  /* The inverses of the diagonal, of a warp's lanes, WIDTH rows at a time. Returns LAPACK's info: the first zero there,
-   * counted from one, or 0. */
+  /* The inverses of the diagonal, WIDTH rows at a time. Returns LAPACK's info: the first zero there, counted from one,
+   * or 0. */
   __device__ __forceinline__ int invert_diagonal(const qr_tile_parameters &p, const T *r, T (&inverse)[SOLVED]) const {
     int first = 0;
 #pragma unroll
@@ -211,7 +211,7 @@ template <typename Shape> struct carried_rhs {
 
   /* ---- to memory ---- */
 
-  /* Of rows below R. */
+  /* The norm of the rows below R. */
   __device__ __forceinline__ void write_residual(const least_squares_parameters &out, int64_t item, bool wanted,
                                                  int rhs) const {
     const qr_tile_parameters &p = out.tile;
@@ -235,7 +235,7 @@ template <typename Shape> struct carried_rhs {
     if (!wanted || rhs >= out.rhs_count) return;
     if (out.info.data && lane == 0 && rhs == 0) ((int32_t *)out.info.data)[item * out.info.batch_stride] = info;
 #pragma unroll
-    for (int k = 0; k < SOLVED; k++) /* unscaled always: a branch costs more than the work */
+    for (int k = 0; k < SOLVED; k++) /* always unscaled: a branch costs more */
       b[k] = times_power(b[k], exponent - exponent_of_power(scales[min(row_of(k), Shape::COLUMNS - 1)]));
     T *to = (T *)out.x.data + item * out.x.batch_stride + rhs * out.x.column_stride;
 #pragma unroll
@@ -245,7 +245,7 @@ template <typename Shape> struct carried_rhs {
     }
   }
 
-  /* From Q^T b to x. `scales`: what takes back the powers of two of A's columns. */
+  /* From Q^T b to x. `scales` has the powers of two by which A's columns were divided. */
   __device__ __forceinline__ void solve(const least_squares_parameters &out, const T *r, const T *scales, int64_t item,
                                         bool wanted, int rhs) {
     const qr_tile_parameters &p = out.tile;

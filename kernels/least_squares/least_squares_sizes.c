@@ -1,4 +1,4 @@
-/* least_squares_sizes.c - the scratch of least squares, on the device and on the host, and the task of qr that stands
+/* least_squares_sizes.c - the scratch of least squares on the device and on the host, and the task of qr that comes
  * before the second launch: pure functions of a task. */
 #include "../../runtime/integer.h"
 #include "least_squares_choose.h"
@@ -9,8 +9,7 @@ int64_t least_squares_rhs_count(const struct op_task *task) {
 }
 
 enum {
-  /* Chips of compute capability 8.6, 8.9 and 12.0 have no more for a block, and translate the portable code: whatever
-   * needs more may come to run without its tile. */
+  /* A block has no more on chips of compute capability 8.6, 8.9 and 12.0, which run sm_80's code. */
   LEAST_SHARED_BYTES = 99 * 1024,
 };
 
@@ -71,7 +70,7 @@ int64_t least_squares_host_items(const struct op_task *task) {
   return smaller(qr_problem_nowhere(task).batch, QR_HOST_WORKERS);
 }
 
-/* For the chip with the least shared memory: false there, and two kernels do it on some chip. */
+/* On the chip with the least shared memory. False: some chip takes two launches. */
 static bool plan_for_every_chip(const struct op_task *task, struct least_squares_plan *plan) {
   const struct chip least = {.version = 86, .multiprocessors = 1, .shared_bytes = LEAST_SHARED_BYTES};
   return least_squares_plan_tile(task, &least, plan);
@@ -85,7 +84,7 @@ uint64_t least_squares_scratch_bytes(const struct op_task *task) {
   return host > device ? host : device;
 }
 
-/* Not where two kernels do it, or one factors the matrix again for further right-hand sides. */
+/* False for two launches, and for a kernel that factors the matrix again for further right-hand sides. */
 bool least_squares_touches_once(const struct op_task *task) {
   struct least_squares_plan plan;
   return plan_for_every_chip(task, &plan) && plan.passes == 1;

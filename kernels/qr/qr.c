@@ -1,4 +1,4 @@
-/* qr.c - describes QR tasks: rondo_add_qr and its family, and the checks of their operands. */
+/* qr.c - rondo_add_qr and its family: the description of tasks, and the checks of their operands. */
 #include "qr.h"
 
 #include <inttypes.h>
@@ -70,7 +70,7 @@ int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n) {
   if (m <= RONDO_MAX_ELEMENTS / n && qr_fits_every_chip(element_bytes, m, n)) return 0;
   int32_t width = 32;
   while (width > 8 && !(m <= RONDO_MAX_ELEMENTS / width && qr_fits_every_chip(element_bytes, m, width))) width /= 2;
-  return n > m || width < n ? width : 0; /* where n <= m it is the smaller one */
+  return n > m || width < n ? width : 0; /* if n <= m, n is the smaller one */
 }
 
 rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triangular_inverse_desc *desc) {
@@ -217,7 +217,7 @@ rondo_status triangular_inverse_check(const struct op_task *task) {
   return op_expect("out", &task->operands[TRIANGULAR_INVERSE_OUT], a->dtype, a->rank, a->shape);
 }
 
-/* ---- What is read of an operand ---------------------------------------------------------------------------------- */
+/* ---- Reads of operands ------------------------------------------------------------------------------------------- */
 
 /* Reflectors stand in v's first min(m, n) columns. */
 int64_t qr_apply_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {

@@ -1,9 +1,8 @@
-/* qr.h - batched Householder QR: its operations (kernels/ops.c has their rows), and what host code and kernels tell
- * each other.
+/* qr.h - batched Householder QR: its operations (kernels/ops.c has their rows), its parameters and lists of kernels.
  *
- * A matrix is an address and three strides, so that both layouts, leading dimensions and column panels are one case.
- * Conventions are LAPACK's: H = I - tau v v^T with v = (0, .., 0, 1, x / (alpha - beta)), beta = -sign(alpha) |(alpha,
- * x)|, and tau = 0 (H = I, alpha kept) where x is zero or has no elements. */
+ * A matrix is an address and three strides, so layouts, leading dimensions and column panels are one case. Conventions
+ * are LAPACK's: H = I - tau v v^T with v = (0, .., 0, 1, x / (alpha - beta)) and beta = -sign(alpha) |(alpha, x)|. If x
+ * is zero or empty, tau = 0: H = I, and alpha is kept. */
 #ifndef RONDO_QR_H
 #define RONDO_QR_H
 
@@ -36,13 +35,13 @@ enum qr_number {
   QR_BF16,
 };
 
-/* rondo_qr_*. Which of h, r, q are present is the form. `work` is where kernels that do not keep the matrix in shared
- * memory factor it: h, r or q themselves, or (workers != 0) one workspace for each block of the grid. */
+/* rondo_qr_few_rows_*, _shared_*, _blocked_* and _global_*. h, r and q may be absent. Blocked and global kernels factor
+ * in `work`: h, r or q, or (workers != 0) a workspace of each block of the grid. */
 struct qr_parameters {
   struct qr_matrix a, h, r, q, work;
   struct qr_vector tau, work_tau;
   int64_t m, n, batch;
-  int64_t work_columns;     /* n, or less where the rest of R is not wanted */
+  int64_t work_columns;     /* n, or less if the rest of R is not wanted */
   int32_t workers;          /* work and work_tau advance with: 0 the matrix, 1 the block of the grid */
   int32_t work_tau_workers; /* the same for work_tau */
   int32_t leading;          /* elements from column to column in shared memory */
@@ -70,12 +69,12 @@ struct qr_extract_parameters {
   struct completion done;
 };
 
-/* rondo_triangular_inverse_*: `matrices` of them in each block. */
+/* rondo_triangular_inverse_*: a block has `matrices` triangles. */
 struct triangular_inverse_parameters {
   struct qr_matrix a, out;
   int64_t batch;
   int32_t n, matrices;
-  int32_t vectors; /* the rows of a are whole vectors of 16 bytes */
+  int32_t vectors; /* the rows of a consist of whole vectors of 16 bytes */
   struct completion done;
 };
 
@@ -93,8 +92,8 @@ enum {
   QR_APPLY_THREADS = 256,           /* at most */
   TRIANGULAR_INVERSE_THREADS = 128, /* at most, */
   TRIANGULAR_INVERSE_LEAST_THREADS = 64,
-  /* Most dynamic shared memory of one block on sm_80; sm_90 and sm_100 have more. Newer chips that run the portable
-   * code may have less: then select falls back to the blocked kernels. */
+  /* Most dynamic shared memory of a block on sm_80. sm_90 and sm_100 have more, other chips that run sm_80's code may
+   * have less: they use other kernels. */
   EVERY_CHIP_SHARED_BYTES = 163 * 1024,
 };
 
@@ -107,8 +106,8 @@ enum {
 
 /* Threads of one triangular inverse: a column each, in whole warps, or two matrices of 16 columns in a warp. */
 QR_CONSTANT int32_t triangular_inverse_threads(int32_t n) { return n <= 16 ? 16 : (n + 31) / 32 * 32; }
-/* Numbers of a block of 16 x 16 in shared memory, with padding in the middle and at the end, and the bytes that a
- * matrix takes there: its blocks on and below the diagonal, and one of zeros. */
+/* Numbers of a block of 16 x 16 in shared memory, with padding in the middle and at the end; and the bytes of a matrix
+ * there: its blocks on and below the diagonal, and one of zeros. */
 QR_CONSTANT int32_t triangular_inverse_block_numbers(int32_t element_bytes) { return element_bytes == 4 ? 272 : 258; }
 QR_CONSTANT int32_t triangular_inverse_bytes(int32_t n, int32_t element_bytes) {
   int32_t blocks = (n + QR_TRIANGULAR_BLOCK - 1) / QR_TRIANGULAR_BLOCK;
@@ -116,7 +115,7 @@ QR_CONSTANT int32_t triangular_inverse_bytes(int32_t n, int32_t element_bytes) {
 }
 
 /* The kernels: a list for each .cu file. KERNEL(chips, parameters, name, the most threads of a block, blocks that a
- * multiprocessor must hold at least, what it calls). So many blocks that registers are few and none is spilled. */
+ * multiprocessor must hold, device function). The blocks leave a thread few registers, without spills. */
 #define QR_SHARED_KERNELS(KERNEL)                                                                                      \
   KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_few_rows_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_FEW_LANES>)       \
   KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_shared_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_SHARED_LANES>)      \
@@ -187,21 +186,21 @@ static inline struct qr_problem qr_problem_nowhere(const struct op_task *task) {
   return qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
 }
 
-/* The workspace of tasks whose output is too small to factor the matrix in: see qr_workspace_of. */
+/* The workspace of tasks whose outputs cannot hold the matrix while it is factored. */
 struct qr_workspace {
-  int64_t workers;       /* how many matrices are worked on at a time, each with its own part; 0: no workspace */
-  uint64_t work_bytes;   /* of one worker's copy of the matrix, 0 where an output serves */
-  uint64_t worker_bytes; /* of one worker: the matrix, then tau */
+  int64_t workers;       /* matrices that are factored at a time, each with its own part; 0: no workspace */
+  uint64_t work_bytes;   /* of the copy of one matrix; 0 if an output serves */
+  uint64_t worker_bytes; /* of one part: the matrix, then tau */
 };
 struct qr_workspace qr_workspace_of(const struct qr_problem *problem);
 
-/* Matrices, of those that need scratch, that the host works on at a time. */
+/* Matrices with scratch that the host works on at a time. */
 enum { QR_HOST_WORKERS = 64 };
 
-/* A part of a task's scratch, so that what follows is aligned as the scratch is. */
+/* The bytes of a part of the scratch: the next part is aligned as the scratch is. */
 static inline uint64_t qr_part_bytes(int64_t bytes) { return (uint64_t)round_up(bytes, 256); }
 
-/* Where a matrix is factored that does not stay in shared memory. */
+/* The place in which a matrix is factored that does not stay in shared memory. */
 enum qr_place { QR_IN_H, QR_IN_R, QR_IN_Q, QR_IN_WORKSPACE };
 enum qr_place qr_place_of(const struct qr_problem *problem);
 

@@ -1,9 +1,9 @@
-/* qr_apply.cu - C := Q C or Q^T C, the reflectors of V applied one after the other, without forming T.
+/* qr_apply.cu - C := Q C or Q^T C for more rows than tiles hold, and qr_extract. The reflectors of V are applied one
+ * after the other, without T.
  *
- * rondo_qr_apply_*: a block keeps `block_columns` columns of C in shared memory and brings in `chunk` reflectors at a
- * time. A warp's columns are its own, so there is no barrier from reflector to reflector, only from chunk to chunk.
- *
- * rondo_qr_apply_global_*: for columns too long for that, the same steps where C and V are.
+ * rondo_qr_apply_*         a block keeps `block_columns` columns of C in shared memory, and reads `chunk` reflectors at
+ *                          a time; a warp's columns are its own, so only chunks need a barrier
+ * rondo_qr_apply_global_*  for longer columns: the same steps on C and V in place
  *
  * Bound by the bandwidth of shared memory: 14 accesses for 8 multiply-adds. */
 #include "qr_device.cuh"
@@ -26,7 +26,7 @@ template <typename T> __device__ __forceinline__ void qr_apply(const qr_apply_pa
   for (int64_t step = 0; step < chunks; step++) {
     const int64_t first = (p.backward ? chunks - 1 - step : step) * p.chunk;
     const int count = p.reflectors - first < p.chunk ? (int)(p.reflectors - first) : p.chunk;
-    team.sync(); /* the last chunk has been used, C is there */
+    team.sync(); /* the last chunk has been used, and C has arrived */
     copy(team.thread, team.threads, v.row_stride != 1, m, count, v.part(0, first), chunk);
     for (int i = team.thread; i < count; i += team.threads) tau[i] = tau_in[first + i];
     team.sync();
@@ -53,8 +53,7 @@ template <typename T> __device__ __forceinline__ void qr_apply_global(const qr_a
   }
 }
 
-/* R and the start of Q: r := upper triangle of h, q := first columns of the identity. A thread for an element of both.
- */
+/* r := the upper triangle of h, q := the first columns of the identity. A thread has a number of either. */
 template <typename T> __device__ __forceinline__ void qr_extract(const qr_extract_parameters &p) {
   const int64_t r_count = p.r.data ? p.k * p.n : 0, q_count = p.q.data ? p.m * p.k : 0, count = r_count + q_count;
   const int64_t stride = (int64_t)gridDim.x * blockDim.x;

@@ -1,19 +1,16 @@
-/* qr_blocked.cu - QR of matrices that do not fit in shared memory: one block walks one matrix at a time. Those of
- * more rows than qr_panels.h has kernels for, or than fit the chip.
+/* qr_blocked.cu - QR of matrices with more rows than the other kernels take: a block walks over one matrix at a time.
  *
- * rondo_qr_blocked_*: factors `panel` columns at a time in shared memory and applies them, one reflector after the
- * other, to the columns on their right, `panel` of those at a time. Two panels must fit.
+ * rondo_qr_blocked_*  factors `panel` columns at a time in shared memory, and applies their reflectors one after the
+ *                     other to the columns on their right, `panel` of those at a time; two panels must fit
+ * rondo_qr_global_*   for columns so long that not even four fit twice: the same steps on the matrix in place
  *
- * rondo_qr_global_*: for columns so long that not even four of them fit twice, the same steps, column by column, on the
- * matrix where it is.
- *
- * The matrix is factored in `work`: one of the outputs, or a workspace of this block. Thin Q grows where the reflectors
- * are, from the last panel to the first. Bound by the latency of a column step and by L2: one matrix has only one
- * multiprocessor; rondo_graph_qr spreads large matrices over many. */
+ * The matrix is factored in `work`: an output, or a workspace of the block. Thin Q grows in the place of the
+ * reflectors, from the last panel to the first. Bound by the latency of a column's step and by L2: a matrix has one
+ * multiprocessor. rondo_graph_qr spreads large matrices over many. */
 #include "qr_device.cuh"
 
-/* Applies the reflectors of v to columns [begin, end) of target: the first one first, or (backward) the last one first.
- * `width` columns at a time come into shared memory. */
+/* Applies the reflectors of v to columns [begin, end) of target, the first one first, or (backward) the last one first.
+ * `width` columns at a time come to shared memory. */
 template <typename T, typename Team>
 __device__ __forceinline__ void update_columns(const Team &team, const matrix_in<T, int> &v, const T *tau,
                                                const matrix_in<T, int> &block, const matrix_in<T, int64_t> &target,
@@ -36,7 +33,7 @@ __device__ __forceinline__ void update_columns(const Team &team, const matrix_in
   }
 }
 
-/* The outputs beside `work`, which holds H: R, and where Q is to be formed the reflectors. */
+/* The other outputs than `work`, which holds H: R, and the reflectors in the place of Q. */
 template <typename T, typename Team>
 __device__ __forceinline__ void store_r(const Team &team, const qr_parameters &p, int64_t item,
                                         const matrix_in<T, int64_t> &work) {
@@ -110,7 +107,7 @@ template <typename T> __device__ __forceinline__ void qr_global(const qr_paramet
     factor(team, work, p.m, p.work_columns, tau);
     store_r<T>(team, p, item, work);
     if (p.q.data) form(team, matrix_at<T>(p.q, item), p.m, k, tau);
-    team.sync(); /* a workspace is used again */
+    team.sync(); /* before the workspace is used again */
   }
 }
 

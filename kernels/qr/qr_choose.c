@@ -1,8 +1,9 @@
-/* qr_choose.c - which design factors a matrix, or applies Q: the family's one table, walked in order, and the planners
- * of its rows. README.md has the same names and reasons, and tests/unit/test_choices.c compares the two.
+/* qr_choose.c - which design factors a matrix or applies Q: the family's table of choices, and the planners of designs
+ * in shared and global memory. README.md has the same names and reasons, and tests/unit/test_choices.c compares the
+ * two.
  *
- * The batch changes the size of the grid, and the columns of a block that applies Q. It changes no result: a matrix has
- * the same bits in every batch. */
+ * The batch changes the grid, and the columns of a block that applies Q. It changes no result: a matrix has the same
+ * bits in every batch. */
 #include "qr_choose.h"
 
 #include <inttypes.h>
@@ -63,7 +64,7 @@ static bool plan_global(const struct qr_problem *problem, const struct chip *chi
 
 /* ---- Planners of designs that apply Q --------------------------------------------------------------------------- */
 
-/* Shrinks chunk and then columns, not below the floors given, until a block fits; false if it does not. */
+/* Makes chunk and then columns smaller, not below the floors, until a block fits; false if it never does. */
 static bool fit(int64_t limit, const struct qr_problem *problem, int32_t chunk_floor, int32_t column_floor,
                 struct qr_plan *plan) {
   const int64_t leading = qr_leading(problem->m);
@@ -86,7 +87,7 @@ static void share_columns(const struct qr_problem *problem, struct qr_plan *plan
   plan->threads = 32 * larger(2, smaller(QR_APPLY_THREADS / 32, plan->group_columns / 2));
 }
 
-/* Few columns in all: narrower blocks, for more multiprocessors. Two blocks share one if they fit. */
+/* With few columns blocks are narrower, for more multiprocessors. Two blocks share one if they fit. */
 static bool plan_apply_shared(const struct qr_problem *problem, const struct chip *chip, struct qr_plan *plan) {
   plan->kernel = problem->element_bytes == 4 ? &rondo_qr_apply_f32 : &rondo_qr_apply_f64;
   plan->chunk = (int32_t)smaller(problem->k, 32);

@@ -1,16 +1,17 @@
-/* qr_device.cuh - the Householder steps that all QR kernels share.
+/* qr_device.cuh - the Householder steps of the kernels that keep a matrix in shared or global memory.
  *
- * A team of threads, a block, works on one matrix. Each warp is LANES row lanes by 32 / LANES column lanes:
- * row i belongs to row lane i mod LANES, and within a step a column belongs to one column lane, so that every element
- * is read and written by one thread. The only thing read across threads is the pivot column, which nobody writes in its
- * own step: it is turned into v after the next barrier, when nobody reads it any more. So a column costs one barrier.
+ * A team, the threads of a block, works on one matrix. Each warp is LANES row lanes by 32 / LANES column lanes. Row i
+ * belongs to row lane i mod LANES, and within a step a column belongs to one column lane, so one thread reads and
+ * writes each element. Threads share the pivot column alone. No thread writes it in its own step: it becomes v after
+ * the next barrier, when no thread reads it any more. So a column costs one barrier.
  *
- * One reduction for each column: the dot products with the unscaled column x do not depend on its norm,
- *   y = a_j + (x . a) / (alpha - beta),  w = tau y,  a_j -= w,  a -= v w,  v = x / (alpha - beta),
- * unless the products leave the range of numbers; then they are summed again with v, which is at most 1 (LAPACK's
- * order). Where w is no number all the same, the column is made smaller for that step: its norm is in the range of
- * numbers, and so is what becomes of it. Every thread computes norm, beta and tau for itself from the same sums in the
- * same order: no exchange is needed. */
+ * A column has one reduction. The dot products with the unscaled column x do not depend on its norm:
+ *
+ *   y = a_j + (x . a) / (alpha - beta),  w = tau y,  a_j -= w,  a -= v w,  v = x / (alpha - beta).
+ *
+ * If the products leave the range of numbers, they are summed again with v, whose numbers are at most 1 (LAPACK's
+ * order). If w is still no number, the column is made smaller for that step: its norm is in the range of numbers, and
+ * so is the result. Each thread computes norm, beta and tau from the same sums in the same order: no exchange. */
 #ifndef RONDO_QR_DEVICE_CUH
 #define RONDO_QR_DEVICE_CUH
 
@@ -35,7 +36,7 @@ template <typename T> __device__ __forceinline__ int exponent_of(T x) {
   return max(-LIMIT, min(LIMIT, ilogb(x)));
 }
 
-/* Less than the smallest normal number over eps. Integers are compared sooner than f64. */
+/* Less than the smallest normal number over eps. Integers are compared faster than f64. */
 __device__ __forceinline__ bool is_tiny(float x) { return fabsf(x) < FLT_MIN / FLT_EPSILON; }
 __device__ __forceinline__ bool is_tiny(double x) { return (__double2hiint(x) & 0x7fffffff) < (1023 - 970) << 20; }
 
@@ -60,7 +61,7 @@ template <typename T> __device__ __forceinline__ T *vector_at(const qr_vector &v
   return (T *)vector.data + item * vector.batch_stride;
 }
 
-/* A block. */
+/* The threads of a block. */
 template <int LANES_> struct team {
   static constexpr int LANES = LANES_;
   int thread, threads;
@@ -81,7 +82,7 @@ template <int LANES_> struct team {
   }
 };
 
-/* Over the row lanes; every lane gets the same bits. */
+/* Over the row lanes. Every lane gets the same bits. */
 template <int LANES, typename T> __device__ __forceinline__ T sum_over_rows(T value) {
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
@@ -97,7 +98,7 @@ template <int LANES, typename T> __device__ __forceinline__ T largest_over_rows(
   return value;
 }
 
-/* v_i = (x_i scale) inverse; scale is a power of two; it is 1 except for columns of extreme size. */
+/* v_i = (x_i scale) inverse. scale is a power of two, and 1 except for columns of extreme size. */
 template <typename T> struct reflector { T tau, beta, scale, inverse; };
 
 /* LAPACK larfg for the column under alpha = a(j, j), from the sum of squares below it. All threads of the team agree.
@@ -137,7 +138,7 @@ __device__ __forceinline__ reflector<T> make_reflector(const Team &team, const m
   return result;
 }
 
-/* The columns that this thread updates together. Those beyond the last are taken as zeros and never written. */
+/* The columns that this thread updates together. Columns beyond the last count as zeros and are never written. */
 template <typename T, typename Index> struct column_tile {
   Index column[QR_TILE_COLUMNS];
   bool valid[QR_TILE_COLUMNS];
@@ -150,7 +151,7 @@ template <typename T, typename Index> struct column_tile {
   }
 };
 
-/* c(row of the one, columns of the tile) from the lane that owns the row. `target` may be a matrix other than v's. */
+/* c(row of the one, columns of the tile) from the lane that owns the row. `target` may be another matrix than v's. */
 template <typename Team, typename T, typename Index>
 __device__ __forceinline__ void pivot_row(const Team &team, const matrix_in<T, Index> &target,
                                           const column_tile<T, Index> &tile, Index j, T (&pivot)[QR_TILE_COLUMNS]) {
@@ -176,7 +177,7 @@ __device__ __forceinline__ void subtract(const Team &team, const matrix_in<T, In
 #pragma unroll 2
   for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
     const T v_i = v(i, 0) * scale * inverse;
-    T c[QR_TILE_COLUMNS]; /* read before any is written: the compiler does not know that they are apart */
+    T c[QR_TILE_COLUMNS]; /* all are read before one is written: the compiler does not know that they differ */
 #pragma unroll
     for (int q = 0; q < QR_TILE_COLUMNS; q++) c[q] = tile.valid[q] ? target(i, tile.column[q]) : T(0);
 #pragma unroll
@@ -213,14 +214,14 @@ __device__ __forceinline__ void factors_of_v(T tau, const T (&pivot)[QR_TILE_COL
   for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = tau * (pivot[q] + dot[q]);
 }
 
-/* Is one of them infinite or no number? Or so large that their sum is: who asks looks again, one at a time. */
+/* Is one of them infinite or no number? True also if only their sum is: the caller tests each one. */
 template <typename T> __device__ __forceinline__ bool may_be_beyond(const T (&w)[QR_TILE_COLUMNS]) {
   static_assert(QR_TILE_COLUMNS == 4);
   return !((magnitude_of(w[0]) + magnitude_of(w[1])) + (magnitude_of(w[2]) + magnitude_of(w[3])) <=
            range_of<T>::largest);
 }
 
-/* As subtract with the factors of v, but one column after the other, and those whose factor is infinite or no number
+/* As subtract with the factors of v, but one column after the other. A column whose factor is infinite or no number is
  * made smaller meanwhile. */
 template <typename Team, typename T, typename Index>
 __device__ __forceinline__ void reflect_large(const Team &team, const matrix_in<T, Index> &v,
@@ -253,8 +254,8 @@ __device__ __forceinline__ void reflect_large(const Team &team, const matrix_in<
   }
 }
 
-/* Target := (I - tau v v^T) target for its columns [begin, end); v, already scaled, has its one in row j. Columns near
- * the largest number are looked for unless they are of Q. */
+/* Target := (I - tau v v^T) target for its columns [begin, end). v is scaled and has its one in row j. Columns of Q are
+ * never near the largest number. */
 template <bool OF_Q = false, typename Team, typename T, typename Index>
 __device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Index> &v,
                                         const matrix_in<T, Index> &target, Index m, Index j, T tau, Index begin,
@@ -273,8 +274,8 @@ __device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Ind
   }
 }
 
-/* Step j of the factorisation: makes the reflector and applies it to columns j + 1 .. n - 1, which this thread owns in
- * part. Column j itself is left alone. */
+/* Step j of the factorisation: makes the reflector and applies it to columns j + 1 .. n - 1. Column j stays as it is.
+ */
 template <typename Team, typename T, typename Index>
 __device__ __forceinline__ reflector<T> factor_step(const Team &team, const matrix_in<T, Index> &a, Index m, Index n,
                                                     Index j) {
@@ -318,7 +319,7 @@ __device__ __forceinline__ reflector<T> factor_step(const Team &team, const matr
   return step;
 }
 
-/* Column j becomes (.., beta, v), once nobody reads x any more: by the column lane that has the fewest columns left. */
+/* Column j becomes (.., beta, v) after the last read of x, by the column lane that has the fewest columns left. */
 template <typename Team, typename T, typename Index>
 __device__ __forceinline__ void store_reflector(const Team &team, const matrix_in<T, Index> &a, Index m, Index j,
                                                 const reflector<T> &step, T *tau) {

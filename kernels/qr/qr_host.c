@@ -1,5 +1,5 @@
-/* qr_host.c - batched QR on the host: one item is one matrix (for qr_apply, some columns of one), computed by one
- * thread in a fixed order. */
+/* qr_host.c - batched QR on the host. An item is one matrix, or for qr_apply some columns of one. One thread computes
+ * it in a fixed order. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -48,7 +48,7 @@ static void widen_item(const struct qr_problem *problem, int64_t item) {
     }
 }
 
-/* With a workspace, item i is the i-th part of it and every workers-th matrix. */
+/* With a workspace, item i has its i-th part and every workers-th matrix. */
 int64_t qr_host_items(const struct op_task *task) {
   struct qr_problem problem = qr_problem_nowhere(task);
   if (!problem.k) return 0;
@@ -102,7 +102,7 @@ void triangular_inverse_host_run(const struct op_call *call, int64_t first, int6
     (is_f32(call->task) ? triangular_inverse_item_f32 : triangular_inverse_item_f64)(call, item);
 }
 
-/* Item i takes matrices i, i + step, .. and has the i-th part of the scratch. */
+/* Item i has the i-th part of the scratch and matrices i, i + step, .. */
 void least_squares_host_run(const struct op_call *call, int64_t first, int64_t last) {
   int64_t batch = qr_problem_of(call).batch, step = least_squares_host_items(call->task);
   uint64_t part_bytes = least_squares_host_bytes(call->task);

@@ -1,12 +1,12 @@
-/* qr_host_real.h - Householder QR for one type of real number: included by qr_host.c with REAL, what it says of
- * it, and NAME(x) defined, once for f32 and once for f64. The order of every sum is fixed by shape and strides. */
+/* qr_host_real.h - Householder QR for one type of real number. qr_host.c includes it once for f32 and once for f64,
+ * after it has defined REAL, its limits and NAME(x). Shape and strides alone fix the order of each sum. */
 
 struct NAME(matrix) {
   REAL *data;
   int64_t row_stride, column_stride;
 };
 
-/* Of an absent operand NULL: C17 adds nothing to that, not even 0. */
+/* NULL for an absent operand: C17 forbids to add even 0 to it. */
 static struct NAME(matrix) NAME(matrix_at)(struct qr_matrix matrix, int64_t item) {
   REAL *data = matrix.data;
   return (struct NAME(matrix)){data ? data + item * matrix.batch_stride : NULL, matrix.row_stride,
@@ -21,7 +21,7 @@ static struct NAME(matrix) NAME(part)(struct NAME(matrix) a, int64_t row, int64_
   return (struct NAME(matrix)){NAME(element)(a, row, column), a.row_stride, a.column_stride};
 }
 
-/* Eight sums side by side: the compiler makes one vector of them. */
+/* Eight sums: the compiler makes one vector of them. */
 static REAL NAME(dot)(int64_t count, const REAL *x, int64_t x_stride, const REAL *y, int64_t y_stride) {
   REAL sums[8] = {0};
   int64_t i = 0;
@@ -32,8 +32,8 @@ static REAL NAME(dot)(int64_t count, const REAL *x, int64_t x_stride, const REAL
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-/* LAPACK larfg: makes v of (alpha, x) in place of x and beta in place of alpha; returns tau. Columns whose squares
- * would leave the range of numbers are scaled by a power of two, which is exact; beta is scaled back. */
+/* LAPACK larfg: v takes the place of x, and beta that of alpha. Returns tau. If squares would leave the range of
+ * numbers, the column is scaled by a power of two, which is exact, and beta is scaled back. */
 static REAL NAME(reflector_make)(int64_t count, REAL *alpha_address, REAL *x, int64_t stride) {
   const REAL low = REAL_MIN / (REAL_EPSILON * REAL_EPSILON), high = 1 / low;
   REAL alpha = *alpha_address, scale = 1, sum = NAME(dot)(count, x, stride, x, stride);
@@ -69,7 +69,7 @@ static REAL NAME(reflector_make)(int64_t count, REAL *alpha_address, REAL *x, in
   return tau;
 }
 
-/* Of numbers side by side, four vectors of them at a time where there are many. */
+/* Of neighbours in memory, four vectors at a time if they are many. */
 static REAL NAME(sum_of_squares)(int64_t count, const REAL *x) {
   REAL sums[8] = {0};
   int64_t i = 0;
@@ -86,9 +86,9 @@ static REAL NAME(sum_of_squares)(int64_t count, const REAL *x) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-/* Has it numbers so large that products of its columns with reflectors may leave the range of numbers? Of sums of 2^31
- * numbers, doubled, no less than 2^34 of the largest can. None has where the sum of squares is a number: a multiply-add
- * for each tells it of most matrices. */
+/* Has the matrix numbers so large that products of its columns with reflectors may leave the range of numbers? A
+ * doubled sum of 2^31 numbers leaves it only if 2^34 times the largest does. If the sum of squares is a number, there
+ * are no such numbers: a multiply-add for each number decides most matrices. */
 static bool NAME(is_large)(int64_t m, int64_t n, struct NAME(matrix) a) {
   const bool by_rows = a.column_stride == 1;
   const int64_t stride = by_rows ? 1 : a.row_stride, outer_stride = by_rows ? a.row_stride : a.column_stride;
@@ -103,8 +103,8 @@ static bool NAME(is_large)(int64_t m, int64_t n, struct NAME(matrix) a) {
   return false;
 }
 
-/* reflect for such columns, one after the other. Where the factor of v is no number the column is made smaller
- * meanwhile: its norm is in the range, and so is the result. */
+/* reflect for such columns, one after the other. If the factor of v is no number, the column is made smaller meanwhile:
+ * its norm is in the range, and so is the result. */
 __attribute__((noinline, cold)) static void NAME(reflect_large)(int64_t count, const REAL *v, int64_t v_stride,
                                                                 REAL tau, struct NAME(matrix) c, int64_t columns) {
   if (tau == 0) return;
@@ -136,7 +136,7 @@ static void NAME(reflect)(int64_t count, const REAL *v, int64_t v_stride, REAL t
     }
     return;
   }
-  enum { CHUNK = 64 }; /* row-major: v^T C for 64 columns at a time, row by row */
+  enum { CHUNK = 64 }; /* row-major: v^T C of 64 columns at a time, row by row */
   for (int64_t first = 0; first < columns; first += CHUNK) {
     REAL w[CHUNK];
     int64_t width = columns - first < CHUNK ? columns - first : CHUNK;

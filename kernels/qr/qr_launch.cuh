@@ -1,8 +1,7 @@
 /* qr_launch.cuh - kernels of QR and least squares whose successors start as blocks end.
  *
- * Blocks of a successor that start early take the places of this grid's own, and the next blocks of this one would be
- * spread unevenly over multiprocessors that they fill in part (H200: x of 132 of 256 x 256 in f32 190 us after H and
- * tau, against 52). */
+ * Blocks of a successor that started early would take the places of this grid's own, and the next blocks of this grid
+ * would be spread unevenly over multiprocessors (H200: x of 132 of 256 x 256 in f32 190 us after H and tau, not 52). */
 #ifndef RONDO_QR_LAUNCH_CUH
 #define RONDO_QR_LAUNCH_CUH
 

@@ -1,10 +1,10 @@
-/* qr_least_squares_real.h - least squares for one type of real number, in LAPACK's order: included by qr_host.c
- * after qr_host_real.h. */
+/* qr_least_squares_real.h - least squares for one type of real number, in LAPACK's order. qr_host.c includes it after
+ * qr_host_real.h. */
 
 enum { NAME(exponent_taken) = 32 };
 
-/* Right-hand sides near the largest number are made smaller, or sums over them would overflow: returns the exponent
- * that is taken off. */
+/* Reads a right-hand side. Near the largest number it is made smaller: sums over it would overflow. Returns the
+ * exponent that is taken off. */
 static int NAME(side_read)(int64_t m, struct NAME(matrix) b, REAL *side) {
   REAL largest = 0;
   for (int64_t i = 0; i < m; i++) {
@@ -38,7 +38,7 @@ static int32_t NAME(first_zero)(int64_t n, struct NAME(matrix) r) {
   return 0;
 }
 
-/* One right-hand side, which `side` holds: Q^T b, and x in its first rows. */
+/* `side` holds a right-hand side: it becomes Q^T b, and its first rows x. */
 static void NAME(least_squares_side)(int64_t m, int64_t n, struct NAME(matrix) h, const REAL *tau, bool singular,
                                      REAL *side) {
   for (int64_t j = 0; j < n; j++) {

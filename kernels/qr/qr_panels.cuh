@@ -1,29 +1,29 @@
-/* qr_panels.cuh - Householder QR of matrices that do not fit in the registers of a block of threads, by panels.
+/* qr_panels.cuh - Householder QR by panels, for matrices that do not fit in the registers of a block.
  *
- * Left-looking: a panel comes to registers once, the reflectors of the panels on its left are applied to it, its own
- * are found, and it is written once. Reflectors come back from memory, CHUNK at a time, while the block computes. They
- * are applied in groups of four, H1 H2 H3 H4 = I - V T V^T:
+ * Left-looking. A panel is read to registers once, the reflectors of the panels on its left are applied to it, its own
+ * reflectors are found, and it is written once. Reflectors are read again from memory, CHUNK at a time, while the block
+ * computes. They are applied in groups of four, H1 H2 H3 H4 = I - V T V^T:
  *
- *   W = V^T C   (a lane's part from registers, then a sum over the row lanes that leaves each lane few numbers of W),
- *   W := T^T W  (each lane its numbers, through shared memory),   C -= V W,
+ *   W = V^T C   (each lane from its registers; a sum over the row lanes leaves each lane few numbers of W),
+ *   W := T^T W  (each lane its numbers, through shared memory),   C -= V W.
  *
- * so that a vector of V read from shared memory serves VECTOR x TILE_COLUMNS multiply-adds, nothing but the arrival of
- * a chunk is waited for across warps, and C moves only between registers. T comes from the steps of qr_tile.cuh at no
- * cost: their dot products with the columns of a group that are final already are v_k^T v_j u_k u_j.
+ * A vector of V that is read from shared memory serves VECTOR x TILE_COLUMNS multiply-adds. Warps wait for each other
+ * only when a chunk arrives, and C never leaves the registers. T costs nothing: the dot products of the steps with
+ * earlier columns of the group are v_k^T v_j u_k u_j.
  *
- * f64 of 161 to 512 rows meets them in groups of eight by tensor cores instead (qr_panels_fragments.cuh). Its numbers
- * are in other lanes then, and are dealt to those of the steps before its own reflectors are found.
+ * f64 of 161 to 512 rows uses groups of eight and tensor cores instead (qr_panels_fragments.cuh). Their fragments are
+ * in other lanes, so the panel is dealt to the lanes of the steps before its own reflectors are found.
  *
- * The steps are those of qr_tile.cuh, and so is the scaling of columns of extreme size. Rows above the diagonal leave
- * the registers a layer at a time, so that the arithmetic shrinks with the matrix: code for each number of layers. What
- * is run must fit in 128 KB of instruction cache: what is run once a panel is kept short (H200, 256 x 256 of
- * f32: 1686 us with 264 KB of code in all, 1304 with 155).
+ * Steps and scaling are those of qr_tile.cuh. Rows above the diagonal leave the registers a layer at a time, so the
+ * arithmetic shrinks with the matrix; each number of layers has its own code. All code must fit in 128 KB of
+ * instruction cache, so code that runs once a panel is short (H200, 256 x 256 of f32: 1686 us with 264 KB, 1304 with
+ * 155).
  *
- * Thin R goes to its place as it becomes final, reflectors to where Q is to be. A second kernel forms Q there, panel
- * after panel from the last to the first: each begins as columns of the identity and meets the reflectors
- * that reach it, the last one first, in the same groups with T instead of T^T. It reads them all before it is written
- * over its own. The tile has the layers of the identity in reverse, the last one first, so that reflectors which reach
- * one layer more need no numbers moved. */
+ * Thin R goes to its place as it becomes final, and reflectors go to the place of Q. A second kernel forms Q there,
+ * panel after panel from the last to the first. Each panel begins as columns of the identity and meets the reflectors
+ * that reach it, the last one first, in the same groups with T instead of T^T. It has met them all before it is written
+ * over its own. The tile has the layers of the identity in reverse: if reflectors reach one layer more, no number
+ * moves. */
 #ifndef RONDO_QR_PANELS_CUH
 #define RONDO_QR_PANELS_CUH
 
@@ -45,15 +45,15 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   static constexpr int TOGETHER = Shape::TOGETHER, SWAPS = Shape::SWAPS, VERSIONS = tile_smaller(LAYERS, 4);
   static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256 || P * Q * (int)sizeof(T) > 512;
 
-  /* By value: a condition around the loads would keep the tile out of registers. */
+  /* By value: a branch around the loads would keep the tile out of registers. */
   static __device__ __forceinline__ T chosen(bool first, T one, T other) { return first ? one : other; }
 
   static __device__ __forceinline__ int first_lane() { return (int)(threadIdx.x & 31) & ~(GR - 1); }
 
   /* ---- reflectors of other panels ---- */
 
-  /* Sums over the row lanes: each level halves the numbers a lane still sums, so that lane `row` ends with numbers from
-   * row * COUNT / GR on. In the first SWAPS levels every lane has the half that it keeps in front (swapped). */
+  /* Sums over the row lanes. Each level halves the numbers that a lane still sums; lane `row` ends with numbers from
+   * row * COUNT / GR on. In the first SWAPS levels the half that a lane keeps comes first (see swapped). */
   template <int COUNT> __device__ __forceinline__ void scatter(T (&part)[COUNT]) const {
 #pragma unroll
     for (int level = 0; (GR >> level) > 1; level++) {
@@ -69,7 +69,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     }
   }
 
-  /* The reflector whose products are the lane's t-th. */
+  /* The reflector of the lane's t-th products. */
   __device__ __forceinline__ int swapped(int t) const {
 #pragma unroll
     for (int level = 0; level < SWAPS; level++)
@@ -77,8 +77,8 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     return t;
   }
 
-  /* The tile, from local column FROM on, := H4 H3 H2 H1 tile. `v`: the first of the four in shared memory, `triangle`:
-   * the columns of T. */
+  /* The tile, from local column FROM on, := H4 H3 H2 H1 tile. `v` is the first of the four in shared memory, `triangle`
+   * has the columns of T. */
   template <int L, int FROM> __device__ __forceinline__ void apply(const T *v, const T *triangle, T *w) {
     constexpr int WIDE = Q - FROM;
     constexpr int VALUES = GROUP * WIDE, OWN = VALUES > GR ? VALUES / GR : 1, LANES = GR / GROUP;
@@ -157,7 +157,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
       apply_chunk_from<0>(j, half);
   }
 
-  /* How many layers of a reflector are used: as many as the code that applies it has. */
+  /* The layers of a reflector that are used: those of the code that applies it. */
   __device__ __forceinline__ int layers_at(int j) const {
     int count;
     this->template with_layers<VERSIONS>(this->layers_of_matrix() - j / LAYER,
@@ -170,9 +170,9 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     cp_async_commit();
   }
 
-  /* Applies `count` reflectors to the panel: to one of A from the first to the last, after which the diagonal,
-   * if the panel has one, is in the first layer; to one of Q from the last to the first. Before the first chunk
-   * comes one round that only sends for it, after the rounds of A one that only writes a layer. */
+  /* Applies `count` reflectors: to a panel of A from the first to the last, to one of Q from the last to the first.
+   * After the last one the diagonal of a panel of A, if it has one, is in the first layer. One round before the first
+   * chunk only fetches it; one round after the chunks of A only writes a layer. */
   __device__ __forceinline__ void apply_all(int count) {
     const int chunks = (count + CHUNK - 1) / CHUNK, next = FORMING ? -CHUNK : CHUNK;
     int j = FORMING ? chunks * CHUNK : -CHUNK;
@@ -207,7 +207,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     }
   }
 
-  /* The first layer of x is in registers; the others are too, or where they would be too many, are read again. */
+  /* The first layer of x is in registers. The others are too, or are read again if they are too many. */
   template <int L> __device__ __forceinline__ void update(int q, const T (&x)[P], T y, const T *seen) {
 #pragma unroll
     for (int layer = 0; layer < L; layer++) {
@@ -297,7 +297,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 #pragma unroll 1
     for (int s = 0; s < end; s++) {
       step<QQ, L>(s, seen, next);
-      T *const old = seen; /* so that the next address is there before the barrier */
+      T *const old = seen; /* the next address is then known before the barrier */
       seen = next;
       next = old;
     }
@@ -383,7 +383,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     __syncthreads();
   }
 
-  /* One of the identity becomes one of Q, in the place of its reflectors: those are met first. */
+  /* A panel of the identity becomes one of Q, in the place of its reflectors, which it meets first. */
   __device__ __forceinline__ void form_column(int reflectors) {
     this->become_identity();
     this->locate();
@@ -393,13 +393,13 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     __syncthreads();
   }
 
-  /* T of all groups, for the kernel that forms Q; */
+  /* T of all groups, for the kernel that forms Q. */
   __device__ __forceinline__ void store_triangles(int reflectors) const {
     for (int i = (int)threadIdx.x; i < (reflectors + GROUP - 1) / GROUP * GROUP * GROUP; i += Shape::THREADS)
       kept_triangles[i] = triangles[i];
   }
 
-  /* there it is transposed: H1 .. H4 = I - V T V^T, where H4 .. H1 = I - V T^T V^T. */
+  /* Transposed: H1 .. H4 = I - V T V^T, but H4 .. H1 = I - V T^T V^T. */
   __device__ __forceinline__ void load_triangles(int reflectors) const {
     for (int i = (int)threadIdx.x; i < ROWS * GROUP; i += Shape::THREADS) {
       const int group = i / (GROUP * GROUP) * GROUP * GROUP, transposed = group + i % GROUP * GROUP + i / GROUP % GROUP;

@@ -1,15 +1,15 @@
-/* qr_panels.h - QR of matrices wider than a register tile, by panels: what host code and kernels tell each other.
+/* qr_panels.h - QR by panels, of matrices that no register tile holds: the parameters and the list of kernels.
  *
- * A block of threads has one matrix and goes through it by panels of a fixed width. Each is read once, kept in
- * registers while the reflectors of those on its left are applied and while its own are found, and written once. */
+ * A block has one matrix and goes through it by panels of a fixed width. Each panel is read once, stays in registers
+ * while the reflectors on its left are applied and its own are found, and is written once. */
 #ifndef RONDO_QR_PANELS_H
 #define RONDO_QR_PANELS_H
 
 #include "qr_tile.h"
 
-/* H and tau, R alone, or Q with or without R. Reflectors stand in `work`: in h, in q until that is formed, or in a
- * workspace of each block of the grid. What is final above them goes to `upper`: to h or r. A second kernel forms Q: it
- * takes the first one's parameters. */
+/* H and tau, R alone, or Q with or without R. Reflectors are in `work`: h, q until it is formed, or a workspace of each
+ * block of the grid. Final numbers above them go to `upper`: h or r. A second kernel with the same parameters forms Q.
+ */
 struct qr_panels_parameters {
   struct qr_matrix a, work, upper; /* a and work may be the same; upper.data NULL: not wanted */
   struct qr_vector tau, triangles; /* data NULL: not wanted; T of each group of reflectors, for Q */
@@ -22,22 +22,20 @@ struct qr_panels_parameters {
   struct completion done;
 };
 
-/* Groups of this many reflectors are applied by tensor cores, others by multiply-adds. */
+/* Tensor cores apply groups of this many reflectors, multiply-adds apply others. */
 #define QR_PANELS_FRAGMENTS 8
 
-/* Shared memory of a block (panel_shape has the same, and the kernels check it): the pivot column twice, two chunks of
- * reflectors, T, products of a group twice, of each warp where they are of tensor cores, and of each column its
- * products with its group, u, nu and its scale. */
+/* Shared memory of a block: the pivot column twice, two chunks of reflectors, T, the products of a group twice (with
+ * tensor cores those of each warp), and of each column its products with its group, u, nu and its scale. */
 QR_CONSTANT int32_t qr_panels_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t threads,
                                            int32_t chunk, int32_t group) {
   int32_t leading = rows + 16 / element_bytes, parts = group == QR_PANELS_FRAGMENTS ? threads / (2 * columns) : 1;
   return (2 * rows + 2 * chunk * leading + group * rows + (2 * group * parts + group + 3) * columns) * element_bytes;
 }
 
-/* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, layers of a vector of each lane, columns
- * of a lane, row and column lanes, reflectors that come at a time, reflectors of a group, those of them whose products
- * are summed at once), for the kernels that factor, rondo_qr_panels, and for those that form Q of it,
- * rondo_qr_panels_thin_q. */
+/* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, layers, columns of a lane, row and column
+ * lanes, reflectors that come at a time, reflectors of a group, reflectors whose products are summed at once). The stem
+ * is rondo_qr_panels for the kernels that factor, rondo_qr_panels_thin_q for those that form Q. */
 #define QR_PANELS_F32_KERNELS(KERNEL, stem)                                                                            \
   KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_256, 64, 4, float, 4, 8, 16, 4, 16, 4, 4)                        \
   KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_512, 256, 1, float, 4, 8, 32, 8, 16, 4, 4)                       \

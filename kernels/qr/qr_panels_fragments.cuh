@@ -1,17 +1,18 @@
-/* qr_panels_fragments.cuh - groups of eight reflectors applied to a panel by the f64 products of tensor cores.
+/* qr_panels_fragments.cuh - groups of eight reflectors applied to a panel of f64 by tensor cores.
  *
  * A lane of mma.sync's fragments is one of eight, `across`, times four, `along` (PTX ISA, "Matrix Fragments for
- * mma.m8n8k4" and m16n8k8). C^T is in registers as the sum of a product is, so that a lane has rows of two columns. As
- * an operand that is summed over rows, the same registers are C^T with rows in another order, which is any order's
- * right as long as V comes in the same. Hence, with nothing moved between lanes,
+ * mma.m8n8k4" and m16n8k8). C^T is in registers as the sum of a product: a lane has rows of two columns. Read as an
+ * operand that is summed over rows, the same registers are C^T with its rows in another order. Any order is right if V
+ * has the same. So nothing moves between lanes:
  *
- *   W^T = C^T V, over the rows of this warp; summed over the warps that have the same columns, through shared memory;
- *   Y^T = W^T T, where W^T is an operand as it has come to be; C^T -= Y^T V^T, where Y^T is.
+ *   W^T = C^T V      over the rows of this warp, then summed over the warps of the same columns in shared memory;
+ *   Y^T = W^T T      W^T is an operand as it is;
+ *   C^T -= Y^T V^T   Y^T is an operand as it is.
  *
- * Rows go by strips of eight. A number of V that a warp has read serves 16 columns, with multiply-adds 8. The first
- * product is of m8n8k4, which an H200 has at half the rate of the larger ones (63 multiply-adds a clock and
- * multiprocessor against 127; DFMA 57): in those a lane's two numbers of A are of one row and two columns, in the sum
- * that C^T is of two rows and one column. */
+ * Rows go in strips of eight. A number of V that a warp reads serves 16 columns, instead of 8 with multiply-adds. The
+ * first product is m8n8k4, for which an H200 has half the rate of larger ones (63 multiply-adds a clock and
+ * multiprocessor, not 127; DFMA 57). In larger ones a lane's two numbers of A are of one row and two columns, but its
+ * numbers of the sum C^T are of two rows and one column. */
 #ifndef RONDO_QR_PANELS_FRAGMENTS_CUH
 #define RONDO_QR_PANELS_FRAGMENTS_CUH
 
@@ -40,7 +41,7 @@ __device__ __forceinline__ void multiply_16x8x8(double &sum0, double &sum1, doub
 #endif
 }
 
-/* By a multiplication: a sign and a move would be folded into each product, which takes eight more moves. */
+/* By a multiplication: the compiler would fold a sign into each product, which takes eight more moves. */
 __device__ __forceinline__ double negative(double x) {
   double y;
   asm volatile("mul.rn.f64 %0, %1, 0dBFF0000000000000;" : "=d"(y) : "d"(x));
@@ -59,13 +60,13 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   using memory::panel_memory;
   using memory::products_of_group, memory::u_of, memory::nu_of;
 
-  /* The warps that have the same columns. */
+  /* A barrier of the warps that have the same columns. */
   __device__ __forceinline__ void meet(int slice) const {
     asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(PARTS * 32) : "memory");
   }
 
-  /* w: this warp's part of W^T becomes the whole. Warps are told apart by one barrier: the next group has the other
-   * half of `weights`. */
+  /* w: this warp's part of W^T becomes the sum. One barrier is enough: the next group uses the other half of `weights`.
+   */
   __device__ __forceinline__ void sum_over_warps(T (&w)[4], int half) const {
     const int lane = (int)threadIdx.x & 31, slice = fragment_column / SLICE, part = (int)threadIdx.x / 32 % PARTS;
     T *const parts = weights + (half * (COLUMNS / SLICE) + slice) * PARTS * 128 + lane * VECTOR;
@@ -86,8 +87,8 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
     }
   }
 
-  /* call(row and column of a strip in registers, its offset in the stage) for those of the first layers. Not code for
-   * each number of layers: it would have C^T in other registers. */
+  /* call(row and column of a strip in registers, its offset in the stage) for the strips of the first layers. Each
+   * number of layers with its own code would have C^T in other registers. */
   template <typename Call> static __device__ __forceinline__ void each_strip(int layers, const Call &call) {
     constexpr int TOGETHER = LAYERS / tile_smaller(LAYERS, 4);
 #pragma unroll
@@ -100,7 +101,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
       }
   }
 
-  /* The panel := H8 .. H1 of it, for reflectors from j on. `v`: the first of them in shared memory. */
+  /* The panel := H8 .. H1 panel, for reflectors from j on. `v` is the first of them in shared memory. */
   __device__ __forceinline__ void multiply(int layers, int j, const T *v) {
     const int lane = (int)threadIdx.x & 31, across = lane / 4, along = lane % 4;
     T w[2][4] = {};
@@ -145,7 +146,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   __device__ __forceinline__ void multiply_chunk(int j, const T *half) {
     if (FORMING && j - first >= fragment_column / SLICE * SLICE + SLICE) return;
     int end = CHUNK;
-    asm volatile("" : "+r"(end)); /* a loop of one round would not be one, and move C^T to other registers and back */
+    asm volatile("" : "+r"(end)); /* an unrolled loop of one round would move C^T to other registers and back */
 #pragma unroll 1
     for (int step = 0; step < end; step += GROUP) {
       const int r = FORMING ? CHUNK - GROUP - step : step;
@@ -186,7 +187,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
     __syncthreads();
   }
 
-  /* As scale_extreme_columns (qr_tile_scaling.cuh), where several warps have a column. */
+  /* As scale_extreme_columns (qr_tile_scaling.cuh), but several warps share a column. */
   __device__ __forceinline__ void scale_fragments() {
     uint32_t most[2] = {};
     bool any = false;

@@ -1,9 +1,10 @@
-/* qr_panels_memory.cuh - a panel in registers: how it comes there and goes, how reflectors come to shared memory.
+/* qr_panels_memory.cuh - a panel in registers, its copies from and to memory, and the copies of reflectors to shared
+ * memory.
  *
- * What is run once a panel is fetched by the multiprocessor each time: it is kept short. Whole panels go
- * between memory and registers directly, without a condition to each vector (H200, 1000 of 256 x 256 in f32: 1068 us
- * against 1159), all others through shared memory in rolled loops, in which the lanes of a warp stand next to each
- * other in memory whatever the layout. */
+ * A multiprocessor fetches code that runs once a panel each time, so such code is short. Whole panels go between memory
+ * and registers directly, without a condition for each vector (H200, 1000 of 256 x 256 in f32: 1068 us instead of
+ * 1159). Others go through shared memory in rolled loops, in which the lanes of a warp access neighbours in memory in
+ * every layout. */
 #ifndef RONDO_QR_PANELS_MEMORY_CUH
 #define RONDO_QR_PANELS_MEMORY_CUH
 
@@ -11,13 +12,13 @@
 #include "qr_tile_memory.cuh"
 
 /* ROW_LANES x COLUMN_LANES lanes. Columns are dealt to them one at a time, rows a vector of 16 bytes at a time: a layer
- * is a vector of each lane. Reflectors are applied in groups of GROUP, and come CHUNK at a time. Where tensor cores
- * apply them, a panel is in registers as their fragments then: a warp has SLICE columns of every layer, PARTS
- * warps the same columns, and a lane pairs of rows of two columns (qr_panels_fragments.cuh). */
+ * is a vector of each lane. Reflectors come CHUNK at a time and are applied in groups of GROUP. While tensor cores
+ * apply them, the panel is in registers as their fragments: a warp has SLICE columns of each layer, PARTS warps have
+ * the same columns, and a lane has pairs of rows of two columns (qr_panels_fragments.cuh). */
 template <bool FORMING_, typename T_, int LAYERS_, int TILE_COLUMNS_, int ROW_LANES_, int COLUMN_LANES_, int CHUNK_,
           int GROUP_, int TOGETHER_>
 struct panel_shape {
-  static constexpr bool FORMING = FORMING_; /* Q, else what is factored */
+  static constexpr bool FORMING = FORMING_; /* the kernel forms Q, else it factors */
   using T = T_;
   static constexpr int VECTOR = tile_number<T>::VECTOR, ROW_LANES = ROW_LANES_, COLUMN_LANES = COLUMN_LANES_;
   static constexpr int LAYERS = LAYERS_, LAYER = VECTOR * ROW_LANES, ROWS = LAYERS * LAYER;
@@ -27,7 +28,7 @@ struct panel_shape {
   static constexpr bool FRAGMENTS = GROUP == QR_PANELS_FRAGMENTS;
   static constexpr int SLICE = 16, PARTS = FRAGMENTS ? THREADS / (2 * COLUMNS) : 1;
   static constexpr int TOGETHER = TOGETHER_; /* reflectors of a group whose products are summed at once */
-  /* Levels of the sum of products for which lanes take reflectors in an order of their own: f64 of 16 row lanes has
+  /* Levels of the sum of products in which lanes take reflectors in their own order. f64 with 16 row lanes would have
    * bank conflicts in the second. */
   static constexpr int SWAPS = TOGETHER < 4 ? TOGETHER / 2 : ROW_LANES == 32 || VECTOR == 4 ? 2 : 1;
   static constexpr int LEADING = ROWS + VECTOR; /* of columns in shared memory; rows spread over banks */
@@ -50,8 +51,7 @@ template <typename Shape> struct panel_memory {
   static constexpr int SLICE = Shape::SLICE, PARTS = Shape::PARTS;
   static constexpr bool FORMING = Shape::FORMING, FRAGMENTS = Shape::FRAGMENTS;
   static constexpr int PITCH = FRAGMENTS ? ROWS : LEADING; /* from reflector to reflector in the stage */
-  /* Q goes directly whatever its rows: each vector is asked whether it is in the matrix, where there is room for that.
-   */
+  /* Q is written directly for any number of rows: each vector is tested whether it is in the matrix. */
   static constexpr bool ASKS_ROWS = FORMING && !FRAGMENTS;
   static constexpr int STEP = FORMING ? -LAYER : LAYER; /* from layer to layer in registers and shared memory */
 
@@ -62,9 +62,9 @@ template <typename Shape> struct panel_memory {
   T *pivots, *stage, *triangles, *weights, *products_of_group, *u_of, *nu_of, *scales;
   int row, column; /* of this thread among the lanes */
   int fragment_row, fragment_column;
-  int first;   /* column of the matrix */
-  int above;   /* layers that are final, written and no longer in registers; while forming the layer that is first */
-  bool scaled; /* some column of this warp is */
+  int first;       /* column of the matrix */
+  int above;       /* layers that are final and no longer in registers; while Q is formed, the layer that is first */
+  bool scaled;     /* some column of this warp is scaled */
   bool triangular; /* what is below the diagonal is zero when it is written */
 
   __device__ __forceinline__ panel_memory(const qr_panels_parameters &parameters, T *shared) : p(parameters) {
@@ -79,11 +79,11 @@ template <typename Shape> struct panel_memory {
     scales = nu_of + COLUMNS;
   }
 
-  /* Read anew by each phase, so that nothing made of it takes registers in others. */
+  /* Each phase reads it again: values that depend on it then take no registers in other phases. */
   static __device__ __forceinline__ uint32_t this_thread() {
     uint32_t thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread & (Shape::THREADS - 1); /* what it is anyway, but the compiler knows then */
+    return thread & (Shape::THREADS - 1); /* changes nothing, but tells the compiler */
   }
   __device__ __forceinline__ void locate() {
     const uint32_t thread = this_thread();
@@ -156,7 +156,7 @@ template <typename Shape> struct panel_memory {
     }
   }
 
-  /* call(vector of a layer, the place of its column among WIDTH that are in shared memory) for those of this round. */
+  /* call(vector of a layer, place of its column among the WIDTH in shared memory) for the columns of this round. */
   template <bool IS_FRAGMENT, int WIDTH, typename Call>
   __device__ __forceinline__ void each_of_round(int round, const Call &call) const {
 #pragma unroll
@@ -259,12 +259,12 @@ template <typename Shape> struct panel_memory {
       }
   }
 
-  /* The row of a place in registers or shared memory where the layer `top` is the first. */
+  /* The row of a place in registers or shared memory, in which layer `top` is the first. */
   static __device__ __forceinline__ int row_of(int top, int place) {
     return FORMING ? (top - place / LAYER) * LAYER + place % LAYER : top * LAYER + place;
   }
 
-  /* WIDTH columns from `begin` on from a buffer, in which they are BETWEEN numbers apart. */
+  /* Writes WIDTH columns from `begin` on from a buffer, in which they are BETWEEN numbers apart. */
   template <int WIDTH, int PIECE, int BETWEEN>
   __device__ __forceinline__ void write_from(const T *buffer, const target &to, int rows, int begin) const {
     walk<WIDTH>(rows / PIECE, PIECE > 1 || to.access == QR_TILE_CONTIGUOUS, [&](int place, int j) {
@@ -278,14 +278,14 @@ template <typename Shape> struct panel_memory {
     });
   }
 
-  /* The columns of LAYERS layers that fit in `space` numbers. */
+  /* The columns of `layers` layers that fit in `space` numbers. */
   static __host__ __device__ constexpr int width_of(int layers, int space) {
     int width = COLUMNS;
     while (width * (layers * LAYER + VECTOR) > space) width /= 2;
     return width;
   }
 
-  /* The first COUNT layers. `buffer` is for all of them both halves of the stage, else one. */
+  /* The first COUNT layers. `buffer` is one half of the stage, or both for all layers. */
   template <int COUNT, bool IS_FRAGMENT> __device__ __forceinline__ void write(T *buffer) const {
     const target to = target_of<COUNT>();
     if (whole(to.access, ASKS_ROWS || (COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0),
@@ -317,7 +317,7 @@ template <typename Shape> struct panel_memory {
     __syncthreads();
   }
 
-  /* The first layer is final: it is written, and the others move up. */
+  /* The first layer is final: it is written, and the other layers move up. */
   template <bool IS_FRAGMENT> __device__ __forceinline__ void retire(T *buffer) {
     if (scaled) {
 #pragma unroll
@@ -333,13 +333,13 @@ template <typename Shape> struct panel_memory {
     above++;
   }
 
-  /* The registers hold final numbers, of rows that `upper` has. */
+  /* The registers hold final numbers of rows of `upper`. */
   __device__ __forceinline__ void write_rest(int rows) {
     __syncthreads();
 #pragma unroll 1
     while (above * LAYER < rows) {
       if (triangular) {
-        const int below = first + column - above * LAYER - row * VECTOR; /* rows of this lane that are */
+        const int below = first + column - above * LAYER - row * VECTOR; /* this lane's rows above the diagonal */
 #pragma unroll
         for (int q = 0; q < Q; q++)
 #pragma unroll
@@ -351,7 +351,7 @@ template <typename Shape> struct panel_memory {
     __syncthreads();
   }
 
-  /* Columns of the identity, their last layer first: reflectors reach more and more of them, from the last one on. */
+  /* Columns of the identity, the last layer first: reflectors reach more and more layers, from the last one on. */
   __device__ __forceinline__ void become_identity() {
     above = layers_of_matrix() - 1;
 #pragma unroll
@@ -368,12 +368,12 @@ template <typename Shape> struct panel_memory {
 
   /* ---- reflectors ---- */
 
-  /* Where row i of reflector r is in its column of the stage. Fragments are read by lanes that stand for reflectors and
-   * vectors both ways round, without conflicts between banks where vectors are permuted so. */
+  /* The place of row i of reflector r in its column of the stage. Lanes read fragments along reflectors and along
+   * vectors. With this permutation neither has bank conflicts. */
   static __device__ __forceinline__ int permuted(int r, int i) { return FRAGMENTS ? i ^ (r & 1) * 8 ^ (r & 6) * 2 : i; }
 
-  /* Reflectors [j, j + CHUNK) come to one half of the stage, as many layers of them, with the zeros above the diagonal
-   * and below the matrix. Each thread copies what it also patches. */
+  /* Reflectors [j, j + CHUNK) come to one half of the stage, with zeros above the diagonal and below the matrix. Each
+   * thread copies the vectors that it patches. */
   __device__ __forceinline__ void fetch(int j, int layers, T *half) {
     const int top = FORMING ? layers_of_matrix() - 1 : j / LAYER;
     if (p.work_access > QR_TILE_VECTORS) {
@@ -406,7 +406,8 @@ template <typename Shape> struct panel_memory {
     }
   }
 
-  /* The diagonal of a chunk that has come by vectors: it passes through this thread's vectors of one column at most. */
+  /* The ones and zeros of a chunk that came in vectors. The diagonal meets this thread's vectors in one column at most.
+   */
   __device__ __forceinline__ void patch(int j, T *half) {
     if (p.work_access > QR_TILE_VECTORS) return;
     if (FRAGMENTS) locate();

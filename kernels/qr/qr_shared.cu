@@ -1,13 +1,11 @@
-/* qr_shared.cu - QR of matrices that fit in shared memory: read once, factored there, written once, whatever the form.
+/* qr_shared.cu - QR of matrices that fit in shared memory: one read, the factorisation there, one write.
  *
+ * rondo_qr_few_rows_f32  wide matrices of up to QR_FEW_ROWS rows: a warp has 8 rows of four columns at a time
+ * rondo_qr_shared_*      more rows than registers hold, and so few columns: a warp has 32 rows of a column at a time
  *
- * rondo_qr_few_rows_f32  a warp has 8 rows of four columns at a time: wide matrices of up to QR_FEW_ROWS rows
- * rondo_qr_shared_*      a warp has 32 rows of one column at a time: more rows than registers hold, and so few columns
- *
- * A block has one matrix. A column has `leading` elements, 8 modulo 16: the column lanes of a warp then read different
- * banks. Bound by the bandwidth of shared memory (9 accesses for 8 multiply-adds in the update) and by the latency of
- * one column step.
- */
+ * A block has one matrix. A column has `leading` numbers, 8 modulo 16, so the column lanes of a warp read different
+ * banks. Bound by the bandwidth of shared memory (9 accesses for 8 multiply-adds) and by the latency of a column's
+ * step. */
 #include "qr_device.cuh"
 
 template <typename T, int LANES> __device__ __forceinline__ void qr_shared(const qr_parameters &p) {
@@ -34,7 +32,7 @@ template <typename T, int LANES> __device__ __forceinline__ void qr_shared(const
   }
   if (p.q.data) {
     const matrix_in<T, int64_t> q = matrix_at<T>(p.q, item);
-    form(team, s, m, k, tau); /* begins with a barrier: R has been read */
+    form(team, s, m, k, tau); /* begins with a barrier after the read of R */
     copy(team.thread, team.threads, q.row_stride != 1, m, k, s, q);
   }
 }

@@ -1,4 +1,4 @@
-/* qr_sizes.c - bytes of shared memory, of scratch and of workspaces that QR takes: pure functions of a task. */
+/* qr_sizes.c - the shared memory, scratch and workspaces of QR: pure functions of a task. */
 #include "../../runtime/integer.h"
 #include "qr_choose.h"
 
@@ -19,23 +19,24 @@ enum qr_place qr_place_of(const struct qr_problem *problem) {
   return problem->m <= problem->n ? QR_IN_R : QR_IN_WORKSPACE;
 }
 
-/* For Q or R where some chip has no tile for them; NULL: every chip has, or there are no kernels for as many rows. */
+/* The kernel by panels for Q or R, if some chip has no tile for them. NULL: every chip has one, or no kernel takes so
+ * many rows. */
 static const struct qr_panels *thin_panels_of(const struct qr_problem *problem) {
   return qr_tile_on_every_chip(problem) ? NULL : qr_panels_of(problem->element_bytes, problem->m);
 }
 
 struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
-  enum { MULTIPROCESSORS = 160 }; /* of the chips Rondo is compiled for none has more */
+  enum { MULTIPROCESSORS = 160 }; /* no chip that Rondo is compiled for has more */
   struct qr_workspace workspace = {0};
   if (problem->h.is_present || !problem->k || !problem->batch) return workspace;
-  /* One part for each block of a kernel that has no output to work in: enough to fill a chip. Matrices that stay in
-   * registers or shared memory need it on the host only. */
+  /* A part for each block that has no output to work in: enough to fill a chip. Matrices that stay in registers or
+   * shared memory need it on the host only. */
   const struct qr_panels *panels = thin_panels_of(problem);
   const bool small =
       !panels && (qr_tile_on_every_chip(problem) || qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
   workspace.workers =
       smaller(problem->batch, small ? QR_HOST_WORKERS : MULTIPROCESSORS * (panels ? panels->blocks : 2));
-  /* By panels R alone has nowhere to keep reflectors, whatever its shape. */
+  /* R alone by panels has no place for reflectors in an output. */
   if (qr_place_of(problem) == QR_IN_WORKSPACE || (!problem->q.is_present && panels))
     workspace.work_bytes = qr_part_bytes(qr_workspace_leading(problem->m) * problem->k * problem->element_bytes);
   workspace.worker_bytes = workspace.work_bytes + qr_part_bytes(problem->k * problem->element_bytes);
@@ -57,7 +58,7 @@ uint64_t qr_scratch_bytes(const struct op_task *task) {
   return bytes > triangles ? bytes : triangles;
 }
 
-/* In a tile; other kernels come back to the matrix. */
+/* In a tile. Other kernels read the matrix again. */
 bool qr_touches_once(const struct op_task *task) {
   const struct qr_problem problem = qr_problem_nowhere(task);
   return qr_tile_on_every_chip(&problem);

@@ -1,33 +1,32 @@
-/* qr_tile.cuh - Householder QR of matrices that stay in registers between their one read and their one write.
+/* qr_tile.cuh - Householder QR of matrices that stay in registers between one read and one write.
  *
- * ROW_LANES x COLUMN_LANES lanes hold a matrix: rows and columns are dealt to them cyclically, a tile of TILE_ROWS x
- * TILE_COLUMNS numbers each. Lanes that share a column sit in one warp, so that every sum is a butterfly of shuffles.
- * Step j, x = column j below the diagonal, alpha = a(j, j), in one pass over the tile:
+ * ROW_LANES x COLUMN_LANES lanes hold a matrix. Rows and columns are dealt to them cyclically: a lane has a tile of
+ * TILE_ROWS x TILE_COLUMNS numbers. Lanes that share a column are in one warp, so each sum is a butterfly of shuffles.
+ * Step j, with x = column j below the diagonal and alpha = a(j, j), passes over the tile once:
  *
  *   d_k = x . a_k,  sigma = x . x,  s = alpha^2 + sigma,  nu = sqrt(s),  u = alpha + sign(alpha) nu,
  *   g = 1 / (s + |alpha| nu) = 2 / |(u, x)|^2,  y_k = g (d_k + u a_jk),  a_k -= x y_k,  a_jk -= u y_k,
- *   beta = -sign(alpha) nu,  and at the very end  v = x / u,  tau = |u| / nu.
+ *   beta = -sign(alpha) nu,  and after the last step  v = x / u,  tau = |u| / nu.
  *
- * Nothing waits for 1 / u, and the seed of g is taken from the seed of nu, so that both Newton steps overlap.
+ * No step waits for 1 / u. The seed of g comes from the seed of nu, so their Newton steps overlap.
  *
- * No rescaling in the steps. A column whose largest number lies outside a window is multiplied by a power of two when
- * it is read, and its part of R divided by it when it is written: A D = Q (R D), so v and tau are the same. Inside the
- * window no square overflows, and one that underflows is far below the rounding of its column: a subcolumn of less than
- * 2^-34 (f64: 2^-280) of its column is taken as zero, H = I. So zeros, padding and tiny remainders take the same steps
- * as everything else, and NaN fails the comparison and stays NaN.
+ * No step rescales. If the largest number of a column is outside a window, the column is multiplied by a power of two
+ * when it is read, and its part of R is divided by it when it is written: A D = Q (R D), so v and tau are the same.
+ * Inside the window no square overflows, and a square that underflows is far below the rounding of its column. A
+ * subcolumn of less than 2^-34 (f64: 2^-280) of its column counts as zero: H = I. So zeros, padding and tiny remainders
+ * take the same steps as other numbers. NaN fails the comparison and stays NaN.
  *
- * Tiles, lanes, threads and blocks are in the lists of qr_tile.h, shared memory in qr_tile_shared_bytes: 0.1 to 146 KB.
- * The bound is reading and writing the matrices once: 1000 and 10,000 of them come to 0.07 to 0.86 of copying at the
- * rate of 1 GB, panels of 16 columns nearest (README.md). What keeps squares and panels of 32 columns from it
- * is the chain of steps, with shuffles and a barrier in each. */
+ * The lists of qr_tile.h have the tiles, lanes, threads and blocks. A block has 0.1 to 146 KB of shared memory. With
+ * 1000 or 10,000 matrices a kernel reaches 0.07 to 0.86 of the rate of copying 1 GB; panels of 16 columns come nearest
+ * (README.md). The chain of steps, with shuffles and a barrier in each, bounds squares and panels of 32 columns. */
 #ifndef RONDO_QR_TILE_CUH
 #define RONDO_QR_TILE_CUH
 
 #include "../common/launch.cuh"
 #include "qr_tile_memory.cuh"
 
-/* A rider goes through the steps beside the tile: it meets the pivot column of step j of block B, and is reflected when
- * the next pivot column has been shown. This one does nothing. */
+/* A rider goes through the steps beside the tile. It meets the pivot column of step j of block B, and is reflected
+ * after the next pivot column has been shown. This one does nothing. */
 struct no_rider {
   template <int B, typename T, int P> __device__ __forceinline__ void meet(int, const T *, const T (&)[P]) {}
   template <int B, typename T, int P> __device__ __forceinline__ void reflect(int, T, T, const T (&)[P]) {}
@@ -42,20 +41,21 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   using memory::ROWS, memory::COLUMNS, memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::BLOCK;
   using memory::tile_memory;
 
-  /* H leaves from the registers, in tiles of several columns a lane a column at a time: else registers are too few. */
+  /* H leaves from the registers. If a lane has several columns, they leave one at a time: registers are too few else.
+   */
   static constexpr bool WRITES_DIRECTLY = !Shape::STAGED || (Shape::DIRECT && (Shape::AT_ONCE || GR == 1));
 
   Rider rider;
-  bool goes_directly = !Shape::STAGED; /* H is wanted, and written so */
+  bool goes_directly = !Shape::STAGED; /* H is wanted and leaves from the registers */
 
   /* ---- the steps ---- */
 
-  /* Where the pivot column of a step stands in shared memory: the slice of this row lane. Two take turns. */
+  /* This row lane's slice of the pivot column in shared memory. Two places take turns. */
   __device__ __forceinline__ T *slice(int turn) const {
     return pivots + (turn & 1) * (Shape::PIVOTS / 2) + row * Shape::SLICE;
   }
 
-  /* Local column QQ of the lanes of column lane `owner`, from local row PP on. */
+  /* The lanes of column lane `owner` store their local column QQ, from local row PP on. */
   template <int QQ, int PP> __device__ __forceinline__ void show(int owner, T *to) {
     if constexpr (!Shape::SHUFFLED) {
       if (column != owner) return;
@@ -69,7 +69,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     }
   }
 
-  /* A lane's part of a column that stands in shared memory by lanes, from local row PP on. */
+  /* A lane's part of a column that is in shared memory lane by lane, from local row PP on. */
   template <int PP> static __device__ __forceinline__ void take(const T *from, T (&x)[P]) {
 #pragma unroll
     for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
@@ -85,8 +85,8 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     return Shape::MERGED > 1 ? pivot_row % GR : pivot_row;
   }
 
-  /* x and alpha of column `pivot_column` of the lanes; rows down to the diagonal, which is `pivot_row` rows below local
-   * row PP, are zero in x. */
+  /* x and alpha of column `pivot_column` of the lanes. x is zero down to the diagonal, which is `pivot_row` rows below
+   * local row PP. */
   template <int QQ, int PP>
   __device__ __forceinline__ T see(int pivot_row, int pivot_column, const T *from, T (&x)[P]) const {
     T alpha;
@@ -121,10 +121,10 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       butterfly<Shape, QQ>(d);
   }
 
-  /* Sums that a dot product of rows is made of, so that multiply-adds of few columns do not wait for each other. */
+  /* A dot product consists of so many sums: multiply-adds of few columns would wait for each other else. */
   static constexpr int chains_of(int columns) { return columns >= 4 ? 1 : columns >= 2 ? 2 : 4; }
 
-  /* Of this lane's rows: dot products of x with the columns from QQ on. Where it is BIASED, that of column lane `owner`
+  /* Dot products of this lane's rows of x with the columns from QQ on. If BIASED, the product of column lane `owner`
    * with column QQ has sigma's bias. */
   template <int QQ, int PP, bool BIASED = false, int CHAINS = chains_of(Q - QQ)>
   __device__ __forceinline__ void dots(const T (&x)[P], T (&d)[Q], int owner = 0) const {
@@ -161,7 +161,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     for (int i = PP; i < P; i++) a[i][q] = fused(-x[i], y, a[i][q]);
   }
 
-  /* u and nu of local column QQ, for the end. */
+  /* u and nu of local column QQ, for v and tau. */
   template <int QQ> __device__ __forceinline__ void keep(T u_of_step, T nu_of_step) {
     if constexpr (Shape::CROWDED) {
       if (row == 0) after_column(QQ)[0] = u_of_step, after_column(QQ)[1] = nu_of_step;
@@ -221,7 +221,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     rider.template reflect<B>(J + s, h.u, h.g, x);
   }
 
-  /* Steps [first, last) of block B, or all of them where each has its own code: steps outside change nothing. */
+  /* Steps [first, last) of block B. If each step has its own code, all of them: others change nothing. */
   template <int B> __device__ __forceinline__ void steps(int first, int last) {
     constexpr int J = B * BLOCK;
     if constexpr (BLOCK > 1) {
@@ -236,7 +236,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 #pragma unroll 1
         for (int s = begin; s < end; s++) {
           step<B>(s, seen, next);
-          T *const old = seen; /* so that the next address is there before the barrier */
+          T *const old = seen; /* the next address is then known before the barrier */
           seen = next;
           next = old;
         }
@@ -249,7 +249,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* ---- the results ---- */
 
-  /* Of local column q once it is final; 0 where H = I. */
+  /* Of local column q after its last step; 0 if H = I. */
   __device__ __forceinline__ T inverse_of_u(int q) const { return nu_of(q) == T(0) ? T(0) : inverse_of(u_of(q)); }
   __device__ __forceinline__ T tau_of(int q) const {
     const T size = magnitude_of(u_of(q)), nu = nu_of(q), inverse_nu = inverse_of(nu), quotient = size * inverse_nu;
@@ -257,7 +257,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     return nu == T(0) ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
   }
 
-  /* Local column q becomes (.., beta, v), and is written. */
+  /* Local column q becomes (.., beta, v) and is written. */
   __device__ __forceinline__ void finish(int64_t item, bool wanted, int q) {
     const int k = q * GC + column;
     const T inverse = inverse_of_u(q), tau = tau_of(q), unscale = scaled ? scales[k] : T(1);
@@ -280,7 +280,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   template <int B> __device__ __forceinline__ void block(int64_t item, bool wanted, int first, int last) {
     constexpr int J = B * BLOCK;
     if constexpr (J >= ROWS) {
-      return; /* a tile of more columns than rows */
+      return; /* the tile has more columns than rows */
     } else if constexpr (BLOCK > 1) {
       if (J + BLOCK > first && J < last) steps<B>(first, last);
     } else if constexpr (B % 4 == 0) {
@@ -318,7 +318,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
         to[i * STEP] = value(i);
   }
 
-  /* R, as the last steps left it, to the stage. value(local row, local column, number): what is stored. */
+  /* R to the stage. value(local row, local column, number) is stored. */
   template <typename Value> __device__ __forceinline__ void stage_r(const Value &value) const {
 #pragma unroll
     for (int q = 0; q < Q; q++)
@@ -330,7 +330,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   __device__ __forceinline__ T *factors() const { return stage + Shape::STAGE; }
 
-  /* The reflectors of this half go to shared memory, and the numbers that are there come to registers. */
+  /* The reflectors of this half and the numbers in shared memory change places. */
   __device__ __forceinline__ void exchange() {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
@@ -361,7 +361,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);
   }
 
-  /* The second half of the columns, fetched meanwhile, takes the place of the first and is reflected. */
+  /* The second half of the columns has been fetched: it takes the place of the first half and is reflected. */
   __device__ __forceinline__ void turn_to_second_half() {
     wait_for_copies();
     this->sync();
@@ -373,7 +373,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     for (int j = 0; j < COLUMNS; j++) apply<0>(j, factors()[j]);
   }
 
-  /* All steps. Afterwards the tile holds R and u, x; columns that were finished at once hold H. */
+  /* All steps. Then the tile holds R, and x below it; columns that were finished at once hold H. */
   __device__ __forceinline__ void take_steps(int64_t item, bool wanted, bool scale) {
     forget_scalars();
     if (scale) this->scale_columns();
@@ -382,7 +382,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     if constexpr (Shape::CROWDED) __syncwarp();
   }
 
-  /* H and tau, where columns were not finished at once. */
+  /* H and tau of columns that were not finished at once. */
   __device__ __forceinline__ void finish_all(int64_t item, bool wanted) {
     if (Shape::AT_ONCE && goes_directly) return;
 #pragma unroll

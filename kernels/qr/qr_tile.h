@@ -1,7 +1,7 @@
-/* qr_tile.h - QR in register tiles: what host code and kernels tell each other.
+/* qr_tile.h - QR in register tiles: the options, the parameters and the lists of kernels.
  *
- * A kernel is compiled for a tile of a fixed size, and any smaller matrix runs in it. The matrix stands `offset` rows
- * and columns into the tile, near the end of its diagonal: steps are cheapest there. */
+ * A kernel has a tile of a fixed size, and any smaller matrix runs in it. The matrix stands `offset` rows and columns
+ * into the tile, near the end of its diagonal: steps are cheapest there. */
 #ifndef RONDO_QR_TILE_H
 #define RONDO_QR_TILE_H
 
@@ -43,14 +43,14 @@ struct qr_tile_task {
   struct completion done;
 };
 
-/* Numbers from one row lane's part of a column to the next where a column stands in shared memory by lanes: an odd
+/* Numbers from one row lane's part of a column to the next, for columns that are in shared memory lane by lane: an odd
  * number of vectors, so that the parts begin in different banks. */
 QR_CONSTANT int32_t qr_tile_slice(int32_t element_bytes, int32_t rows, int32_t row_lanes) {
   int32_t vector = 16 / element_bytes, vectors = (rows / row_lanes + vector - 1) / vector;
   return (vectors | 1) * vector;
 }
 
-/* Shared memory of a block (tile_shape has the same, and the kernels check it). */
+/* Shared memory of a block. The kernels check that tile_shape has the same. */
 QR_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
                                          int32_t column_lanes, int32_t options) {
   int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1, vector = 16 / element_bytes;
@@ -61,13 +61,13 @@ QR_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, in
          (options & TILE_PERSISTENT ? 16 : 0);
 }
 
-/* Numbers from one reflector to the next in shared memory: a lane's rows of it are together where several lanes share a
- * column. */
+/* Numbers from one reflector to the next in shared memory. If several lanes share a column, a lane's rows of it are
+ * together. */
 QR_CONSTANT int32_t qr_tile_reflector_stride(int32_t element_bytes, int32_t rows, int32_t row_lanes) {
   return row_lanes == 1 ? rows + 16 / element_bytes : row_lanes * qr_tile_slice(element_bytes, rows, row_lanes);
 }
 
-/* Shared memory of a block that makes thin Q and R (thin_tile has the same, and the kernels check it). */
+/* Shared memory of a block that makes thin Q and R. The kernels check that thin_tile has the same. */
 QR_CONSTANT int32_t qr_tile_thin_q_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
                                                 int32_t column_lanes, int32_t options) {
   int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
@@ -84,7 +84,7 @@ QR_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_lanes,
   return steps < 4 ? 4 : steps;
 }
 
-/* The most of it: smaller squares have a smaller tile, and steps are entered in few places. */
+/* The largest offset: smaller squares have a smaller tile, and steps are entered in few places. */
 QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ? 28 : columns; }
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and

@@ -1,12 +1,12 @@
-/* qr_tile_apply.cu - C := Q C or Q^T C in a register tile.
+/* qr_tile_apply.cu - C := Q C or Q^T C in a register tile, up to 2048 rows (f64: 1024).
  *
- * C comes to the registers through shared memory, then V takes its place there, part after part, with ones and zeros
- * where H has R. A step takes one reflector from there; its scalars are known, so none waits for another warp: a warp's
- * columns are its own. Bound by the issue of multiply-adds for tiles from 64 on, by memory below.
+ * C comes to the registers through shared memory. Then V takes its place there, part after part, with its ones and
+ * zeros in the place of R. Each step applies one reflector. Its scalars are known, so no step waits for another warp: a
+ * warp's columns are its own. Bound by the issue of multiply-adds for tiles from 64 rows on, by memory below.
  *
- * Products with columns near the largest number may leave the range of numbers, though the results are in it. What is
- * infinite stays so: at the end it is looked for, and such columns are made again, one at a time. No loop of that is
- * unrolled: it is rare, and to jump over long code costs up to 4%. */
+ * Products with columns near the largest number may leave the range of numbers, though the results are in it. An
+ * infinite number stays infinite. At the end the kernel looks for such columns and computes them again, one at a time.
+ * Its loops are not unrolled: they run rarely, and a jump over long code costs up to 4%. */
 #include "qr_tile.cuh"
 #include "qr_tile_apply.h"
 
@@ -15,11 +15,11 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   using T = typename Shape::T;
   using tile::a, tile::stage, tile::scales, tile::lane, tile::GR;
   static constexpr int COLUMNS = Shape::COLUMNS, LEADING = Shape::LEADING;
-  /* Rows above a reflector's one are left out, in a few coarse blocks of them. */
+  /* A few coarse blocks of steps leave out the rows above a reflector's one. */
   static constexpr int BLOCKS = COLUMNS >= 32 ? 8 : 4, BLOCK = (Shape::LOWERED ? Shape::ROWS : COLUMNS) / BLOCKS;
   static_assert(!Shape::PACKED && BLOCK % GR == 0);
 
-  qr_tile_parameters &p; /* of what is brought or put */
+  qr_tile_parameters &p; /* of the matrix that is brought or put */
   __device__ __forceinline__ applying_tile(qr_tile_parameters &parameters, T *shared)
       : tile(parameters, shared), p(parameters) {}
 
@@ -38,8 +38,8 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
     return __ballot_sync(0xffffffffu, one) >> tile::item_lane & (0xffffffffu >> (32 - WIDTH));
   }
 
-  /* In one of the warp's columns. A factor of v that is infinite or no number leaves none in any row from the
-   * reflector's one on, also where v is zero, and later steps leave it so: the last row shows it. */
+  /* In one of the warp's columns. After a factor of v that is infinite or no number, no row from the reflector's one on
+   * is a finite number, even if v is zero there. Later steps change no such row, so the last row shows it. */
   __device__ __forceinline__ bool some_are_beyond() const {
     T sum = T(0);
 #pragma unroll
@@ -47,7 +47,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
     return __any_sync(0xffffffffu, sum != T(0));
   }
 
-  /* The first `rows` numbers of a column of C, made smaller meanwhile, by up to 32 lanes. */
+  /* Up to 32 lanes compute the first `rows` numbers of a column of C again, made smaller meanwhile. */
   __device__ __forceinline__ void apply_again(const qr_tile_apply_parameters &out, int64_t item, const T *from, T *to,
                                               int rows) const {
     const int own = lane % WIDTH;
@@ -73,8 +73,8 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
     for (int i = own; i < rows; i += WIDTH) to[i] *= T(0x1p16);
   }
 
-  /* Columns of this warp in the stage that hold such numbers are made again from C, which is as it was. Matrices of a
-   * warp go along with each other, those that have nothing to do with no rows. */
+  /* Columns of this warp in the stage with such numbers are computed again from C, which is unchanged. The matrices of
+   * a warp do so together; one without such numbers has no rows. */
   __device__ __forceinline__ void mend(const qr_tile_apply_parameters &out, int64_t item, int64_t first, int columns) {
     const T *c = (const T *)out.c.data + item * out.c.batch_stride + first * out.c.column_stride;
     __syncwarp();
@@ -94,7 +94,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
 
   /* ---- reflectors ---- */
 
-  /* Ones where those of the reflectors are, the first one's in row `one`; zeros above them, from row `begin` on. */
+  /* The ones of the reflectors, the first in row `one`, and zeros above them, from row `begin` on. */
   __device__ __forceinline__ void mask_reflectors(int one, int begin) const {
 #pragma unroll 1
     for (int j = 0; j < p.n; j++)
@@ -103,7 +103,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
         stage[(this->across() + j) * LEADING + i] = i == one + j ? T(1) : T(0);
   }
 
-  /* Of the reflectors with ones in rows [first, last) those of block B. */
+  /* Applies the reflectors of block B among those with ones in rows [first, last). */
   template <int B> __device__ __forceinline__ void apply_block(int first, int last, bool backward) {
     constexpr int I = B * BLOCK;
     const int begin = max(first, I), end = min(last, I + BLOCK), column = this->across() - first;
@@ -123,7 +123,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
     }
   }
 
-  /* Reflectors of V from number `first` on, as many as the tile has columns. */
+  /* Applies the reflectors of V from number `first` on, as many as the tile has columns. */
   __device__ __forceinline__ void apply_some(const qr_tile_apply_parameters &out, int64_t item, int first) {
     p.a.data = (T *)out.v.data + first * out.v.column_stride;
     p.n = min(out.reflectors - first, COLUMNS);

@@ -1,7 +1,7 @@
-/* qr_tile_apply.h - C := Q C or Q^T C in a register tile: what host code and kernels tell each other.
+/* qr_tile_apply.h - C := Q C or Q^T C in a register tile: the parameters and the list of kernels.
  *
- * In a square tile V stands as far down the diagonal as it fits; C has its rows, and as many columns at a time as the
- * tile has to the right of V's first. In one that is lowered both stand in the last rows and the first columns, and V
+ * In a square tile V stands as far down the diagonal as it fits. C has the same rows, and as many columns at a time as
+ * the tile has to the right of V's first. In a lowered tile both stand in the last rows and the first columns, and V
  * comes in parts of as many reflectors as the tile has columns. */
 #ifndef RONDO_QR_TILE_APPLY_H
 #define RONDO_QR_TILE_APPLY_H
@@ -20,8 +20,8 @@ struct qr_tile_apply_parameters {
   struct completion done;
 };
 
-/* As the lists of qr_tile.h. Of more than 64 rows a lowered tile takes less time than a square one, which waits at its
- * barriers and takes as long for one column of C as for all. */
+/* KERNEL as in qr_tile.h. For more than 64 rows a lowered tile is faster than a square one, which waits at its barriers
+ * and takes as long for one column of C as for all. */
 #define QR_TILE_APPLY_KERNELS(KERNEL)                                                                                  \
   KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_8, 32, 1, float, 8, 8, 1, 8, TILE_SHUFFLED)     \
   KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_16, 32, 1, float, 16, 16, 1, 16, TILE_SHUFFLED) \

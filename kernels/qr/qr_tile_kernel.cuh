@@ -1,9 +1,9 @@
-/* qr_tile_kernel.cuh - the kernels of the register tiles: a matrix comes, is factored (qr_tile.cuh), and ends as H and
- * tau or as thin Q and R (qr_tile_thin_q.cuh). The end is a branch that all threads take alike: the steps, which are
- * most of the code, are compiled once for both.
+/* qr_tile_kernel.cuh - the kernels of the register tiles. A matrix is read, factored (qr_tile.cuh), and written as H
+ * and tau or as thin Q and R (qr_tile_thin_q.cuh).
  *
- * A block has one matrix, or a few small ones. Large tiles have a second kernel for H of whole dense matrices: its
- * blocks walk over them, and each fetches its next one while it factors. */
+ * All threads take the same branch at the end. The steps are most of the code, and are compiled once for both ends. A
+ * block has one matrix or a few small ones. Large tiles have a second kernel for H of whole dense matrices: its blocks
+ * walk over the matrices, and fetch the next one while they factor. */
 #ifndef RONDO_QR_TILE_KERNEL_CUH
 #define RONDO_QR_TILE_KERNEL_CUH
 
@@ -73,8 +73,8 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_persistent(con
   }
 }
 
-/* A matrix of twice the columns of the tile: the first half is factored while the second comes to shared memory; then
- * they change places, the second is reflected and factored while the first half of the next matrix comes. */
+/* The matrix has twice the columns of the tile. The first half is factored while the second comes to shared memory.
+ * Then they change places. The second half is reflected, and factored while the first half of the next matrix comes. */
 template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const qr_tile_task &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
@@ -104,8 +104,9 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const q
   }
 }
 
-/* Blocks of a successor that start early take the places of this grid's own: they start when a block is done. With many
- * of the shortest blocks even that costs more than it saves (H200, 10,000 of 8 x 8 in f32: 5.07 us against 3.75). */
+/* Blocks of a successor that started early would take the places of this grid's own. They start as blocks end. With
+ * many of the shortest blocks even that costs more than it saves (H200, 10,000 of 8 x 8 in f32: 5.07 us instead
+ * of 3.75). */
 template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_task &out) {
   only_wait_for_predecessors();
   if constexpr (Shape::HALVES)

@@ -1,5 +1,5 @@
-/* qr_tile_memory.cuh - where the register-tile QR kernels keep a matrix, and how it comes there and goes: directly, or
- * through shared memory, in any layout. */
+/* qr_tile_memory.cuh - the registers and shared memory of a register tile, and the copies between them and matrices in
+ * any layout: directly, or through shared memory. */
 #ifndef RONDO_QR_TILE_MEMORY_CUH
 #define RONDO_QR_TILE_MEMORY_CUH
 
@@ -44,10 +44,10 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
                         STAGED = !PERSISTENT && !HALVES;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
-  /* From this local row on rows are dealt in vectors: none of them is a pivot's. */
+  /* From this local row on rows are dealt in vectors: no pivot is among them. */
   static constexpr int VECTORS_FROM = ROW_LANES == 1 ? 0 : PACKED ? VECTOR : TILE_ROWS;
   static_assert(!PACKED || (TILE_ROWS % VECTOR == 0 && COLUMNS <= VECTOR * ROW_LANES && !HALVES));
-  /* Steps come in blocks, within which the local row and column of the pivot are constants. */
+  /* Within a block of steps the local row and column of the pivot are constants. */
   static constexpr int MERGED = OPTIONS & TILE_MERGED ? 2 : 1; /* local rows that share a block: half the code */
   static constexpr int BLOCK = MERGED * tile_smaller(ROW_LANES, COLUMN_LANES), BLOCKS = COLUMNS / BLOCK;
   /* The offset is a multiple of it: few places to enter at. */
@@ -56,7 +56,7 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static_assert(!CROWDED || STAGED); /* the stage has a vector after each column */
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
-  /* In shared memory: the pivot column twice, the scales of the columns, the matrix. In numbers, for one matrix. */
+  /* Shared memory of one matrix, in numbers: the pivot column twice, the scales of the columns, the matrix. */
   static constexpr int SLICE = qr_tile_slice((int)sizeof(T), ROWS, ROW_LANES);
   static constexpr int PIVOTS = SHUFFLED ? 0 : 2 * ROW_LANES * SLICE, LEADING = PERSISTENT ? ROWS : ROWS + VECTOR;
   static constexpr int STAGE = LEADING * COLUMNS, FACTORS = HALVES ? COLUMNS : 0;
@@ -65,7 +65,7 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static_assert(SHARED_BYTES == qr_tile_shared_bytes((int)sizeof(T), ROWS, COLUMNS, ROW_LANES, COLUMN_LANES, OPTIONS));
 };
 
-/* The registers of a lane, and all that moves numbers to and from them. */
+/* The registers of a lane, and the copies to and from them. */
 template <typename Shape> struct tile_memory {
   using T = typename Shape::T;
   using vector = typename tile_number<T>::vector;
@@ -78,7 +78,7 @@ template <typename Shape> struct tile_memory {
   T *pivots, *scales, *stage;
   int lane, row, column; /* of this thread in the matrix */
   int item_lane;         /* the first lane of the matrix in its warp */
-  bool scaled;           /* some column of this warp is */
+  bool scaled;           /* some column of this warp is scaled */
   int first_column;      /* of the half: 0 or COLUMNS */
 
   __device__ __forceinline__ tile_memory(const qr_tile_parameters &parameters, T *shared) : p(parameters) {
@@ -94,7 +94,7 @@ template <typename Shape> struct tile_memory {
     first_column = 0;
   }
 
-  /* The first column that this tile holds, and how many; its diagonal is as many rows down. */
+  /* The first column that this tile holds, which is also the row of its diagonal, and the number of columns. */
   __device__ __forceinline__ int begin() const { return Shape::HALVES ? first_column : 0; }
   __device__ __forceinline__ int columns() const { return Shape::HALVES ? min(p.n - first_column, COLUMNS) : p.n; }
 
@@ -108,7 +108,7 @@ template <typename Shape> struct tile_memory {
 
   /* ---- between global and shared memory ---- */
 
-  /* move(i, j) for every `COUNT` numbers of an ALONG x ACROSS tile, next to each other in memory. No lane idles. */
+  /* move(i, j) for each COUNT neighbours of an ALONG x ACROSS tile. No lane idles. */
   template <int COUNT, int ALONG, int ACROSS, int TOGETHER, typename Move>
   __device__ __forceinline__ void walk(const Move &move) {
     constexpr int PIECES = ALONG / COUNT, FURTHER = Shape::LANES % PIECES;
@@ -126,9 +126,9 @@ template <typename Shape> struct tile_memory {
       }
   }
 
-  /* move(i, j) for every number of the first TALL rows: a warp has a column at a time, whose address it finds once.
-   * Where walk() would find that of each number, it takes up to a third longer in all (H200, 1000 of 73 x 73 in f32 in
-   * a tile of 96). */
+  /* move(i, j) for each number of the first TALL rows. A warp takes a column at a time and computes its address once.
+   * walk() would compute an address for each number, and take up to a third longer (H200, 1000 of 73 x 73 in f32 in a
+   * tile of 96). */
   template <int TALL, typename Move> __device__ __forceinline__ void walk_columns(const Move &move) {
 #pragma unroll 2
     for (int j = lane / 32; j < COLUMNS; j += Shape::LANES / 32)
@@ -137,12 +137,12 @@ template <typename Shape> struct tile_memory {
         if (i + 32 <= TALL || lane % 32 < TALL % 32) move(i + lane % 32, j);
   }
 
-  /* The column of the tile that the matrix begins in, as in row p.offset. */
+  /* The column of the tile in which the matrix begins; its row is p.offset. */
   __device__ __forceinline__ int across() const { return Shape::LOWERED ? 0 : p.offset; }
 
-  /* move(numbers, row, column, is it of the matrix?, row stride, column stride) for every piece of the first TALL rows
-   * of the tile, where a matrix of rows x columns stands at the offset. Offsets and aligned columns are made of whole
-   * vectors, and so a piece lies inside or outside. Of dense ones TOGETHER steps are unrolled. */
+  /* move(count, row, column, is it inside the matrix?, row stride, column stride) for each piece of the first TALL rows
+   * of the tile, in which a matrix of rows x columns stands at the offset. Offsets and aligned columns consist of whole
+   * vectors, so a piece is inside or outside. TOGETHER: unrolled steps for a dense matrix. */
   template <int TALL, int TOGETHER, typename Move>
   __device__ __forceinline__ void each_piece(const qr_matrix &matrix, int access, int rows, int columns,
                                              const Move &move) {
@@ -172,7 +172,7 @@ template <typename Shape> struct tile_memory {
 
   __device__ __forceinline__ T &staged(int i, int j) const { return stage[j * Shape::LEADING + i]; }
 
-  /* f16 and bf16 become f32 on the way. */
+  /* f16 and bf16 become f32. */
   __device__ __forceinline__ T widened(uint16_t bits) const {
     return p.a_number == QR_BF16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
   }
@@ -189,7 +189,8 @@ template <typename Shape> struct tile_memory {
     });
   }
 
-  /* With zeros around a matrix that is smaller than the tile. Numbers are widened on request only: two more loops. */
+  /* Zeros surround a matrix that is smaller than the tile. Widening takes two more loops, which not every kernel has.
+   */
   template <bool MAY_WIDEN = false> __device__ __forceinline__ void fetch(int64_t item) {
     if constexpr (MAY_WIDEN && sizeof(T) == 4)
       if (p.a_number != QR_OWN) {
@@ -204,8 +205,8 @@ template <typename Shape> struct tile_memory {
         });
   }
 
-  /* A matrix of rows x columns from shared memory, where columns are `leading` numbers apart. Kernels that have more to
-   * hold than the matrix spill where all steps are unrolled. */
+  /* A matrix of rows x columns from shared memory, in which columns are `leading` numbers apart. Kernels with more live
+   * numbers than the matrix would spill if all steps were unrolled. */
   template <int TALL, int TOGETHER>
   __device__ __forceinline__ void put(const qr_matrix &matrix, int access, int rows, int columns, const T *from,
                                       int leading, int64_t item) {
@@ -224,7 +225,7 @@ template <typename Shape> struct tile_memory {
     put<ROWS, ROWS * COLUMNS>(p.h, p.h_access, p.m, columns(), stage, Shape::LEADING, item);
   }
 
-  /* ---- whole tiles, contiguous, one ahead: by one bulk copy on chips that have it (PTX ISA, cp.async.bulk) ---- */
+  /* ---- The next whole dense matrix: one bulk copy on chips that have it (PTX ISA, cp.async.bulk) ---- */
 
   __device__ __forceinline__ uint32_t barrier() const { return shared_address(stage + Shape::STAGE); }
   __device__ __forceinline__ void start_fetching() {
@@ -236,7 +237,7 @@ template <typename Shape> struct tile_memory {
     __syncthreads();
 #endif
   }
-  /* After a barrier that follows the last access to `stage`. */
+  /* Called after a barrier that follows the last access to `stage`. */
   __device__ __forceinline__ void fetch_ahead(int64_t item) {
     const T *from = (const T *)p.a.data + item * p.a.batch_stride;
 #if __CUDA_ARCH__ >= 900
@@ -263,13 +264,13 @@ template <typename Shape> struct tile_memory {
 
   /* ---- between memory and registers ---- */
 
-  /* Local row i of this lane is row first_of(i) + further_of(i), of which the second is a constant. */
+  /* Local row i of this lane is row first_of(i) + further_of(i). further_of is a constant. */
   __device__ __forceinline__ int first_of(int i) const { return i < Shape::VECTORS_FROM ? row : row * VECTOR; }
   static __device__ __forceinline__ constexpr int further_of(int i) {
     return i < Shape::VECTORS_FROM ? i * GR : i / VECTOR * VECTOR * GR + i % VECTOR;
   }
 
-  /* move(numbers, local row) for a lane's part of a column. */
+  /* move(count, local row) for a lane's part of a column. */
   template <bool ALIGNED, typename Move> static __device__ __forceinline__ void each_part(const Move &move) {
     constexpr int SINGLES = ALIGNED ? Shape::VECTORS_FROM : P;
 #pragma unroll
@@ -290,7 +291,7 @@ template <typename Shape> struct tile_memory {
     *(vector *)to = v;
   }
 
-  /* A lane's part of one column of the tile, which is aligned where it is read in vectors. */
+  /* A lane's part of one column of the tile. It is aligned if it is read in vectors. */
   __device__ __forceinline__ void read_column(const T *from, int q) {
     each_part<true>([&](auto count, int i) {
       if constexpr (count.value == VECTOR)
@@ -314,14 +315,14 @@ template <typename Shape> struct tile_memory {
   }
   __device__ __forceinline__ void read_stage() { read_columns(stage, Shape::LEADING); }
 
-  /* Directly, if the matrix fills the tile and its columns can be read as they lie. */
+  /* Directly, if the matrix fills the tile and its columns are contiguous. */
   __device__ __forceinline__ bool read_whole(int64_t item) {
     if (!Shape::DIRECT || !full() || p.a_access > (GR == 1 ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS)) return false;
     read_columns((const T *)p.a.data + item * p.a.batch_stride, p.a.column_stride);
     return true;
   }
 
-  /* The most general access with which lanes read and write a matrix where it lies. */
+  /* The most general access of lanes that read and write a matrix in place. */
   static constexpr int DIRECT_MOST = GR == 1 || Shape::PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
 
   __device__ __forceinline__ void read_padded_column(const T *from, int j, int q) {
@@ -361,7 +362,7 @@ template <typename Shape> struct tile_memory {
     }
   }
 
-  /* Local column q to a matrix of contiguous columns, of which it has `count`. */
+  /* Local column q to a matrix of `count` contiguous columns. */
   __device__ __forceinline__ void write_directly(const qr_matrix &matrix, int64_t item, int count, int q) const {
     T *to = (T *)matrix.data + item * matrix.batch_stride + begin() * matrix.column_stride;
     const int j = q * GC + column - p.offset;

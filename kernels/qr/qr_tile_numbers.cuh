@@ -1,5 +1,5 @@
-/* qr_tile_numbers.cuh - arithmetic of the register-tile QR kernels: f32 and f64 alike, the scalars of a step, and sums
- * over lanes. */
+/* qr_tile_numbers.cuh - arithmetic of the QR kernels for f32 and f64: powers of two, the scalars of a step of the
+ * register tiles, and sums over lanes. */
 #ifndef RONDO_QR_TILE_NUMBERS_CUH
 #define RONDO_QR_TILE_NUMBERS_CUH
 
@@ -10,8 +10,8 @@ template <> struct tile_number<float> {
   using vector = float4;
   static constexpr int VECTOR = 4, MANTISSA = 23, BIAS = 127;
   static constexpr uint32_t LOW = (127 - 16) << 23, HIGH = (127 + 40) << 23; /* the window, in the high word */
-  static constexpr uint32_t FLOOR = (127 - 100) << 23;                       /* sigma that is taken as zero */
-  static constexpr float BIAS_OF_SIGMA = 0x1p-126f; /* added by every lane: no step divides by zero */
+  static constexpr uint32_t FLOOR = (127 - 100) << 23;                       /* a smaller sigma counts as zero */
+  static constexpr float BIAS_OF_SIGMA = 0x1p-126f; /* each lane adds it: no step divides by zero */
 };
 template <> struct tile_number<double> {
   using vector = double2;
@@ -70,8 +70,8 @@ __device__ __forceinline__ double inverse_of(double x) {
   return fused(r, fused(e, e, e), r);
 }
 
-/* Of one step. Where sigma is taken as zero, g = 0. The select is beside the chain: `error` is finite because sigma has
- * its bias. */
+/* The scalars of one step. If sigma counts as zero, g = 0. The select is not in the chain: `error` is finite because
+ * sigma has its bias. */
 template <typename T> struct householder {
   T u, g, nu, beta;
   bool zero;
@@ -96,7 +96,7 @@ __device__ __forceinline__ householder<double> householder_of(double sigma, doub
   return {alpha + signed_nu, fused(kept, fused(error, error, error), kept), nu, against_sign(nu, alpha), zero};
 }
 
-/* Sums of values[FIRST ..] over ROW_LANES lanes, to all of them. */
+/* Sums of values[FIRST ..] over ROW_LANES lanes. Each lane gets all sums. */
 template <typename Shape, int FIRST, typename T, int COUNT>
 __device__ __forceinline__ void butterfly(T (&values)[COUNT]) {
 #pragma unroll
@@ -105,7 +105,7 @@ __device__ __forceinline__ void butterfly(T (&values)[COUNT]) {
     for (int q = FIRST; q < COUNT; q++) values[q] += __shfl_xor_sync(0xffffffffu, values[q], offset);
 }
 
-/* The same: each level halves the values a lane still sums, and at the end each is fetched from where it came to be. */
+/* The same. Each level halves the values that a lane still sums; at the end each lane fetches all sums. */
 template <typename Shape, int FIRST, typename T, int COUNT>
 __device__ __forceinline__ void scatter_and_gather(T (&values)[COUNT]) {
   constexpr int LANES = Shape::ROW_LANES, KEPT = COUNT - FIRST, PADDED = KEPT <= 4 ? 4 : KEPT <= 8 ? 8 : 16;

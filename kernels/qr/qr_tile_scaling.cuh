@@ -1,11 +1,11 @@
-/* qr_tile_scaling.cuh - columns of extreme size in the registers of a block's lanes: their squares would overflow or
- * vanish, so that they are factored scaled by a power of two. */
+/* qr_tile_scaling.cuh - scaling of columns of extreme size, in the registers of a block. Squares of their numbers would
+ * overflow or vanish, so kernels multiply such columns by a power of two. */
 #ifndef RONDO_QR_TILE_SCALING_CUH
 #define RONDO_QR_TILE_SCALING_CUH
 
 #include "qr_tile_numbers.cuh"
 
-/* The high word of the largest magnitude in column q of a lane's part; NaN may count or not. */
+/* The high word of the largest magnitude in column q of a lane's part. NaN may count or not. */
 template <typename T, int P, int Q> __device__ __forceinline__ uint32_t largest_in_column(const T (&a)[P][Q], int q) {
   if constexpr (sizeof(T) == 4) {
     T most[2] = {};
@@ -28,15 +28,15 @@ template <typename T> __device__ __forceinline__ bool is_extreme(uint32_t word) 
   return word - tile_number<T>::LOW > tile_number<T>::HIGH - tile_number<T>::LOW && word;
 }
 
-/* The exponent that a column of this largest magnitude is divided by. 2^exponent and its inverse are normal. */
+/* The exponent of the power of two that divides a column with this largest magnitude. It and its inverse are normal. */
 template <typename T> __device__ __forceinline__ int exponent_to_take(uint32_t word) {
   constexpr int BIAS = tile_number<T>::BIAS;
   return is_extreme<T>(word) ? max(1 - BIAS, min(BIAS - 1, (int)(word >> tile_number<T>::MANTISSA) - BIAS)) : 0;
 }
 
-/* Scales the extreme columns of this lane's part: it is lane `row` of ROW_LANES that share columns, and has every
- * COLUMN_LANES-th column from `column` on. Where some column of the warp is `scaled`, what takes it back is in
- * `unscales` for all of them. A lane looks at its own part only: an extreme column has an extreme part. */
+/* Scales the extreme columns of this lane's part. It is lane `row` of the ROW_LANES that share columns, and has each
+ * COLUMN_LANES-th column from `column` on. If some column of the warp is `scaled`, `unscales` gets the inverse factors
+ * of all of them. A lane looks at its own part only: an extreme column has an extreme part. */
 template <int ROW_LANES, int COLUMN_LANES, typename T, int P, int Q>
 __device__ __forceinline__ void scale_extreme_columns(T (&a)[P][Q], int row, int column, T *unscales, bool &scaled) {
   uint32_t most[Q];

@@ -1,10 +1,10 @@
-/* qr_tile_thin_q.cuh - the second end of a register tile's kernel: thin Q and R, after the steps of qr_tile.cuh.
+/* qr_tile_thin_q.cuh - thin Q and R: an end of a register tile's kernel, after the steps of qr_tile.cuh.
  *
- * After the last step the tile holds R above and u, x below the diagonal. R leaves through shared memory. Then the
- * reflectors go there, as v with its one and zeros above it, and stay. The tile becomes the first columns of the
- * identity, and the reflectors are applied to it from the last to the first: Q = H_0 .. H_(k-1) I. Column c is e_c
- * until step c, and v . e_c = 0 for every later step, so no step needs a mask, a pivot or a barrier: a warp's columns
- * are its own. A few coarse blocks of steps leave out the rows and columns before their own. */
+ * After the last step the tile holds R, and u and x below it. R leaves through shared memory. Then the reflectors go
+ * there, as v with its one and zeros above it, and stay. The tile becomes the first columns of the identity, and the
+ * reflectors are applied to it from the last to the first: Q = H_0 .. H_(k-1) I. Column c is e_c until step c, and
+ * v . e_c = 0 for each later step, so no step needs a mask, a pivot or a barrier: a warp's columns are its own. A few
+ * coarse blocks of steps leave out the rows and columns before their own. */
 #ifndef RONDO_QR_TILE_THIN_Q_CUH
 #define RONDO_QR_TILE_THIN_Q_CUH
 
@@ -34,7 +34,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
 
   /* ---- outputs ---- */
 
-  /* How row i GR + row stands to column q GC + column: constants for most local rows. */
+  /* Is row i GR + row below the diagonal of column q GC + column? A constant for most local rows. */
   static __device__ __forceinline__ bool all_below(int i, int q) { return i * GR >= (q + 1) * GC; }
   static __device__ __forceinline__ bool none_below(int i, int q) { return (i + 1) * GR <= q * GC + 1; }
   __device__ __forceinline__ bool below(int i, int q) const {
@@ -53,7 +53,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     this->sync();
   }
 
-  /* From the registers, or through shared memory. */
+  /* From the registers or through shared memory. */
   __device__ __forceinline__ void put_q(const qr_tile_task &out, int64_t item, bool wanted) {
     const int k = min(p.m, p.n);
     if (Shape::DIRECT && out.q_access <= tile::DIRECT_MOST) {

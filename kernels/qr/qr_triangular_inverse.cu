@@ -1,15 +1,14 @@
-/* qr_triangular_inverse.cu - inverses of unit lower triangular matrices, 16 to 128 rows, 16 rows at a time.
+/* qr_triangular_inverse.cu - inverses of unit lower triangular matrices of 16 to 128 rows, 16 rows at a time.
  *
- * Forward substitution for all columns at once: what rows of X that are done contribute to the next 16 is taken off as
- * a product of blocks, then a thread solves the 16 x 16 triangle for its column in registers. It is the right-stable
- * order (Du Croz and Higham, Stability of methods for matrix inversion, 1992): no product of inverses is formed, whose
- * errors grow where the triangle is ill-conditioned, and |L X - I| is at most n eps |L| |X|, element by element.
+ * Forward substitution for all columns at once. The contribution of the finished rows of X to the next 16 is subtracted
+ * as a product of blocks. Then a thread solves the 16 x 16 triangle for its column in registers. This order is
+ * right-stable (Du Croz and Higham, Stability of methods for matrix inversion, 1992): it forms no product of inverses,
+ * whose errors grow with the condition, and |L X - I| is at most n eps |L| |X|, element by element.
  *
- * A warp has 32 columns. In a product a thread has 8 rows of two columns: half the reads of L that a column each would
- * take. The matrix lies in shared memory in blocks of 16 x 16, so that all but a block's address is a constant; the
- * inverse takes its place, block row by block row, once every thread has used that row. Bound by the issue of
- * instructions, of which half are multiply-adds; reading and writing memory takes a third of the time from 64 rows on.
- */
+ * A warp has 32 columns. In a product a thread has 8 rows of two columns: half the reads of L that one column each
+ * would take. The matrix is in shared memory in blocks of 16 x 16, so all but a block's address is a constant. The
+ * inverse takes the place of the matrix, block row by block row, after each thread has used that row. Bound by the
+ * issue of instructions, half of them multiply-adds; from 64 rows on memory takes a third of the time. */
 #include "qr_launch.cuh"
 #include "qr_tile_memory.cuh"
 
@@ -31,12 +30,11 @@ template <typename T> struct unit_triangle {
   /* Block (i, j) on or below the diagonal; its two halves of 8 rows are in different banks, and so are neighbours. */
   __device__ __forceinline__ T *block(int i, int j) const { return matrix + (i * (i + 1) / 2 + j) * SIZE; }
   __device__ __forceinline__ int blocks() const { return (n + BLOCK - 1) / BLOCK; }
-  /* Behind them: a block of zeros. */
+  /* After them: a block of zeros. */
   __device__ __forceinline__ T *zeros() const { return block(blocks(), 0); }
   static __device__ __forceinline__ int row(int r) { return r % (BLOCK / 2) * BLOCK + r / (BLOCK / 2) * HALF; }
 
-  /* The strict lower triangle, PIECE numbers at a time: with vectors come some numbers beside it, which are not used.
-   */
+  /* The strict lower triangle, PIECE numbers at a time. Vectors bring some numbers beside it, which are not used. */
   template <int PIECE, int LANES> __device__ __forceinline__ void fetch(const T *from, int64_t row_stride) const {
     constexpr int STEP = LANES * PIECE;
     static_assert(STEP % BLOCK == 0);
@@ -56,7 +54,7 @@ template <typename T> struct unit_triangle {
     for (int i = thread; i < SIZE; i += threads) zeros()[i] = T(0);
   }
 
-  /* x := minus the product of L's blocks in block row i and X's rows above it, for column c. */
+  /* x := minus the product of the blocks in block row i of L and the rows of X above it, for column c. */
   __device__ __forceinline__ void take_off(int i, int first, int c, T (&x)[BLOCK]) const {
     const bool odd = c & 1;
     const T *l = block(i, first) + odd * HALF;
@@ -83,7 +81,7 @@ template <typename T> struct unit_triangle {
       }
     }
 #pragma unroll
-    for (int r = 0; r < BLOCK / 2; r++) { /* neighbours exchange a column for the other rows of their own */
+    for (int r = 0; r < BLOCK / 2; r++) { /* neighbours exchange a column, and get the other rows of their own */
       const T own = odd ? sum[1][r] : sum[0][r], other = __shfl_xor_sync(0xffffffffu, odd ? sum[0][r] : sum[1][r], 1);
       x[r] = odd ? other : own;
       x[r + BLOCK / 2] = odd ? own : other;
@@ -111,8 +109,8 @@ template <typename T> struct unit_triangle {
   }
 
   __device__ __forceinline__ void invert(bool present, T *out, int64_t row_stride) const {
-    /* Two warps take turns with the first columns, which have most of the work (H200, 1000 of 64 rows: 14.8 us against
-     * 15.6 in f32, 21.9 against 24.8 in f64); more of them lose by the second barrier what they gain. */
+    /* Two warps take turns with the first columns, which have most of the work (H200, 1000 of 64 rows: 14.8 us instead
+     * of 15.6 in f32, 21.9 instead of 24.8 in f64). With more warps the second barrier costs what that saves. */
     const bool has_turns = threads == 64;
     int group = thread / 32;
     write_zeros(present && thread < n, out + thread, row_stride);
@@ -122,7 +120,7 @@ template <typename T> struct unit_triangle {
       T x[BLOCK] = {};
       if (i >= first) {
         const int one = c - i * BLOCK, last = n - i * BLOCK;
-        const bool wanted = present && c < n, has_ones = i < first + 32 / BLOCK; /* has: some thread of the warp */
+        const bool wanted = present && c < n, has_ones = i < first + 32 / BLOCK; /* in some thread of the warp */
         if (i > first) take_off(i, first, c, x);
         if (has_ones) {
 #pragma unroll
@@ -144,7 +142,7 @@ template <typename T> struct unit_triangle {
         }
       }
       if (i + 1 == blocks()) break;
-      __syncthreads(); /* everyone has used this block row */
+      __syncthreads(); /* all threads have used this block row */
       if (i >= own) {
         T *to = block(i, own) + c % BLOCK;
 #pragma unroll
@@ -154,7 +152,7 @@ template <typename T> struct unit_triangle {
         group = 1 - group;
         __syncthreads();
       } else {
-        __syncwarp(); /* products take two columns, both of the warp */
+        __syncwarp(); /* a product takes two columns of the warp */
       }
     }
   }

@@ -1,12 +1,12 @@
-/* triangular_inverse_select.c - how the one kernel that inverts triangles is launched. */
+/* triangular_inverse_select.c - the launch of the kernel that inverts triangles. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "qr_choose.h"
 
 TRIANGULAR_INVERSE_KERNELS(KERNEL_CONSTANT)
 
-/* A grid of several rounds should not end in a short one: blocks ask for so much shared memory that no more of them are
- * on a multiprocessor at a time than make the rounds equal. `most` is how many there could be. */
+/* A grid of several rounds should not end in a short one. Blocks ask for more shared memory than they use, so that a
+ * multiprocessor holds the number of blocks that makes the rounds equal. `most` is the number it could hold. */
 static int64_t even_rounds(int64_t grid, int64_t most, int64_t bytes, const struct chip *chip) {
   enum { RESERVED_BYTES = 1024 }; /* of each block, beside its own */
   most = larger(1, smaller(most, (chip->shared_bytes + RESERVED_BYTES) / (bytes + RESERVED_BYTES)));
@@ -15,7 +15,7 @@ static int64_t even_rounds(int64_t grid, int64_t most, int64_t bytes, const stru
   return rounds > 1 && even < most ? larger(bytes, chip->shared_bytes / (even + 1)) : bytes;
 }
 
-/* Blocks of all their threads on a multiprocessor, by their registers. */
+/* The blocks of most threads that a multiprocessor holds, by their registers. */
 #define BLOCKS(chips, parameters, name, threads, blocks, ...) blocks,
 
 rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,

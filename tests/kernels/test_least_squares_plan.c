@@ -31,8 +31,8 @@ static void describe(struct random *random, struct described *described) {
   described->task = (struct op_task){.op = &op_least_squares, .operand_count = 5, .operands = described->operands};
 }
 
-/* The one kernel: the matrix stands on the tile's diagonal where steps are
- * entered at, and no right-hand side is left out. */
+/* The one kernel: the matrix is on the tile's diagonal, at a place where steps begin, and no right-hand side is left
+ * out. */
 static void check_one(const struct described *described, const struct op_launch *launch) {
   const struct op_operand *b = &described->operands[LEAST_SQUARES_B];
   struct least_squares_parameters p;
@@ -43,8 +43,8 @@ static void check_one(const struct described *described, const struct op_launch 
   cr_assert(p.tile.m == b->shape[2] && p.tile.m >= p.tile.n && p.tile.batch == b->shape[0]);
 }
 
-/* The second of two: each warp's right-hand sides fit what it has for them. */
-static void check_behind(const struct described *described, const struct op_launch *launch, uint64_t scratch_bytes) {
+/* The second of two kernels: there is room for each warp's right-hand sides. */
+static void check_after(const struct described *described, const struct op_launch *launch, uint64_t scratch_bytes) {
   const uint32_t element_bytes = described->operands[0].dtype == RONDO_F32 ? 4 : 8;
   const struct least_squares_scratch scratch = least_squares_scratch_of(&described->task);
   struct least_squares_after_parameters p;
@@ -85,7 +85,7 @@ Test(least_squares_plan, every_problem_has_kernels_and_the_scratch_they_need_on_
       if (launches.count == 1)
         check_one(&described, &launches.items[0]);
       else
-        check_behind(&described, &launches.items[1], scratch_bytes);
+        check_after(&described, &launches.items[1], scratch_bytes);
       counts[launches.count]++;
     }
   }
