@@ -74,11 +74,18 @@ __device__ __forceinline__ float first_residual(const gemv_parameters &p, const 
   return load_number(p.epilogue.residual_dtype, p.epilogue.residual, residual + ((tile.first_row >> pair) + column));
 }
 
+/* The residual's element that is added to a column. */
+struct residual_in_memory {
+  __device__ __forceinline__ float operator()(const gemv_parameters &p, uint32_t, int64_t element) const {
+    return load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
+  }
+};
+
 /* What few products ask for, of one vector. A lane has a column of the results, which are two rows of the matrix where
  * these are gate and up. `result_of` gives a row's sum with all its factors. */
-template <typename Result, typename Residual>
+template <typename Result, typename Residual = residual_in_memory>
 __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
-                                               const Result &result_of, const Residual &residual_of) {
+                                               const Result &result_of, const Residual &residual_of = Residual()) {
   const uint32_t pair = p.epilogue.silu_mul ? 1 : 0, first_column = tile.first_row >> pair;
   const int64_t residual = tile.batch * p.epilogue.residual_batch + vector * p.epilogue.residual_row;
   const int64_t out = tile.batch * p.out_batch + vector * p.out_row;
@@ -92,21 +99,13 @@ __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const t
     const uint32_t column = first_column + i;
     float value = biased(i << pair);
     if (pair) value = silu(value) * biased(2 * i + 1);
-    if (p.epilogue.residual) value += residual_of(i, residual + column);
+    if (p.epilogue.residual) value += residual_of(p, i, residual + column);
     if (p.epilogue.out_scales)
       store_quantised(p, out, tile.batch * p.epilogue.out_scale_batch + vector * p.epilogue.out_scale_row, column,
                       value);
     else
       store_number(p.out_dtype, p.out, out + column, value);
   }
-}
-
-template <typename Result>
-__device__ __forceinline__ void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
-                                               const Result &result_of) {
-  finish_columns(p, tile, vector, result_of, [&](uint32_t, int64_t element) {
-    return load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
-  });
 }
 
 /* All three are called by all threads of a block, with a barrier after the last write of what sum_of and factor_of
@@ -236,9 +235,10 @@ __device__ __forceinline__ void finish_row(const gemv_parameters &p, const tile_
 }
 
 /* Anything that may be asked for, of one vector of a tile: called by all lanes of a warp. */
-template <typename Sum, typename Factor, typename Residual>
+template <typename Sum, typename Factor, typename Residual = residual_in_memory>
 __device__ __forceinline__ void finish_vector(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
-                                              const Sum &sum_of, const Factor &factor_of, const Residual &residual_of) {
+                                              const Sum &sum_of, const Factor &factor_of,
+                                              const Residual &residual_of = Residual()) {
   const float *scales = row_scales(p, tile.batch);
   const float factor = p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
   finish_columns(
@@ -249,13 +249,6 @@ __device__ __forceinline__ void finish_vector(const gemv_parameters &p, const ti
       },
       residual_of);
 }
-template <typename Sum, typename Factor>
-__device__ __forceinline__ void finish_vector(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
-                                              const Sum &sum_of, const Factor &factor_of) {
-  finish_vector(p, tile, vector, sum_of, factor_of, [&](uint32_t, int64_t element) {
-    return load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
-  });
-}
 
 /* With p.finishing, of a block's one tile; `first` is what first_residual gave for the warp's first vector. */
 template <typename Sum, typename Factor>
@@ -263,7 +256,7 @@ __device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, cons
                                                   const Sum &sum_of, const Factor &factor_of) {
   const uint32_t warp = computed_here(threadIdx.x) / 32;
   for (uint32_t vector = warp; vector < p.count; vector += blockDim.x / 32)
-    finish_vector(p, tile, vector, sum_of, factor_of, [&](uint32_t column, int64_t element) {
+    finish_vector(p, tile, vector, sum_of, factor_of, [&](const gemv_parameters &, uint32_t column, int64_t element) {
       const bool is_first = vector == warp && column < 32 + (tile.first_new_row >> (p.epilogue.silu_mul ? 1 : 0));
       return is_first ? first : load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
     });

@@ -72,6 +72,30 @@ __device__ __forceinline__ void decode_eight(const words &loaded, int eighth, ui
   }
 }
 
+/* Pairs of NVFP4 scales of Slices slices of a row. A lane has loaded 2 x Slices consecutive bytes; the row's lanes
+ * transpose them. out[s] has this lane's pair of slice s in its low half. */
+template <int Slices, int Lanes>
+__device__ __forceinline__ void turn_scales(const uint32_t *in, uint32_t (&out)[Slices]) {
+  const uint32_t lane = threadIdx.x % 32, l = lane % Lanes;
+  if constexpr (Slices == 4) {
+    static_assert(Lanes == 4, "a 4 x 4 transpose of pairs over the quad");
+    uint32_t taken = __shfl_xor_sync(0xffffffffu, l & 2 ? in[0] : in[1], 2);
+    uint32_t a = l & 2 ? taken : in[0], b = l & 2 ? in[1] : taken;
+    uint32_t kept = permute(a, b, l & 1 ? 0x7632 : 0x5410);
+    taken = __shfl_xor_sync(0xffffffffu, permute(a, b, l & 1 ? 0x5410 : 0x7632), 1);
+    uint32_t even = l & 1 ? taken : kept, odd = l & 1 ? kept : taken;
+    out[0] = even, out[1] = odd, out[2] = even >> 16, out[3] = odd >> 16;
+  } else if constexpr (Slices == 2) {
+    const uint32_t from = (lane & ~(Lanes - 1u)) + l / 2;
+    uint32_t first = __shfl_sync(0xffffffffu, in[0], from);
+    uint32_t second = __shfl_sync(0xffffffffu, in[0], from + Lanes / 2);
+    uint32_t both = permute(first, second, l & 1 ? 0x7632 : 0x5410);
+    out[0] = both, out[1] = both >> 16;
+  } else {
+    out[0] = in[0];
+  }
+}
+
 /* ---- Vectors ---------------------------------------------------------------------------------------------------- */
 
 template <rondo_dtype V> __device__ __forceinline__ float2 f32_of_pair(uint32_t pair) {

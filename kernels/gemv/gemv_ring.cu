@@ -308,7 +308,7 @@ template <rondo_dtype V, int Slices> struct blocks_product {
   }
 };
 
-/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+/* ---- Sums and results ------------------------------------------------------------------------------------------- */
 
 /* The warps that multiply. */
 __device__ __forceinline__ void meet_consumers(uint32_t consumers) {
@@ -327,24 +327,69 @@ __device__ __forceinline__ void share_rows(const gemv_ring_parameters &p, uint32
   }
 }
 
+/* The parts' sums of a window, and those of windows before it. */
+struct ring_sums {
+  uint32_t met, held, consumers;
+
+  __device__ __forceinline__ float sum_of_window(const gemv_ring_parameters &p, uint32_t vector, uint32_t row) const {
+    return sum_of_parts(met + (vector * p.window_pitch + row) * NUMBER, p.count * p.window_pitch * NUMBER, p.parts);
+  }
+  /* The window has rows `first` to `end`. */
+  __device__ __forceinline__ void hold_window(const gemv_ring_parameters &p, uint32_t first, uint32_t end) const {
+    meet_consumers(consumers);
+    share_rows(p, end - first, consumers, [&](uint32_t vector, uint32_t row) {
+      row += threadIdx.x % 32;
+      if (row < end - first)
+        store_shared(held + (vector * p.held_pitch + first + row) * NUMBER, sum_of_window(p, vector, row));
+    });
+    meet_consumers(consumers);
+  }
+  /* All rows of the block; the last window begins with row `window`. */
+  __device__ __forceinline__ void finish(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows,
+                                         uint32_t window) const {
+    meet_consumers(consumers);
+    share_rows(p, rows, consumers, [&](uint32_t vector, uint32_t first) {
+      const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
+      const auto sum_of = [&](uint32_t n, uint32_t row) {
+        row += first;
+        return row < window ? load_shared(held + (n * p.held_pitch + row) * NUMBER) : sum_of_window(p, n, row - window);
+      };
+      if (p.finishing)
+        finish_columns(p, done, vector, [&](uint32_t row) { return sum_of(vector, row) * p.scale; });
+      else /* of a block with more warps than vectors, warp `vector` takes this one and no other */
+        finish_rows<false, false>(p, done, vector * 32 + threadIdx.x % 32, sum_of, [](uint32_t) { return 1.0f; });
+    });
+  }
+};
+
+/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+
+/* By one thread. */
+__device__ __forceinline__ void set_barriers(const gemv_ring_parameters &p, uint32_t ring, uint32_t consumers) {
+  if (!elected()) return;
+  for (uint32_t stage = 0; stage < p.stages; stage++) {
+    barrier_init(full_barrier(ring, stage), 1);
+    barrier_init(empty_barrier(ring, stage), consumers);
+  }
+  barriers_are_initialised();
+}
+
 /* Shared memory: a full and an empty barrier of each stage; floats met [parts][count][window_pitch], the sums of a
  * window of window_tiles tiles; if there are several windows, held [count][held_pitch], of those before the last; from
- * first_stage on the stages, each weights [tile rows][weight_row] and scales [tile rows][weight_scale_row]. */
+ * first_stage on the stages, each weights [tile rows][weight_row] and scales [tile rows][weight_scale_row].
+ *
+ * The arrival that releases a stage depends on all values loaded from it (`always_zero`), so these have come. Without
+ * this the stage was filled again while the loads were under way, although the arrival releases: with weights in L2, up
+ * to 54 launches of 60 had sums of the next tile's bytes (H200, 7 plans of 96). */
 template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv_ring_parameters &p) {
   extern __shared__ __align__(128) unsigned char ring_memory[];
   const uint32_t ring = computed_here(shared_address(ring_memory)), consumers = p.parts * p.groups;
   const uint32_t first_row = blockIdx.x * p.block_rows, rows = computed_here(min(p.block_rows, p.m - first_row));
-  /* From one lane, that ptxas knows it to be the same in all of them. */
+  /* From one lane, so that ptxas knows that all lanes have the same. */
   const bool produces = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == consumers;
   producer weights(p, first_row, rows);
   if (produces) {
-    if (elected()) {
-      for (uint32_t stage = 0; stage < p.stages; stage++) {
-        barrier_init(full_barrier(ring, stage), 1);
-        barrier_init(empty_barrier(ring, stage), consumers);
-      }
-      barriers_are_initialised();
-    }
+    set_barriers(p, ring, consumers);
     if (p.early) weights.fill(p, ring);
   }
   wait_for_predecessors();
@@ -356,22 +401,17 @@ template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv
   if (produces) weights.refill(p, ring);
   if (threadIdx.x >= consumers * 32) return;
 
-  const uint32_t met = ring + 16 * p.stages, held = met + p.parts * p.count * p.window_pitch * NUMBER;
+  const uint32_t met = ring + 16 * p.stages;
+  const ring_sums all_sums = {met, met + p.parts * p.count * p.window_pitch * NUMBER, consumers};
   const uint32_t rows_of_tile = p.groups * p.group_rows, group_row = position.group * p.group_rows;
-  const auto sum_of_window = [&](uint32_t vector, uint32_t row) {
-    return sum_of_parts(met + (vector * p.window_pitch + row) * NUMBER, p.count * p.window_pitch * NUMBER, p.parts);
-  };
   uint32_t window = 0, window_tiles = p.window_tiles; /* its first row, and how many tiles are left of it */
   uint32_t sums = met + (position.part * p.count * p.window_pitch + group_row) * NUMBER;
   ring_position at = {0, 0};
 #pragma unroll 1
   for (uint32_t tile = 0;;) {
-    /* A warp without rows of the tile waits too, and releases it. So no stage is filled again that some warp has not
-     * seen filled: a phase of a barrier has one bit, and who passed one by could take the next but one for it. */
+    /* A warp without rows of the tile waits too, and releases it. So a stage is filled again only after every warp has
+     * seen it filled. The phase of a barrier is one bit: a warp that misses a phase takes the next but one for it. */
     barrier_wait(full_barrier(ring, at.stage), at.parity);
-    /* Of all that was loaded something is used (`always_zero`), so that it has come. Without that the stage is refilled
-     * below the feet of loads from shared memory, though the arrival releases: with weights in L2, up to 54 launches of
-     * 60 had sums of the next tile's bytes (H200, 7 plans of 96), and none with it. */
     const auto release = [&](uint32_t loaded) {
       __syncwarp();
       if (threadIdx.x % 32 == (loaded & p.always_zero)) barrier_arrive(empty_barrier(ring, at.stage));
@@ -394,29 +434,12 @@ template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv
     advance(p, at);
     sums += rows_of_tile * NUMBER;
     if (--window_tiles) continue;
-    meet_consumers(consumers);
-    share_rows(p, tile - window, consumers, [&](uint32_t vector, uint32_t row) {
-      row += threadIdx.x % 32;
-      if (row < tile - window)
-        store_shared(held + (vector * p.held_pitch + window + row) * NUMBER, sum_of_window(vector, row));
-    });
-    meet_consumers(consumers);
+    all_sums.hold_window(p, window, tile);
     sums -= (tile - window) * NUMBER;
     window = tile;
     window_tiles = p.window_tiles;
   }
-  meet_consumers(consumers);
-  share_rows(p, rows, consumers, [&](uint32_t vector, uint32_t first) {
-    const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
-    const auto sum_of = [&](uint32_t n, uint32_t row) {
-      row += first;
-      return row < window ? load_shared(held + (n * p.held_pitch + row) * NUMBER) : sum_of_window(n, row - window);
-    };
-    if (p.finishing)
-      finish_columns(p, done, vector, [&](uint32_t row) { return sum_of(vector, row) * p.scale; });
-    else /* of a block with more warps than vectors, warp `vector` takes this one and no other */
-      finish_rows<false, false>(p, done, vector * 32 + threadIdx.x % 32, sum_of, [](uint32_t) { return 1.0f; });
-  });
+  all_sums.finish(p, first_row, rows, window);
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, vectors, most, rows, part, beyond, product, ...)              \

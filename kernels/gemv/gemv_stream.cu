@@ -236,6 +236,11 @@ template <typename S> struct stream_vectors {
                                               uint32_t element, raw &to) {
     load_raw<S::W, S::V, S::Slices, 32>(p, at.g + 8 * a, element, to);
   }
+  static __device__ __forceinline__ void load_first(const gemv_stream_parameters &p, const stream_thread<S> &at,
+                                                    uint32_t element, raw (&to)[S::Columns]) {
+#pragma unroll
+    for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) load(p, at, a, element, to[a]);
+  }
   /* RMS norm; the part's squares go to shared memory. */
   static __device__ __forceinline__ void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at,
                                                           int a, uint32_t element, uint32_t chunk, raw &of) {
@@ -261,9 +266,10 @@ template <typename S> struct stream_vectors {
   }
 };
 
-/* With RMS norm, by all threads of a block: the factors of the sums. */
+/* By all threads of a block: with RMS norm, the factors of the sums. */
 template <typename S>
 __device__ __forceinline__ void set_factors(const gemv_stream_parameters &p, const stream_thread<S> &at) {
+  if (!(p.norm_epsilon > 0)) return;
   __syncthreads();
   if (threadIdx.x < 16) {
     const uint32_t of_vector = at.squares + threadIdx.x * STREAM_NUMBER;
@@ -380,6 +386,29 @@ template <typename S> struct stream_results {
   }
 };
 
+/* What the loop over tiles needs of this lane's addresses: not before there are registers, and not in each tile. */
+template <typename S> struct tile_addresses {
+  const uint32_t to, scales_to, row_step, held_step, chunk, sums;
+
+  __device__ __forceinline__ tile_addresses(const gemv_stream_parameters &p, const stream_thread<S> &at)
+      : to(known_ahead(stream_asker<S>::to(at))), scales_to(stream_asker<S>::scales_to(at)),
+        row_step(known_ahead(at.tile_step * at.rows)),
+        held_step(S::Cluster > 1 ? known_ahead(p.count * at.rows * STREAM_NUMBER) : 0),
+        chunk(known_ahead(S::Piece::exchanged(at.lane * S::Slices) * 16)),
+        sums(computed_here(at.sums +
+                           (p.groups == 2 ? at.position.group * 8 + at.position.part : at.position.part) *
+                               S::Sums::slot_bytes +
+                           (S::Sums::offset_of(at.g) ^ at.t * 16))) {}
+};
+
+/* Successors may start after the wait only. Where there is room for two blocks, those of two successors would otherwise
+ * share one multiprocessor while another has none (H200, 4 x 7168 x 2048, four vectors: 17.2 us after another product,
+ * and so 11.9). */
+__device__ __forceinline__ void wait_and_let_start() {
+  only_wait_for_predecessors();
+  let_successors_start();
+}
+
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
 template <typename S> __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
@@ -390,11 +419,7 @@ template <typename S> __device__ __forceinline__ void gemv_stream(const gemv_str
   if (p.early) asker.fill(p, at);
   set_shared_memory(p, at);
   __syncthreads();
-  /* Only now may successors start. Where there is room for two blocks, those of two successors would otherwise share
-   * one multiprocessor while another has none (H200, 4 x 7168 x 2048, four vectors: 17.2 us after another product, and
-   * so 11.9). */
-  only_wait_for_predecessors();
-  let_successors_start();
+  wait_and_let_start();
 
   stream_results<S> results(p, at);
   uint32_t stage = at.ring, stage_before = at.ring + (S::Stages - 1) * Piece::bytes;
@@ -407,36 +432,27 @@ template <typename S> __device__ __forceinline__ void gemv_stream(const gemv_str
     {
       const uint32_t element = at.part_element + chunk * at.chunk_elements + at.t * (32 * S::Slices);
       typename stream_vectors<S>::raw raw[S::Columns];
-#pragma unroll
-      for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) x.load(p, at, a, element, raw[a]);
+      x.load_first(p, at, element, raw);
       if (!p.early && chunk == 0) {
         KEEP_ORDER(p, 2);
         asker.fill(p, at);
       }
       x.convert(p, at, element, chunk, raw);
     }
-    if constexpr (S::has_norm && S::Cluster == 1)
-      if (p.norm_epsilon > 0) set_factors(p, at);
-    /* What the loop needs of this lane's addresses: not before there are registers, and not in each tile. */
-    const uint32_t to = known_ahead(asker.to(at)), scales_to = asker.scales_to(at);
-    const uint32_t row_step = known_ahead(at.tile_step * at.rows);
-    const uint32_t held_step = S::Cluster > 1 ? known_ahead(p.count * at.rows * STREAM_NUMBER) : 0;
-    const uint32_t chunk_at = known_ahead(Piece::exchanged(at.lane * S::Slices) * 16);
-    const uint32_t slot = p.groups == 2 ? at.position.group * 8 + at.position.part : at.position.part;
-    const uint32_t own_sums =
-        computed_here(at.sums + slot * S::Sums::slot_bytes + (S::Sums::offset_of(at.g) ^ at.t * 16));
+    if constexpr (S::has_norm && S::Cluster == 1) set_factors(p, at);
+    const tile_addresses<S> own(p, at);
     uint32_t held_tile = at.held;
 #pragma unroll 1
-    for (uint32_t next_row = at.first_tile * at.rows; next_row < p.m; next_row += row_step) {
+    for (uint32_t next_row = at.first_tile * at.rows; next_row < p.m; next_row += own.row_step) {
       cp_async_wait<S::Stages - 2>();
       __syncwarp();
       /* What every lane read of the stage before is in its sums, and those it has stored: before the barrier above. */
-      asker.ask(p, at, stage_before + to, stage_before + scales_to, row_step);
+      asker.ask(p, at, stage_before + own.to, stage_before + own.scales_to, own.row_step);
       float c[S::Columns][4] = {};
-      multiply_piece(at, stage, stage + chunk_at, x, c);
+      multiply_piece(at, stage, stage + own.chunk, x, c);
       if (!is_first) results.finish(p, at, row, held_before);
       is_first = false;
-      store_sums(at, own_sums + results.parity * S::Sums::buffer_bytes, x, c);
+      store_sums(at, own.sums + results.parity * S::Sums::buffer_bytes, x, c);
       arrive_together(at.meeting);
       results.parity ^= 1;
       stage_before = stage;
@@ -445,7 +461,7 @@ template <typename S> __device__ __forceinline__ void gemv_stream(const gemv_str
       row = next_row;
       if constexpr (S::Cluster > 1) {
         held_before = held_tile;
-        held_tile += held_step;
+        held_tile += own.held_step;
       }
     }
   }
