@@ -1,14 +1,14 @@
-/* e2m1.cuh - eight e2m1 codes as halves, the way that is cheapest on the chip.
+/* e2m1.cuh - eight e2m1 codes as halves, in the cheapest way of the chip.
  *
- * sm_100a converts a byte of codes by one instruction (cvt.rn.f16x2.e2m1x2; F2FP.F16.E2M1.UNPACK_B, which takes any
- * byte of a register, so four in all). Elsewhere bits s|eem at 15|11..9 of a half are the value times 2^-14, subnormal
- * 0.5 included (the trick is Marlin's, vllm csrc/quantization/gptq_marlin/dequant.h): eleven instructions, which leave
- * the halves in another order. Forcing one order and size on both would cost sm_100a twice the instructions; so they
- * are constants, and what is multiplied with the pairs is put in the same order, which costs nothing where it is
- * converted too. Whoever multiplies by a scale has E2M1_EXPONENT in it. Only device code may ask: on the host both are
- * those of other chips.
+ * sm_100a converts a byte of codes by one instruction (cvt.rn.f16x2.e2m1x2, in machine code F2FP.F16.E2M1.UNPACK_B,
+ * which takes any byte of a register), so eight codes take four. On other chips, bits s|eem at 15|11..9 of a half are
+ * the value times 2^-14, subnormal 0.5 included (Marlin's trick, vllm csrc/quantization/gptq_marlin/dequant.h). Eight
+ * codes take eleven instructions, and the halves have another order. One order and factor for both would cost sm_100a
+ * twice the instructions. So order and factor are constants of the chip, and the vectors are permuted to the order, at
+ * no cost if they are converted too. Code that multiplies by a scale divides by 2^E2M1_EXPONENT with it. Only
+ * device code may ask for the order and the factor: on the host both are those of other chips.
  *
- * build/check-kernels looks for the instruction in the machine code. No sm_100a was at hand to run it on. */
+ * build/check-kernels looks for the instruction in the machine code. The code for sm_100a has never run. */
 #ifndef RONDO_E2M1_CUH
 #define RONDO_E2M1_CUH
 

@@ -1,4 +1,4 @@
-/* gemv_addresses.cuh - where a product's operands lie, by struct gemv_parameters; its warps, tiles and successors. */
+/* gemv_addresses.cuh - addresses of a product's operands (struct gemv_parameters); its warps, tiles and successors. */
 #ifndef RONDO_GEMV_ADDRESSES_CUH
 #define RONDO_GEMV_ADDRESSES_CUH
 

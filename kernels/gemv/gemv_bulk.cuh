@@ -1,4 +1,4 @@
-/* gemv_bulk.cuh - early bulk copies of weights to shared memory, and the one lane that asks for them. */
+/* gemv_bulk.cuh - early bulk copies of weights to shared memory, and the choice of the lane that asks for them. */
 #ifndef RONDO_GEMV_BULK_CUH
 #define RONDO_GEMV_BULK_CUH
 

@@ -1,5 +1,5 @@
-/* gemv_clusters.cuh - where the blocks of a cluster have split k: their sums meet by way of each other's shared memory
- * (PTX ISA, mapa and barrier.cluster), in order, and are finished. */
+/* gemv_clusters.cuh - the end of products whose k is split over the blocks of a cluster. Their sums meet through each
+ * other's shared memory (PTX ISA, mapa and barrier.cluster), in a fixed order, and become results. */
 #ifndef RONDO_GEMV_CLUSTERS_CUH
 #define RONDO_GEMV_CLUSTERS_CUH
 

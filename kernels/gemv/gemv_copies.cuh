@@ -1,6 +1,5 @@
-/* gemv_copies.cuh - early asynchronous copies of weights to shared memory, what else goes there and back, and barriers
- * in it (PTX ISA, cp.async and mbarrier). Groups of copies end with cp_async_commit and are waited for with
- * cp_async_wait, of common/ptx.cuh. */
+/* gemv_copies.cuh - early asynchronous copies of weights to shared memory (PTX ISA, cp.async), and other loads and
+ * stores there. A group of copies ends with cp_async_commit; cp_async_wait waits for it (common/ptx.cuh). */
 #ifndef RONDO_GEMV_COPIES_CUH
 #define RONDO_GEMV_COPIES_CUH
 

@@ -1,7 +1,7 @@
 /* gemv_dot.cuh - exact integer dot products of the 16 NVFP4 elements that share a scale.
  *
- * Twice an e2m1 value is an integer of at most 12, so a block is a dot product of bytes (dp4a), and its sum, at most
- * 2304, exact; scales are multiplied in once a block. */
+ * Twice an e2m1 value is an integer of at most 12. So the product of two blocks is a dot product of bytes (dp4a), and
+ * its sum, at most 2304, is exact. Scales are multiplied in once a block. */
 #ifndef RONDO_GEMV_DOT_CUH
 #define RONDO_GEMV_DOT_CUH
 

@@ -1,8 +1,8 @@
-/* gemv_finish.cuh - from sums to what a product writes: factors, bias, silu(gate) * up, residual, rounding, NVFP4.
+/* gemv_finish.cuh - from sums to a product's results: factors, bias, silu(gate) * up, residual, rounding, NVFP4.
  *
- * The last microsecond of short kernels: a warp has vectors, its lanes rows, and nothing is divided. What most products
- * ask for, a factor and a rounding, is a branch of its own. Sums and everything that is done to them are fp32; a result
- * is rounded once, where it is stored. */
+ * This is the last microsecond of short kernels: a warp has vectors, its lanes have rows, and no index is divided. Most
+ * products need a factor and a rounding only, so these are a branch of their own. All operations are fp32; a result is
+ * rounded once, at the store. */
 #ifndef RONDO_GEMV_FINISH_CUH
 #define RONDO_GEMV_FINISH_CUH
 

@@ -1,23 +1,23 @@
 /* gemv_head.cu - 1 to 16 vectors and a matrix of many short rows in NVFP4 or e4m3: a warp has whole rows.
  *
- * When: k from 384 to 1024, at least 256 rows a multiprocessor (gemv_head_plan.c). Bound by memory, and by the tail
- * from the last byte's arrival to the last store: sixteen rows by 64 elements of NVFP4 and eight vectors take some 80
+ * When: k from 384 to 1024, at least 256 rows a multiprocessor, no RMS norm (gemv_head_plan.c). Rows have whole loads:
+ * k is a multiple of 16 in e4m3 and of 32 in NVFP4, whose scales have no gaps. Bound by memory, and by the tail from
+ * the last byte's arrival to the last store: sixteen rows by 64 elements of NVFP4 and eight vectors take some 80
  * instructions.
  *
- * A block has a multiprocessor for itself and block_rows rows of one matrix. Its warps take groups of sixteen rows in
- * turn, as operand A of mma.m16n8k16; operand B's columns are vectors, eight or, with two operands, sixteen. k is not
- * split, so no sums meet. After the one barrier that hands over the converted vectors, a warp waits for its own copies
- * only: lanes copy 16 bytes each into the warp's slot. Mostly a multiprocessor's share fits into its slots; otherwise a
- * slot is filled again when its rows are multiplied. A warp asks for what follows each other in memory. Pieces of 32 or
- * 96 bytes of each row would let it begin earlier, and arrive later by more than that.
+ * A block has a multiprocessor for itself, and block_rows rows of one matrix. Its warps take groups of sixteen rows in
+ * turn, as operand A of mma.m16n8k16. Operand B's columns are eight vectors or, with two operands, sixteen. k is not
+ * split, so no sums meet. A barrier hands over the converted vectors; after it a warp waits for its own copies only.
  *
- * Quads take 64 elements of a row at a time, 16 a lane: a scale group of NVFP4, of which operand A is made as in
- * gemv_operands.cuh. Vectors lie in shared memory as f16 in the order of the decoded weights, with zeros after the end
- * of k. Rows there are an odd multiple of 64 elements apart, and vectors an odd multiple of 16 bytes, so that no two
- * lanes that are served together meet in a bank.
+ * Lanes copy 16 bytes each into the warp's slot, in the order of memory. Pieces of 32 or 96 bytes of each row would let
+ * the warp begin earlier, but arrive later by more than that. In most cases a multiprocessor's share fits into its
+ * slots. Otherwise a warp fills its slot again after it has multiplied the slot's rows. The scales of sixteen rows are
+ * a multiple of 16 bytes; plain loads bring the rest of the last rows' scales.
  *
- * Rows have whole loads: k is a multiple of 16 in e4m3 and of 32 in NVFP4, whose scales have no gaps. The scales of
- * sixteen rows are a multiple of 16 bytes; the rest of the last rows' comes by plain loads. There is no RMS norm. */
+ * Quads take 64 elements of a row at a time, 16 a lane: a scale group of NVFP4, which becomes operand A as in
+ * gemv_operands.cuh. Vectors lie in shared memory as f16, in the order of the decoded weights, with zeros after the end
+ * of k. Rows there are an odd multiple of 64 elements apart, and vectors an odd multiple of 16 bytes, so that lanes
+ * that load at the same time use different banks. */
 #include "gemv_copies.cuh"
 #include "gemv_finish.cuh"
 #include "gemv_head.h"

@@ -3,20 +3,19 @@
  * When: f16 or bf16, k from 256 to 2048, at least k / 128 tiles of 16 rows a block, no epilogue (gemv_head_plan.c).
  * Bound by memory.
  *
- * A tile is sixteen rows of a matrix without gaps, so one copy. There is a block a multiprocessor. Blocks take tiles
- * gridDim.x apart, and their warps take turns: a warp has a slot of its own, multiplies the tile there, and asks for
- * its next tile, while the other slots, nearly all of shared memory, are under way. k is not split, so no sums meet.
- * After the one barrier that hands over the vectors, no warp waits for another.
+ * A tile is sixteen rows of a matrix without gaps, so one copy brings it. A multiprocessor has one block. Blocks take
+ * tiles gridDim.x apart, and their warps take turns. A warp has a slot of its own: it multiplies the tile there and
+ * asks for its next tile, while the other slots, nearly all of shared memory, are in flight. k is not split, so no sums
+ * meet. A barrier hands over the vectors; after it no warp waits for another.
  *
- * Half of the slots are asked for before the vectors, and before the predecessors end if the weights are settled; the
- * other half when the vectors are there. After all of the slots, vectors would come last and leave all arithmetic to
- * the end (H200, 49152 x 576 in bf16 with sixteen vectors: 16.7 us, after another product 16.5; so 16.0 and 14.4).
+ * Half of the slots are asked for before the vectors (early, if the weights are settled), and half after the vectors
+ * have come. If the vectors were asked for after all slots, they would come last, and all arithmetic with them (H200,
+ * 49152 x 576 in bf16 with sixteen vectors: 16.7 us, after another product 16.5; so 16.0 and 14.4).
  *
- * Tiles are operand A of mma.m16n8k16, as in gemv_operands.cuh; operand B's columns are vectors, which lie in shared
- * memory as they are multiplied. Quads take 64 bytes of a row at a time, 16 a lane, for two products. Where rows lie a
- * multiple of 128 bytes apart, lanes of odd rows load the second of two such pieces first, so that eight lanes find
- * theirs in different banks; vectors lie an odd multiple of 64 bytes apart. Results get a factor, RMS norm's too, and
- * no more. */
+ * Tiles are operand A of mma.m16n8k16, as in gemv_operands.cuh. Operand B's columns are vectors, which lie in shared
+ * memory as they are multiplied. Quads take 64 bytes of a row at a time, 16 a lane, for two products. If rows lie a
+ * multiple of 128 bytes apart, lanes of odd rows load the second of two such pieces first, so that eight lanes use
+ * different banks. Vectors lie an odd multiple of 64 bytes apart. Results get a factor, with RMS norm's. */
 #include "../common/numbers.cuh"
 #include "gemv_bulk.cuh"
 #include "gemv_finish.cuh"

@@ -1,22 +1,21 @@
 /* gemv_head_one.cu - one vector and an NVFP4 matrix of many short rows: a multiprocessor's whole share at once.
  *
- * When: NVFP4, k up to 960, 128 to 512 rows a multiprocessor (gemv_head_plan.c). Bound by memory, and by the tail from
- * the last byte's arrival to the last store: a group of eight rows takes some 300 instructions of a warp.
+ * When: NVFP4, k up to 960, 128 to 512 rows a multiprocessor, no RMS norm (gemv_head_plan.c). Rows have no gaps, and k
+ * is a multiple of 32. Bound by memory, and by the tail from the last byte's arrival to the last store: a group of
+ * eight rows takes some 300 instructions of a warp.
  *
- * A block has a multiprocessor for itself and block_rows rows of one matrix, all of which fit into shared memory. So
- * nothing is refilled, and memory is never idle. A warp copies the groups of eight rows that it multiplies, and waits
- * for its own copies only. After the one barrier that hands over the converted vector, no warp waits for another. Lanes
- * copy 16 bytes each. Bulk copies begin later, which costs more than the lanes' instructions where all is over after
- * five microseconds.
+ * A block has a multiprocessor for itself, and block_rows rows of one matrix, all of which fit into shared memory. So
+ * nothing is filled twice, and memory is never idle. A warp copies the groups of eight rows that it multiplies, and
+ * waits for its own copies only. A barrier hands over the converted vector; after it no warp waits for another. Lanes
+ * copy 16 bytes each. Bulk copies begin later, which costs more than the lanes' instructions in a kernel of five
+ * microseconds. The scales of eight rows are a multiple of 16 bytes; plain loads bring the rest of the last rows'
+ * scales.
  *
  * Four lanes have a row. Each has `Groups` neighbouring scale groups of 16 elements, and holds that piece of the vector
- * in registers. Where four pieces are more than the row, a lane begins earlier, so that nothing beyond the row is read;
- * its vector is zero where another lane has the same elements (a NaN of the row makes the row NaN in any case). Rows in
- * shared memory are as far apart as if they were whole: `Groups` is odd, so 8 x Groups x lane puts no two lanes of half
- * a warp into one bank.
- *
- * Rows have no gaps, and k is a multiple of 32, so that the scales of eight rows are a multiple of 16 bytes. The rest
- * of the last rows' scales comes by plain loads. There is no RMS norm. */
+ * in registers. If four pieces are more than the row, a lane begins earlier, so that it reads nothing after the row.
+ * Its vector is zero where another lane has the same elements (a NaN of the row makes the result NaN in any case). Rows
+ * in shared memory are as far apart as if they were whole. `Groups` is odd, so 8 x Groups x lane puts no two lanes of
+ * half a warp into one bank. */
 #include "gemv_copies.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"

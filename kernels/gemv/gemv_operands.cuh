@@ -1,9 +1,9 @@
-/* gemv_operands.cuh - weights as what the tensor cores multiply.
+/* gemv_operands.cuh - weights as operand A of the tensor cores.
  *
- * mma.m16n8k16 multiplies A (16 x 16) with B (16 x 8): A are rows of weights, B's columns vectors. The order of k
- * inside is free as long as both share it, and it is the one in which weights are decoded.
+ * mma.m16n8k16 multiplies A (16 x 16), rows of weights, with B (16 x 8), whose columns are vectors. The order of k
+ * inside is free as long as both share it. It is the order in which weights are decoded.
  *
- * NVFP4 weights become f16 with the scale folded in: at most six bits, so exact. */
+ * NVFP4 weights become f16 with the scale multiplied in: at most six bits, so exact. */
 #ifndef RONDO_GEMV_OPERANDS_CUH
 #define RONDO_GEMV_OPERANDS_CUH
 

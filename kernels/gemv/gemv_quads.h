@@ -24,84 +24,72 @@ enum gemv_cut {
 
 /* KERNEL(chips, parameters, name, threads and blocks as above, weights, vectors, quads of a row, operands B, rows of a
  * warp, slices of a part, half of a tile at a time): gemv_quads.cuh. */
-#define GEMV_QUADS_NVFP4(KERNEL, name, V)                                                                              \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s1, 256, 3, RONDO_NVFP4, V, 2, 1, 8, 1, false, GEMV_SINGLE)         \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r16_s2_half, 512, 1, RONDO_NVFP4, V, 2, 1, 16, 2, true, GEMV_EXACT)    \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 1, 16, 1, false, GEMV_MASKED)       \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s2, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 2, false, GEMV_EXACT)        \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 1, false,            \
-         GEMV_CHUNKED)                                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r32_s2_half, 512, 1, RONDO_NVFP4, V, 1, 1, 32, 2, true, GEMV_EXACT)    \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false,          \
-         GEMV_CHUNKED)                                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)
-#define GEMV_DIAGONAL_NVFP4(KERNEL, name, V)                                                                           \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1, 256, 3, RONDO_NVFP4, V, 8, 1, 4, 1, false, GEMV_MASKED)         \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1_chunked, 512, 1, RONDO_NVFP4, V, 8, 1, 4, 1, false,              \
-         GEMV_CHUNKED)                                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r8_s1_half, 256, 2, RONDO_NVFP4, V, 8, 1, 8, 1, true, GEMV_MASKED)
-#define GEMV_QUADS_E4M3(KERNEL, name, V)                                                                               \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r2_s2, 128, 8, RONDO_E4M3, V, 8, 1, 2, 2, false, GEMV_EXACT)           \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1, 256, 4, RONDO_E4M3, V, 8, 1, 4, 1, false, GEMV_MASKED)          \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s2, 512, 1, RONDO_E4M3, V, 8, 1, 4, 2, false, GEMV_EXACT)           \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1_chunked, 512, 1, RONDO_E4M3, V, 8, 1, 4, 1, false, GEMV_CHUNKED) \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s4, 512, 1, RONDO_E4M3, V, 2, 1, 8, 4, false, GEMV_EXACT)           \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s4, 512, 1, RONDO_E4M3, V, 1, 1, 16, 4, false, GEMV_EXACT)         \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s2_chunked, 512, 1, RONDO_E4M3, V, 1, 1, 16, 2, false,             \
-         GEMV_CHUNKED)                                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s2_chunked, 512, 1, RONDO_E4M3, V, 1, 2, 16, 2, false,           \
-         GEMV_CHUNKED)
+#define GEMV_ANY_CHIP(KERNEL, ...) KERNEL(EVERY_CHIP, gemv_parameters, __VA_ARGS__)
+/* Older chips convert e4m3 by many instructions, and have too few registers for these. */
+#define GEMV_NEWER(KERNEL, ...) KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, __VA_ARGS__)
+#define GEMV_SEVERAL_NVFP4(KERNEL, name, V)                                                                            \
+  GEMV_ANY_CHIP(KERNEL, name##_q2_r8_s1, 256, 3, RONDO_NVFP4, V, 2, 1, 8, 1, false, GEMV_SINGLE)                       \
+  GEMV_ANY_CHIP(KERNEL, name##_q2_r16_s2_half, 512, 1, RONDO_NVFP4, V, 2, 1, 16, 2, true, GEMV_EXACT)                  \
+  GEMV_ANY_CHIP(KERNEL, name##_q1_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 1, 16, 1, false, GEMV_MASKED)                     \
+  GEMV_ANY_CHIP(KERNEL, name##_q1_r16_s2, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 2, false, GEMV_EXACT)                      \
+  GEMV_ANY_CHIP(KERNEL, name##_q1_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 1, false, GEMV_CHUNKED)            \
+  GEMV_ANY_CHIP(KERNEL, name##_q1_r32_s2_half, 512, 1, RONDO_NVFP4, V, 1, 1, 32, 2, true, GEMV_EXACT)                  \
+  GEMV_ANY_CHIP(KERNEL, name##_q1x2_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_CHUNKED)          \
+  GEMV_ANY_CHIP(KERNEL, name##_q1x2_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)
 /* With two rows a warp, kernels are so short that a branch by the vectors' type counts: one for each. */
-#define GEMV_SMALL(KERNEL, name, blocks, W, V, slices)                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name, 128, blocks, W, V, 8, 1, 2, slices, false, GEMV_MASKED)
-#define GEMV_QUADS_16(KERNEL, name, T)                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1, 512, 2, T, T, 8, 1, 4, 1, false, GEMV_MASKED)                   \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s4, 512, 1, T, T, 8, 1, 4, 4, false, GEMV_EXACT)                    \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s2_chunked, 512, 1, T, T, 8, 1, 4, 2, false, GEMV_CHUNKED)          \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s3, 256, 2, T, T, 2, 1, 8, 3, false, GEMV_MASKED)                   \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s4, 512, 1, T, T, 2, 1, 8, 4, false, GEMV_EXACT)                    \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s3, 512, 1, T, T, 1, 1, 16, 3, false, GEMV_MASKED)                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s8, 512, 1, T, T, 1, 1, 16, 8, false, GEMV_EXACT)                  \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s4_chunked, 512, 1, T, T, 1, 1, 16, 4, false, GEMV_CHUNKED)        \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s3, 512, 1, T, T, 1, 2, 16, 3, false, GEMV_MASKED)               \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s4_chunked, 512, 1, T, T, 1, 2, 16, 4, false, GEMV_CHUNKED)      \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s4, 512, 1, T, T, 1, 2, 16, 4, false, GEMV_EXACT)
-
-/* Those for which older chips, that convert e4m3 by many instructions, have not the registers. */
-#define GEMV_LARGE_NVFP4(KERNEL, name, V)                                                                              \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_r16_s4, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 4, false,    \
-         GEMV_EXACT)
-#define GEMV_SIXTEEN_NVFP4(KERNEL, name, V)                                                                            \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_r16_s2, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 2, false,  \
-         GEMV_EXACT)
-#define GEMV_SIXTEEN_E4M3(KERNEL, name, V)                                                                             \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_r16_s4, 512, 1, RONDO_E4M3, V, 1, 2, 16, 4, false,   \
-         GEMV_EXACT)
-/* Blocks of a cluster split k too: KERNEL(.., vectors, quads, operands B, rows, slices, blocks of a cluster). */
-#define GEMV_CLUSTERS_E4M3(KERNEL, name, V)                                                                            \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c2, 512, 1, RONDO_E4M3, V, 2, 1, 8, 4, 2)        \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_r16_s4_c4, 512, 1, RONDO_E4M3, V, 1, 1, 16, 4, 4)      \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_r16_s4_c4, 512, 1, RONDO_E4M3, V, 1, 2, 16, 4, 4)
-#define GEMV_CLUSTERS_E4M3_KERNELS(KERNEL) GEMV_CLUSTERS_E4M3(KERNEL, rondo_gemv_e4m3, GEMV_16_BITS)
-#define GEMV_CLUSTERS_16(KERNEL, name, T)                                                                              \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c2, 512, 1, T, T, 2, 1, 8, 4, 2)                 \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c4, 512, 1, T, T, 2, 1, 8, 4, 4)
-#define GEMV_CLUSTERS_16_KERNELS(KERNEL) GEMV_CLUSTERS_16(KERNEL, rondo_gemv_16bit, GEMV_16_BITS)
-#define GEMV_LARGE_NVFP4_KERNELS(KERNEL)                                                                               \
-  GEMV_LARGE_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                       \
-  GEMV_SIXTEEN_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)
-#define GEMV_LARGE_E4M3_KERNELS(KERNEL) GEMV_SIXTEEN_E4M3(KERNEL, rondo_gemv_e4m3, GEMV_16_BITS)
-
 #define GEMV_QUADS_NVFP4_KERNELS(KERNEL)                                                                               \
-  GEMV_QUADS_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                        \
-  GEMV_QUADS_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                       \
-  GEMV_DIAGONAL_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                    \
-  GEMV_SMALL(KERNEL, rondo_gemv_nvfp4_f16_q8_r2_s1, 8, RONDO_NVFP4, RONDO_F16, 1)                                      \
-  GEMV_SMALL(KERNEL, rondo_gemv_nvfp4_bf16_q8_r2_s1, 8, RONDO_NVFP4, RONDO_BF16, 1)
-#define GEMV_QUADS_E4M3_KERNELS(KERNEL) GEMV_QUADS_E4M3(KERNEL, rondo_gemv_e4m3, GEMV_16_BITS)
+  GEMV_SEVERAL_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                      \
+  GEMV_SEVERAL_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                     \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_nvfp4_16bit_q8_r4_s1, 256, 3, RONDO_NVFP4, GEMV_16_BITS, 8, 1, 4, 1, false,         \
+                GEMV_MASKED)                                                                                           \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_nvfp4_16bit_q8_r4_s1_chunked, 512, 1, RONDO_NVFP4, GEMV_16_BITS, 8, 1, 4, 1, false, \
+                GEMV_CHUNKED)                                                                                          \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_nvfp4_16bit_q8_r8_s1_half, 256, 2, RONDO_NVFP4, GEMV_16_BITS, 8, 1, 8, 1, true,     \
+                GEMV_MASKED)                                                                                           \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_nvfp4_f16_q8_r2_s1, 128, 8, RONDO_NVFP4, RONDO_F16, 8, 1, 2, 1, false, GEMV_MASKED) \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_nvfp4_bf16_q8_r2_s1, 128, 8, RONDO_NVFP4, RONDO_BF16, 8, 1, 2, 1, false, GEMV_MASKED)
+#define GEMV_NEWER_NVFP4_KERNELS(KERNEL)                                                                               \
+  GEMV_NEWER(KERNEL, rondo_gemv_nvfp4_16bit_q1_r16_s4, 512, 1, RONDO_NVFP4, GEMV_16_BITS, 1, 1, 16, 4, false,          \
+             GEMV_EXACT)                                                                                               \
+  GEMV_NEWER(KERNEL, rondo_gemv_nvfp4_nvfp4_q1x2_r16_s2, 512, 1, RONDO_NVFP4, RONDO_NVFP4, 1, 2, 16, 2, false,         \
+             GEMV_EXACT)
+#define GEMV_QUADS_E4M3_KERNELS(KERNEL)                                                                                \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_e4m3_q8_r2_s2, 128, 8, RONDO_E4M3, GEMV_16_BITS, 8, 1, 2, 2, false, GEMV_EXACT)     \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_e4m3_q8_r4_s1, 256, 4, RONDO_E4M3, GEMV_16_BITS, 8, 1, 4, 1, false, GEMV_MASKED)    \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_e4m3_q8_r4_s2, 512, 1, RONDO_E4M3, GEMV_16_BITS, 8, 1, 4, 2, false, GEMV_EXACT)     \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_e4m3_q8_r4_s1_chunked, 512, 1, RONDO_E4M3, GEMV_16_BITS, 8, 1, 4, 1, false,         \
+                GEMV_CHUNKED)                                                                                          \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_e4m3_q2_r8_s4, 512, 1, RONDO_E4M3, GEMV_16_BITS, 2, 1, 8, 4, false, GEMV_EXACT)     \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_e4m3_q1_r16_s4, 512, 1, RONDO_E4M3, GEMV_16_BITS, 1, 1, 16, 4, false, GEMV_EXACT)   \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_e4m3_q1_r16_s2_chunked, 512, 1, RONDO_E4M3, GEMV_16_BITS, 1, 1, 16, 2, false,       \
+                GEMV_CHUNKED)                                                                                          \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_e4m3_q1x2_r16_s2_chunked, 512, 1, RONDO_E4M3, GEMV_16_BITS, 1, 2, 16, 2, false,     \
+                GEMV_CHUNKED)
+#define GEMV_NEWER_E4M3_KERNELS(KERNEL)                                                                                \
+  GEMV_NEWER(KERNEL, rondo_gemv_e4m3_q1x2_r16_s4, 512, 1, RONDO_E4M3, GEMV_16_BITS, 1, 2, 16, 4, false, GEMV_EXACT)
+#define GEMV_16(KERNEL, name, threads, blocks, ...)                                                                    \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_16bit_##name, threads, blocks, GEMV_16_BITS, GEMV_16_BITS, __VA_ARGS__)
 #define GEMV_QUADS_16_KERNELS(KERNEL)                                                                                  \
-  GEMV_QUADS_16(KERNEL, rondo_gemv_16bit, GEMV_16_BITS)                                                                \
-  GEMV_SMALL(KERNEL, rondo_gemv_f16_q8_r2_s3, 6, RONDO_F16, RONDO_F16, 3)                                              \
-  GEMV_SMALL(KERNEL, rondo_gemv_bf16_q8_r2_s3, 6, RONDO_BF16, RONDO_BF16, 3)
+  GEMV_16(KERNEL, q8_r4_s1, 512, 2, 8, 1, 4, 1, false, GEMV_MASKED)                                                    \
+  GEMV_16(KERNEL, q8_r4_s4, 512, 1, 8, 1, 4, 4, false, GEMV_EXACT)                                                     \
+  GEMV_16(KERNEL, q8_r4_s2_chunked, 512, 1, 8, 1, 4, 2, false, GEMV_CHUNKED)                                           \
+  GEMV_16(KERNEL, q2_r8_s3, 256, 2, 2, 1, 8, 3, false, GEMV_MASKED)                                                    \
+  GEMV_16(KERNEL, q2_r8_s4, 512, 1, 2, 1, 8, 4, false, GEMV_EXACT)                                                     \
+  GEMV_16(KERNEL, q1_r16_s3, 512, 1, 1, 1, 16, 3, false, GEMV_MASKED)                                                  \
+  GEMV_16(KERNEL, q1_r16_s8, 512, 1, 1, 1, 16, 8, false, GEMV_EXACT)                                                   \
+  GEMV_16(KERNEL, q1_r16_s4_chunked, 512, 1, 1, 1, 16, 4, false, GEMV_CHUNKED)                                         \
+  GEMV_16(KERNEL, q1x2_r16_s3, 512, 1, 1, 2, 16, 3, false, GEMV_MASKED)                                                \
+  GEMV_16(KERNEL, q1x2_r16_s4_chunked, 512, 1, 1, 2, 16, 4, false, GEMV_CHUNKED)                                       \
+  GEMV_16(KERNEL, q1x2_r16_s4, 512, 1, 1, 2, 16, 4, false, GEMV_EXACT)                                                 \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_f16_q8_r2_s3, 128, 6, RONDO_F16, RONDO_F16, 8, 1, 2, 3, false, GEMV_MASKED)         \
+  GEMV_ANY_CHIP(KERNEL, rondo_gemv_bf16_q8_r2_s3, 128, 6, RONDO_BF16, RONDO_BF16, 8, 1, 2, 3, false, GEMV_MASKED)
+/* Blocks of a cluster split k too: KERNEL(.., vectors, quads, operands B, rows, slices, blocks of a cluster). */
+#define GEMV_CLUSTERS_E4M3_KERNELS(KERNEL)                                                                             \
+  GEMV_NEWER(KERNEL, rondo_gemv_e4m3_q2_r8_s4_c2, 512, 1, RONDO_E4M3, GEMV_16_BITS, 2, 1, 8, 4, 2)                     \
+  GEMV_NEWER(KERNEL, rondo_gemv_e4m3_q1_r16_s4_c4, 512, 1, RONDO_E4M3, GEMV_16_BITS, 1, 1, 16, 4, 4)                   \
+  GEMV_NEWER(KERNEL, rondo_gemv_e4m3_q1x2_r16_s4_c4, 512, 1, RONDO_E4M3, GEMV_16_BITS, 1, 2, 16, 4, 4)
+#define GEMV_CLUSTERS_16_KERNELS(KERNEL)                                                                               \
+  GEMV_NEWER(KERNEL, rondo_gemv_16bit_q2_r8_s4_c2, 512, 1, GEMV_16_BITS, GEMV_16_BITS, 2, 1, 8, 4, 2)                  \
+  GEMV_NEWER(KERNEL, rondo_gemv_16bit_q2_r8_s4_c4, 512, 1, GEMV_16_BITS, GEMV_16_BITS, 2, 1, 8, 4, 4)
 
 #endif

@@ -23,8 +23,8 @@ static const struct gemv_quads_kernel quads_kernels[] = {
     GEMV_QUADS_NVFP4_KERNELS(QUADS)     /**/
     GEMV_QUADS_E4M3_KERNELS(QUADS)      /**/
     GEMV_QUADS_16_KERNELS(QUADS)        /**/
-    GEMV_LARGE_NVFP4_KERNELS(QUADS)     /**/
-    GEMV_LARGE_E4M3_KERNELS(QUADS)      /**/
+    GEMV_NEWER_NVFP4_KERNELS(QUADS)     /**/
+    GEMV_NEWER_E4M3_KERNELS(QUADS)      /**/
     GEMV_CLUSTERS_E4M3_KERNELS(CLUSTER) /**/
     GEMV_CLUSTERS_16_KERNELS(CLUSTER)   /**/
 };

@@ -1,10 +1,12 @@
-/* gemv_scalar.cu - products with vectors of any alignment, type, k and count: what the kernels with wide loads leave.
+/* gemv_scalar.cu - products with vectors of any alignment, type, k and count.
  *
- * A warp has four rows and a part of k, of which a lane takes pairs of elements, one load each: neighbouring lanes read
- * neighbouring elements, so that the sectors are read once. Weights and vectors become fp32 exactly, and so do the
- * products with NVFP4 weights, whose scales are multiplied in. A lane's order, the butterfly over lanes, then the
- * parts: it depends on k and the number of rows, never on the vectors. Bound by the number of loads. Up to 128
- * registers, 2.5 KB of shared memory. */
+ * When: no kernel with wide loads takes the product. Bound by the number of loads. Up to 128 registers, 2.5 KB of
+ * shared memory.
+ *
+ * A warp has four rows and a part of k. A lane takes pairs of elements, one load each; neighbouring lanes read
+ * neighbouring elements, so each sector is read once. Weights and vectors become fp32 exactly, and so do NVFP4 weights
+ * times their scales. A sum has a fixed order: a lane's elements, then the butterfly over lanes, then the parts. The
+ * order depends on k and the number of rows, never on the vectors. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>

@@ -1,7 +1,7 @@
 /* gemv_vectors.cuh - vectors as operand B of the tensor cores: loads, RMS norm, conversion.
  *
- * bf16 vectors beside 4- or 8-bit weights become f16 by a power of two of the largest magnitude of each quad's part,
- * which the sums take back. */
+ * Beside weights of 4 or 8 bits, bf16 vectors become f16. Each quad's part is multiplied by a power of two that fits
+ * its largest magnitude, and the sums are divided by it. */
 #ifndef RONDO_GEMV_VECTORS_CUH
 #define RONDO_GEMV_VECTORS_CUH
 
