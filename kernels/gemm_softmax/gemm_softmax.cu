@@ -12,26 +12,13 @@
  * Columns that do not count, past n or above the causal diagonal, are -infinity in the reductions and zero in P.
  * Blocks of columns that count for no row of the tile are not made. */
 #include "../common/launch.cuh"
-#include "../common/ptx.cuh"
-#include "gemm_softmax.h"
+#include "gemm_softmax_rows.cuh"
 
 namespace {
 
 constexpr int ROWS = GEMM_SOFTMAX_ROWS, DEPTH = GEMM_SOFTMAX_DEPTH, PITCH = GEMM_SOFTMAX_PITCH;
 constexpr int THREADS = GEMM_THREADS;
 constexpr float LOG2_E = 1.4426950408889634f;
-
-/* NaN if either is (PTX ISA: max.NaN). */
-__device__ __forceinline__ float max_or_nan(float a, float b) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}
-
-__device__ __forceinline__ float quad_max_or_nan(float value) {
-  value = max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 1));
-  return max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
 
 /* Rows [row, row + Rows) and columns [column, column + DEPTH) of a matrix to a tile in shared memory, zeros beyond
  * row_count and column_count. */
@@ -169,9 +156,6 @@ struct row_state {
 template <int Columns> __device__ __forceinline__ int columns_from(int64_t first, int64_t end) {
   return (int)max((int64_t)0, min((int64_t)Columns, end - first));
 }
-
-/* Exponents are counted from here: the maximum, but not -infinity, so that exp(-infinity - base) is 0. */
-__device__ __forceinline__ float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
 __device__ __forceinline__ float exponential(float x) { return exp2f(x * LOG2_E); }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "../../runtime/integer.h"
-#include "../common/number.h"
+#include "../common/rows.h"
 #include "gemm_softmax.h"
 
 enum { ROWS = 32, COLUMNS = 64, DEPTH = 64 };
@@ -16,7 +16,7 @@ enum { ROWS = 32, COLUMNS = 64, DEPTH = 64 };
 struct tile {
   struct gemm_softmax_shape shape;
   const uint16_t *a, *b; /* of this matrix */
-  bool bf16;
+  rondo_dtype dtype;     /* theirs */
   int64_t first_row, row_count;
   int64_t column_end;         /* no row of the tile counts this column */
   int64_t column_limit[ROWS]; /* no column from here on counts */
@@ -26,13 +26,6 @@ struct tile {
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high) {
   return value < low ? low : value > high ? high : value;
-}
-
-static void convert(const uint16_t *from, int64_t count, bool bf16, float *to) {
-  if (bf16)
-    for (int64_t i = 0; i < count; i++) to[i] = f32_of_bf16(from[i]);
-  else
-    for (int64_t i = 0; i < count; i++) to[i] = f32_of_f16(from[i]);
 }
 
 /* s += a_block b_block, one row at a time: its 64 sums stay in vector registers. */
@@ -61,9 +54,9 @@ static void block_make(struct tile *tile, int64_t first, int64_t count) {
   for (int64_t k = 0; k < shape->k; k += DEPTH) {
     int64_t depth = clamp(shape->k - k, 0, DEPTH);
     for (int64_t row = 0; row < tile->row_count; row++)
-      convert(tile->a + (tile->first_row + row) * shape->a_row_stride + k, depth, tile->bf16, tile->a_block[row]);
+      rows_load(tile->dtype, tile->a, (tile->first_row + row) * shape->a_row_stride + k, depth, tile->a_block[row]);
     for (int64_t column = 0; column < count; column++) {
-      convert(tile->b + (first + column) * shape->b_row_stride + k, depth, tile->bf16, line);
+      rows_load(tile->dtype, tile->b, (first + column) * shape->b_row_stride + k, depth, line);
       for (int64_t i = 0; i < depth; i++) tile->b_block[i][column] = line[i];
     }
     multiply(tile, depth);
@@ -106,7 +99,7 @@ static int64_t tile_begin(struct tile *tile, const struct op_call *call, int64_t
   tile->shape = shape;
   tile->a = (const uint16_t *)call->data[GEMM_A] + matrix * shape.a_batch_stride;
   tile->b = (const uint16_t *)call->data[GEMM_B] + matrix * shape.b_batch_stride;
-  tile->bf16 = call->task->operands[GEMM_A].dtype == RONDO_BF16;
+  tile->dtype = call->task->operands[GEMM_A].dtype;
   tile->first_row = item % tiles * ROWS;
   tile->row_count = clamp(shape.m - tile->first_row, 1, ROWS);
   for (int64_t row = 0; row < tile->row_count; row++) {
@@ -139,13 +132,6 @@ void gemm_rowmax_host_run(const struct op_call *call, int64_t first, int64_t las
   }
 }
 
-static void write(void *out, int64_t index, rondo_dtype dtype, float value) {
-  if (dtype == RONDO_F32)
-    ((float *)out)[index] = value;
-  else
-    ((uint16_t *)out)[index] = dtype == RONDO_F16 ? f16_of_f32(value) : bf16_of_f32(value);
-}
-
 /* P in the block's columns. Those that do not count are zero even in a row of NaN. */
 static void block_write(const struct tile *tile, int64_t first, void *p, int64_t begin, rondo_dtype dtype) {
   int64_t columns = clamp(tile->shape.n - first, 0, COLUMNS);
@@ -153,8 +139,9 @@ static void block_write(const struct tile *tile, int64_t first, void *p, int64_t
     int64_t count = counted(tile, row, first),
             index = begin + (tile->first_row + row) * tile->shape.out_row_stride + first;
     float base = base_of(tile->max[row]);
-    for (int64_t i = 0; i < columns; i++)
-      write(p, index + i, dtype, i < count ? expf(tile->s[row][i] - base) / tile->sum[row] : 0.0f);
+    float line[COLUMNS];
+    for (int64_t i = 0; i < columns; i++) line[i] = i < count ? expf(tile->s[row][i] - base) / tile->sum[row] : 0.0f;
+    rows_store(dtype, p, index, columns, line);
   }
 }
 

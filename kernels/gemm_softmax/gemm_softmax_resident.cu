@@ -12,7 +12,7 @@
  *
  * Softmax: 256 threads with up to 255 registers, 64 KB of B for each 64 of k, 64 KB of stores in flight. README.md has
  * measurements. */
-#include "../common/launch.cuh"
+#include "../common/cluster_kernel.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
 
@@ -254,12 +254,7 @@ template <bool Softmax> __device__ __forceinline__ void resident(const gemm_soft
 } // namespace
 
 #define DEFINE(chips, parameters, name, threads, is_softmax)                                                           \
-  extern "C" __global__ void __cluster_dims__(WGMMA_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                       \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    wait_for_predecessors();                                                                                           \
-    resident<is_softmax>(p);                                                                                           \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_CLUSTER_KERNEL(wait_for_predecessors(), WGMMA_CLUSTER, parameters, name, threads, 1, resident<is_softmax>)
 GEMM_SOFTMAX_RESIDENT_KERNELS(DEFINE)
 
 #endif

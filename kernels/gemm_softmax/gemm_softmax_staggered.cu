@@ -10,7 +10,7 @@
  * product and the same in all blocks, so that these exchange sums alone. If a row's sum says that the share was too
  * large, or if something is not finite, the tile is made again and counted from its maxima; all blocks see the same
  * sums and decide alike. Measured on an H200: README.md. */
-#include "../common/launch.cuh"
+#include "../common/cluster_kernel.cuh"
 #include "gemm_softmax_staggered_rows.cuh"
 
 #if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ == 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL))
@@ -159,7 +159,7 @@ template <int Steps> struct staggered_warp {
     }));
     const float length = root(sum);
     if (t == 0) shared_store(a_lengths + row * 4, length);
-    if constexpr (asks_if_far<Steps>) return any_meets(1 + warpgroup, 128, length * likely > MOST_LIKELY);
+    if constexpr (asks_if_far<Steps>) return warpgroup_any(1 + warpgroup, length * likely > MOST_LIKELY);
     warps_meet(1 + warpgroup, 128);
     return false;
   }
@@ -309,12 +309,7 @@ template <int Steps> __device__ __forceinline__ void softmax_staggered(const gem
 } // namespace
 
 #define DEFINE(chips, parameters, name, threads, steps)                                                                \
-  extern "C" __global__ void __cluster_dims__(WGMMA_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                       \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    wait_for_predecessors();                                                                                           \
-    softmax_staggered<steps>(p);                                                                                       \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_CLUSTER_KERNEL(wait_for_predecessors(), WGMMA_CLUSTER, parameters, name, threads, 1, softmax_staggered<steps>)
 GEMM_SOFTMAX_STAGGERED_KERNELS(DEFINE)
 
 #endif

@@ -57,16 +57,6 @@ __device__ __forceinline__ void store_one_there(uint32_t address, float x, uint3
 __device__ __forceinline__ void shared_store(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
-/* warps_meet, and whether `here` is true in any thread that does. */
-__device__ __forceinline__ bool any_meets(uint32_t barrier, uint32_t threads, bool here) {
-  uint32_t any;
-  asm volatile("{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\n"
-               "barrier.cta.red.or.aligned.pred any, %2, %3, here;\nselp.u32 %0, 1, 0, any;\n}"
-               : "=r"(any)
-               : "r"((uint32_t)here), "r"(barrier), "r"(threads)
-               : "memory");
-  return any;
-}
 __device__ __forceinline__ float root(float x) {
   float result;
   asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

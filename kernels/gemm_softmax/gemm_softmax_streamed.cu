@@ -12,7 +12,7 @@
  * 288 threads with 168 registers, or 384 of which those that multiply have 240, 192 KB of stages. Bound by the products
  * for long k: they run at the speed of a plain one, but rows wait for their softmax, some 3 us a tile. Measured on an
  * H200: README.md. */
-#include "../common/launch.cuh"
+#include "../common/cluster_kernel.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
 
@@ -331,12 +331,7 @@ template <bool Softmax, bool Held> __device__ __forceinline__ void streamed(cons
 } // namespace
 
 #define DEFINE(chips, parameters, name, threads, is_softmax, cluster, held)                                            \
-  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    wait_for_predecessors();                                                                                           \
-    streamed<is_softmax, held>(p);                                                                                     \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_CLUSTER_KERNEL(wait_for_predecessors(), cluster, parameters, name, threads, 1, streamed<is_softmax, held>)
 GEMM_SOFTMAX_STREAMED_KERNELS(DEFINE)
 
 #endif

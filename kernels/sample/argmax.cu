@@ -56,7 +56,7 @@ template <int Blocks> __device__ __forceinline__ void argmax_row(const argmax_pa
 ARGMAX_KERNELS(DEFINE_SHORT_KERNEL)
 
 #if __CUDA_ARCH__ >= 900
-#define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, ...)                                                   \
+#define DEFINE_CLUSTER(chips, parameters, name, threads, ...)                                                          \
   extern "C" __global__ void __cluster_dims__(ARGMAX_CLUSTER, 1, 1) __launch_bounds__(threads)                         \
       name(const __grid_constant__ parameters p) {                                                                     \
     only_wait_for_predecessors();                                                                                      \
@@ -64,5 +64,5 @@ ARGMAX_KERNELS(DEFINE_SHORT_KERNEL)
     __VA_ARGS__(p);                                                                                                    \
     publish(p.done, count);                                                                                            \
   }
-ARGMAX_CLUSTER_KERNELS(DEFINE_CLUSTER_KERNEL)
+ARGMAX_CLUSTER_KERNELS(DEFINE_CLUSTER)
 #endif

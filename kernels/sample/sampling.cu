@@ -21,7 +21,7 @@
  * All sums are of integers (sample_number.h). All state is in shared memory, and so the next replay finds nothing to
  * clear. The loops are not unrolled, since most code runs once. */
 #include "../common/cluster.cuh"
-#include "../common/launch.cuh"
+#include "../common/cluster_kernel.cuh"
 #include "../common/numbers.cuh"
 #include "../common/ptx.cuh"
 #include "sample_number.h"
@@ -457,12 +457,7 @@ template <int Blocks> __device__ __forceinline__ void sample_row(const sample_pa
 SAMPLE_KERNELS(DEFINE_KERNEL)
 
 #if __CUDA_ARCH__ >= 900
-#define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, blocks, ...)                                           \
-  extern "C" __global__ void __cluster_dims__(SAMPLE_CLUSTER, 1, 1) __launch_bounds__(threads, blocks)                 \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    only_wait_for_predecessors();                                                                                      \
-    __VA_ARGS__(p);                                                                                                    \
-    publish(p.done);                                                                                                   \
-  }
-SAMPLE_CLUSTER_KERNELS(DEFINE_CLUSTER_KERNEL)
+#define DEFINE_CLUSTER(chips, parameters, name, threads, blocks, ...)                                                  \
+  DEFINE_CLUSTER_KERNEL(only_wait_for_predecessors(), SAMPLE_CLUSTER, parameters, name, threads, blocks, __VA_ARGS__)
+SAMPLE_CLUSTER_KERNELS(DEFINE_CLUSTER)
 #endif
