@@ -246,7 +246,7 @@ const struct op op_attention_block = {
     .check = attention_block_check,
     .scratch_bytes = attention_block_scratch_bytes,
     .step = attention_block_step,
-    .select = attention_block_select,
+    .select = decoder_select,
 };
 
 const struct op op_feed_forward = {
@@ -255,7 +255,7 @@ const struct op op_feed_forward = {
     .check = feed_forward_check,
     .scratch_bytes = feed_forward_scratch_bytes,
     .step = feed_forward_step,
-    .select = feed_forward_select,
+    .select = decoder_select,
 };
 
 const struct op op_sum_parts = {

@@ -13,10 +13,9 @@
 /* ---- The row, and the first product ------------------------------------------------------------------------------ */
 
 /* x and the sum of its parts, rounded, at elements 4 i to 4 i + 3. */
-template <typename T>
 __device__ __forceinline__ uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 words) {
   constexpr uint32_t at_once = 8;
-  const float2 low = two_numbers<T>(words.x), high = two_numbers<T>(words.y);
+  const float2 low = two_numbers(words.x), high = two_numbers(words.y);
   float4 sum = {low.x, low.y, high.x, high.y};
   const float4 *parts = reinterpret_cast<const float4 *>(p.x_parts) + i;
 #pragma unroll 1
@@ -29,7 +28,7 @@ __device__ __forceinline__ uint2 sum_parts(const attention_block_parameters &p, 
     for (uint32_t j = 0; j < at_once; j++)
       sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
   }
-  return {pack_two<T>(sum.x, sum.y), pack_two<T>(sum.z, sum.w)};
+  return {pack(sum.x, sum.y), pack(sum.z, sum.w)};
 }
 
 /* The norm's weights come from memory too. Each thread uses its own request. */
@@ -45,7 +44,6 @@ __device__ __forceinline__ void ask_norm(const attention_block_parameters &p, co
  * request tiles of K and V. */
 template <typename Size>
 __device__ __forceinline__ void gather(const attention_block_parameters &p, const block_place &b) {
-  using T = typename Size::type;
   float square = 0;
   cp_async_wait<0>();
 #pragma unroll 1
@@ -53,23 +51,20 @@ __device__ __forceinline__ void gather(const attention_block_parameters &p, cons
     const uint2 words = static_cast<const uint2 *>(p.x)[i];
     uint2 norm = {};
     if (p.norm) norm = load_two_words(b.shared + p.norm_copy + i * 8);
-    const uint2 row = sum_parts<T>(p, i, words);
+    const uint2 row = sum_parts(p, i, words);
     if (b.kv_head == 0 && i % Size::cluster == b.rank) static_cast<uint2 *>(p.out)[i] = row;
-    float2 low = two_numbers<T>(row.x), high = two_numbers<T>(row.y);
+    float2 low = two_numbers(row.x), high = two_numbers(row.y);
     square += (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
     if (p.norm) {
-      const float2 low_norm = two_numbers<T>(norm.x), high_norm = two_numbers<T>(norm.y);
+      const float2 low_norm = two_numbers(norm.x), high_norm = two_numbers(norm.y);
       low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
     }
     const uint32_t to = b.shared + p.activations + i * 8;
-    const uint32_t words_low = pack_two<T>(low.x, low.y), words_high = pack_two<T>(high.x, high.y);
-    const float2 low_rounded = two_numbers<T>(words_low), high_rounded = two_numbers<T>(words_high);
+    const uint32_t words_low = pack(low.x, low.y), words_high = pack(high.x, high.y);
     store_two_words(to, words_low, words_high);
-    store_two_words(to + p.pitch, pack_two<T>(low.x - low_rounded.x, low.y - low_rounded.y),
-                    pack_two<T>(high.x - high_rounded.x, high.y - high_rounded.y));
+    store_two_words(to + p.pitch, rest_of(low.x, low.y, words_low), rest_of(high.x, high.y, words_high));
   }
-#pragma unroll
-  for (int distance = 16; distance; distance /= 2) square += __shfl_xor_sync(0xffffffffu, square, distance);
+  square = warp_sum(square);
   if (b.lane == 0) store_number(b.shared + ATTENTION_BLOCK_SQUARES + b.warp * 4, square);
 }
 
@@ -179,13 +174,9 @@ template <typename Size> __device__ __forceinline__ void attention_block(const a
   if (threadIdx.x == 0) barrier_wait_cluster(b.numbers_barrier(), 0);
 }
 
-#define DEFINE(chips, parameters, name, threads, type, weights, dimension)                                             \
-  extern "C" __global__ void __cluster_dims__(ATTENTION_BLOCK_CLUSTER, 1, 1) __launch_bounds__(threads, 1)             \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    let_successors_start();                                                                                            \
-    attention_block<block_sizes<type, weights, dimension>>(p);                                                         \
-    publish(p.done);                                                                                                   \
-  }
+#define DEFINE(chips, parameters, name, threads, weights, dimension)                                                   \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 1,                 \
+                        attention_block<block_sizes<weights, dimension>>)
 ATTENTION_BLOCK_KERNELS(DEFINE)
 
 #endif

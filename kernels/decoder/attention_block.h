@@ -88,14 +88,13 @@ enum {
 /* [heads of q, then k, v]: bytes of a row there. */
 #define ATTENTION_BLOCK_NUMBERS_PITCH(dimension) (2 * (dimension) + 16)
 
-/* KERNEL(chips, parameters, name, threads, type, weights, head dimension) */
-#define ATTENTION_BLOCK_KERNEL(KERNEL, name, type, weights, dimension)                                                 \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, attention_block_parameters, name, 32 * ATTENTION_BLOCK_WARPS, type, weights,      \
-         dimension)
+/* KERNEL(chips, parameters, name, threads, weights, head dimension) */
+#define ATTENTION_BLOCK_KERNEL(KERNEL, name, weights, dimension)                                                       \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, attention_block_parameters, name, 32 * ATTENTION_BLOCK_WARPS, weights, dimension)
 #define ATTENTION_BLOCK_KERNELS(KERNEL)                                                                                \
-  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_bf16_64, RONDO_BF16, RONDO_BF16, 64)                            \
-  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_bf16_128, RONDO_BF16, RONDO_BF16, 128)                          \
-  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_nvfp4_64, RONDO_BF16, RONDO_NVFP4, 64)                          \
-  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_nvfp4_128, RONDO_BF16, RONDO_NVFP4, 128)
+  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_bf16_64, RONDO_BF16, 64)                                        \
+  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_bf16_128, RONDO_BF16, 128)                                      \
+  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_nvfp4_64, RONDO_NVFP4, 64)                                      \
+  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_nvfp4_128, RONDO_NVFP4, 128)
 
 #endif

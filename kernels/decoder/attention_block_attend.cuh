@@ -6,7 +6,8 @@
 #ifndef RONDO_ATTENTION_BLOCK_ATTEND_CUH
 #define RONDO_ATTENTION_BLOCK_ATTEND_CUH
 
-#include "attention_block_codes.cuh"
+#include "attention_block_shared.cuh"
+#include "decoder_integers.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -99,8 +100,8 @@ __device__ __forceinline__ void attend_tile(const block_place &b, float scale_lo
   for (int j = 0; j < Size::dimension / 16; j++) {
     value_fragments<tile> a;
     load_values<tile>(value, j, a);
-    mma_16x8x16<typename Size::type>(all.o[0][j], {a[0][0] & low, a[0][1] & low, a[0][2] & high, a[0][3] & high},
-                                     weights[0][0], weights[0][1]);
+    mma_16x8x16<__nv_bfloat16>(all.o[0][j], {a[0][0] & low, a[0][1] & low, a[0][2] & high, a[0][3] & high},
+                               weights[0][0], weights[0][1]);
   }
 }
 
@@ -223,7 +224,6 @@ __device__ __forceinline__ void send_partial(const attention_block_parameters &p
  * of a head's row at a time; each half of the warp joins every other block's result. */
 template <typename Size>
 __device__ __forceinline__ void join_partials(const attention_block_parameters &p, const block_place &b) {
-  using T = typename Size::type;
   constexpr uint32_t of_row = Size::dimension / 16;
   static_assert(Size::cluster == 8, "a lane joins four");
   const uint32_t step = Size::group(p) * Size::dimension * 4;
@@ -252,7 +252,7 @@ __device__ __forceinline__ void join_partials(const attention_block_parameters &
       const uint32_t to = b.shared + Size::activations(p) + column / 16 * 16;
       store_scaled(o, to, to + Size::pitch(p), b.shared + Size::powers(p) + column / 16 * 4);
     } else {
-      const uint32_t bits = pack_two<T>(o, 0.0f), rest = pack_two<T>(o - two_numbers<T>(bits).x, 0.0f);
+      const uint32_t bits = pack(o, 0.0f), rest = pack(o - two_numbers(bits).x, 0.0f);
       store_half_word(b.shared + Size::activations(p) + b.lane / 16 * Size::pitch(p) + column * 2,
                       b.lane < 16 ? bits : rest);
     }

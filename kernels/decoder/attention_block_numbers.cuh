@@ -59,16 +59,15 @@ struct output_rows {
 /* Two pairs of a head's numbers, `sum` (see sum_cuts), rounded: two words as in shared memory. Those of q and k are
  * rotated by the cosines and sines at `table`. */
 template <typename Size>
-__device__ __forceinline__ uint2 turn_and_round(const attention_block_parameters &p, uint32_t head, float4 sum,
-                                                uint32_t table) {
-  using T = typename Size::type;
+__device__ __forceinline__ uint2 rotate_and_round(const attention_block_parameters &p, uint32_t head, float4 sum,
+                                                  uint32_t table) {
   if (p.has_rope && head <= Size::group(p)) {
     const float4 by = load_shared_four(table);
     turn_pair({by.y, by.x}, sum.x, sum.y);
     turn_pair({by.w, by.z}, sum.z, sum.w);
   }
-  return {p.rope_is_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
-          p.rope_is_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w)};
+  return {p.rope_is_halves ? pack(sum.x, sum.z) : pack(sum.x, sum.y),
+          p.rope_is_halves ? pack(sum.y, sum.w) : pack(sum.z, sum.w)};
 }
 
 /* These words to a block. */
@@ -92,7 +91,7 @@ __device__ __forceinline__ void send_numbers(const attention_block_parameters &p
     if (tile >= Size::first(p).all_tiles) continue;
     const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
     const float4 sum = sum_cuts(b.shared + Size::cuts(p), Size::first(p), mine, couple, factor);
-    const uint2 words = turn_and_round<Size>(p, head, sum, b.shared + ATTENTION_BLOCK_TABLE + pair * 8);
+    const uint2 words = rotate_and_round<Size>(p, head, sum, b.shared + ATTENTION_BLOCK_TABLE + pair * 8);
     send_pairs<Size>(p, b, head, pair, words, to_block);
   }
 }

@@ -90,16 +90,16 @@ __device__ __forceinline__ void multiply_chunk(const block_place &b, uint32_t sl
       order_as_bf16(by_lines, x);
       decode_row(w ? low.y : low.x, low_scale, first);
       decode_row(w ? high.y : high.x, high_scale, second);
-      mma_16x8x16<typename Size::type>(c[0], {first[0], second[0], first[1], second[1]}, x[0], x[1]);
-      mma_16x8x16<typename Size::type>(c[1], {first[2], second[2], first[3], second[3]}, x[2], x[3]);
+      mma_16x8x16<__nv_bfloat16>(c[0], {first[0], second[0], first[1], second[1]}, x[0], x[1]);
+      mma_16x8x16<__nv_bfloat16>(c[1], {first[2], second[2], first[3], second[3]}, x[2], x[3]);
     }
   } else {
     const uint4 low = load_shared_words_four(slot + b.lane * 16),
                 high = load_shared_words_four(slot + 512 + b.lane * 16);
     uint4 x = {};
     if (has_vector) x = load_shared_words_four(vector);
-    mma_16x8x16<typename Size::type>(c[0], {low.x, high.x, low.y, high.y}, x.x, x.y);
-    mma_16x8x16<typename Size::type>(c[1], {low.z, high.z, low.w, high.w}, x.z, x.w);
+    mma_16x8x16<__nv_bfloat16>(c[0], {low.x, high.x, low.y, high.y}, x.x, x.y);
+    mma_16x8x16<__nv_bfloat16>(c[1], {low.z, high.z, low.w, high.w}, x.z, x.w);
   }
 }
 

@@ -4,21 +4,14 @@
 #define RONDO_ATTENTION_BLOCK_SHARED_CUH
 
 #include "../attention/attention_decode_tile.cuh"
-#include "../common/barrier.cuh"
-#include "../common/cluster.cuh"
-#include "../common/element.cuh"
-#include "../common/launch.cuh"
-#include "../common/send.cuh"
-#include "../common/shared_words.cuh"
 #include "attention_block.h"
-#include "decoder_copy.cuh"
+#include "decoder_shared.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 /* A line of the list in attention_block.h. */
-template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_sizes {
-  using type = element<Dtype>;
-  using tile = tiling<Dtype, DECODE_PLAIN, Dimension, 1, 1, 1, DECODE_PARTS>; /* of K and V */
+template <rondo_dtype Weights, int Dimension> struct block_sizes {
+  using tile = tiling<RONDO_BF16, DECODE_PLAIN, Dimension, 1, 1, 1, DECODE_PARTS>; /* of K and V */
   static constexpr rondo_dtype weights = Weights;
   static constexpr int dimension = Dimension;
   static constexpr uint32_t cluster = ATTENTION_BLOCK_CLUSTER, warps = ATTENTION_BLOCK_WARPS, threads = 32 * warps;
@@ -72,11 +65,6 @@ __device__ __forceinline__ uint4 load_shared_words_four(uint32_t from) {
   uint32_t four[4];
   load_four_words(from, four);
   return {four[0], four[1], four[2], four[3]};
-}
-
-template <typename T> __device__ __forceinline__ float2 two_numbers(uint32_t bits);
-template <> __device__ __forceinline__ float2 two_numbers<__nv_bfloat16>(uint32_t bits) {
-  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
 }
 
 #endif

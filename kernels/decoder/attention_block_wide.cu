@@ -45,8 +45,7 @@ template <typename Size> struct row_share {
 
   /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
   __device__ __forceinline__ void gather(const attention_block_parameters &p, const block_place &b) const {
-    using T = typename Size::type;
-    float2 two = two_numbers<T>(static_cast<const uint32_t *>(p.x)[pair]);
+    float2 two = two_numbers(static_cast<const uint32_t *>(p.x)[pair]);
     const float2 *from = parts;
     uint32_t left = p.part_count;
     if (left == 15) /* as feed_forward_stream.cu and feed_forward.cu leave them */
@@ -55,18 +54,17 @@ template <typename Size> struct row_share {
     for (; left >= 4; left -= 4, from += 4 * (Size::hidden / 2)) add<4>(from, two);
 #pragma unroll 1
     for (; left; left--, from += Size::hidden / 2) add<1>(from, two);
-    const uint32_t row = pack_two<T>(two.x, two.y);
+    const uint32_t row = pack(two.x, two.y);
     if (b.part == 0) static_cast<uint32_t *>(p.out)[pair] = row;
-    two = two_numbers<T>(row);
+    two = two_numbers(row);
     float square = two.x * two.x + two.y * two.y;
     if (p.norm) {
       cp_async_wait<Size::turns_round ? Size::slots : 2>(); /* requests before those of the weights */
-      const float2 by = two_numbers<T>(load_word(norm_copy<Size>(b)));
+      const float2 by = two_numbers(load_word(norm_copy<Size>(b)));
       two.x *= by.x, two.y *= by.y;
     }
     send(b, two);
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) square += __shfl_xor_sync(0xffffffffu, square, distance);
+    square = warp_sum(square);
     if (b.lane < Size::cluster) {
       const uint32_t to = address_in_block(b.shared, b.lane);
       send_word(to + ATTENTION_BLOCK_WIDE_ROW_SQUARES + unit * 4, __float_as_uint(square),
@@ -80,10 +78,7 @@ template <typename Size> struct row_share {
       scaled_numbers(two).send(pair, to, ATTENTION_BLOCK_WIDE_PITCH, b.shared + ATTENTION_BLOCK_WIDE_POWERS,
                                b.row_barrier());
     } else {
-      using T = typename Size::type;
-      const uint32_t rounded = pack_two<T>(two.x, two.y);
-      const float2 seen = two_numbers<T>(rounded);
-      const uint32_t rest = pack_two<T>(two.x - seen.x, two.y - seen.y);
+      const uint32_t rounded = pack(two.x, two.y), rest = rest_of(two.x, two.y, rounded);
       send_of_four_lanes(rounded, to + pair / 4 * 16, b.row_barrier());
       send_of_four_lanes(rest, to + pair / 4 * 16 + ATTENTION_BLOCK_WIDE_PITCH, b.row_barrier());
     }
@@ -96,8 +91,7 @@ __device__ __forceinline__ float norm_factor(const attention_block_parameters &p
   barrier_wait_cluster(b.squares_barrier(), 0);
   if (p.epsilon == 0.0f) return p.factor;
   float square = load_number(b.shared + ATTENTION_BLOCK_WIDE_ROW_SQUARES + b.lane * 4);
-#pragma unroll
-  for (int distance = 16; distance; distance /= 2) square += __shfl_xor_sync(0xffffffffu, square, distance);
+  square = warp_sum(square);
   return rsqrtf(fmaf(square, p.inverse_hidden, p.epsilon)) * p.factor;
 }
 
@@ -192,12 +186,8 @@ template <typename Size> __device__ __forceinline__ void attention_block_wide(co
 }
 
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \
-  extern "C" __global__ void __cluster_dims__(ATTENTION_BLOCK_CLUSTER, 1, 1) __launch_bounds__(threads, 2)             \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    let_successors_start();                                                                                            \
-    attention_block_wide<wide_sizes<weights>>(p);                                                                      \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 2,                 \
+                        attention_block_wide<wide_sizes<weights>>)
 ATTENTION_BLOCK_WIDE_KERNELS(DEFINE)
 
 #endif

@@ -6,15 +6,15 @@
 #ifndef RONDO_ATTENTION_BLOCK_WIDE_PRODUCT_CUH
 #define RONDO_ATTENTION_BLOCK_WIDE_PRODUCT_CUH
 
-#include "attention_block_codes.cuh"
 #include "attention_block_numbers.cuh"
 #include "attention_block_wide.h"
+#include "decoder_integers.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 /* A line of the list in attention_block_wide.h. */
-template <rondo_dtype Weights> struct wide_sizes : block_sizes<RONDO_BF16, Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
-  using base = block_sizes<RONDO_BF16, Weights, ATTENTION_BLOCK_WIDE_DIMENSION>;
+template <rondo_dtype Weights> struct wide_sizes : block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
+  using base = block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION>;
   using told = const attention_block_parameters &;
   static constexpr uint32_t warps = ATTENTION_BLOCK_WIDE_WARPS, threads = 32 * warps;
   static constexpr uint32_t attending = ATTENTION_BLOCK_WIDE_ATTENDING;

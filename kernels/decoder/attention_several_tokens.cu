@@ -13,8 +13,8 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-template <rondo_dtype Dtype, rondo_dtype Weights> struct row_sizes : block_sizes<Dtype, Weights, 64> {
-  using base = block_sizes<Dtype, Weights, 64>;
+template <rondo_dtype Weights> struct row_sizes : block_sizes<Weights, 64> {
+  using base = block_sizes<Weights, 64>;
   static constexpr uint32_t tokens = ATTENTION_SEVERAL_TOKENS_TOKENS, sharing = 1, attending = base::warps;
   static constexpr uint32_t row_step = attending * ATTENTION_BLOCK_TILE;
   static constexpr uint32_t stages = ATTENTION_SEVERAL_TOKENS_STAGES, ring_bytes = stages * base::stage_bytes;
@@ -39,11 +39,9 @@ struct row_place : block_place {
 };
 
 /* Four rounded numbers, then their remainders: the order of a token's numbers in shared memory. */
-template <typename T> __device__ __forceinline__ uint4 numbers_and_rest(float2 low, float2 high) {
-  const uint2 numbers = {pack_two<T>(low.x, low.y), pack_two<T>(high.x, high.y)};
-  const float2 low_rounded = two_numbers<T>(numbers.x), high_rounded = two_numbers<T>(numbers.y);
-  return {numbers.x, numbers.y, pack_two<T>(low.x - low_rounded.x, low.y - low_rounded.y),
-          pack_two<T>(high.x - high_rounded.x, high.y - high_rounded.y)};
+__device__ __forceinline__ uint4 numbers_and_rest(float2 low, float2 high) {
+  const uint2 numbers = {pack(low.x, low.y), pack(high.x, high.y)};
+  return {numbers.x, numbers.y, rest_of(low.x, low.y, numbers.x), rest_of(high.x, high.y, numbers.y)};
 }
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
@@ -52,7 +50,6 @@ template <typename T> __device__ __forceinline__ uint4 numbers_and_rest(float2 l
  * All addresses are computed before the wait. The last warps begin, each with 64 columns: hidden is a multiple of 64.
  */
 template <typename Size> struct row_gatherer {
-  using T = typename Size::type;
   static constexpr uint32_t of_warp = 16, of_block = of_warp * Size::warps, at_once = 4;
   const unsigned char *x, *parts;
   uint32_t first, half, norm, to, square;
@@ -92,7 +89,7 @@ template <typename Size> struct row_gatherer {
         part[j] =
             base + 2 * j < p.part_count ? *reinterpret_cast<const float4 *>(from) : float4{-0.0f, -0.0f, -0.0f, -0.0f};
       if (base == half) {
-        const float2 low = two_numbers<T>(words.x), high = two_numbers<T>(words.y);
+        const float2 low = two_numbers(words.x), high = two_numbers(words.y);
         sum = half ? float4{-0.0f, -0.0f, -0.0f, -0.0f} : float4{low.x, low.y, high.x, high.y};
       }
 #pragma unroll
@@ -100,7 +97,7 @@ template <typename Size> struct row_gatherer {
         sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
     }
     const auto both = [](float of_lane) { return of_lane + __shfl_xor_sync(0xffffffffu, of_lane, 1); };
-    return {pack_two<T>(both(sum.x), both(sum.y)), pack_two<T>(both(sum.z), both(sum.w))};
+    return {pack(both(sum.x), both(sum.y)), pack(both(sum.z), both(sum.w))};
   }
 
   /* The token's numbers to all blocks, and the sums of its squares. */
@@ -109,20 +106,19 @@ template <typename Size> struct row_gatherer {
     for (uint32_t four = first; four < p.hidden / 4; four += of_block) {
       const uint32_t skipped = four - first;
       const uint2 row = sum_parts(p, skipped);
-      float2 low = two_numbers<T>(row.x), high = two_numbers<T>(row.y);
+      float2 low = two_numbers(row.x), high = two_numbers(row.y);
       float squares = half ? 0.0f : (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
       if (p.norm) {
         const uint2 by = load_two_words(norm + skipped * 8);
-        const float2 low_norm = two_numbers<T>(by.x), high_norm = two_numbers<T>(by.y);
+        const float2 low_norm = two_numbers(by.x), high_norm = two_numbers(by.y);
         low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
       }
-      const uint4 words = numbers_and_rest<T>(low, high);
+      const uint4 words = numbers_and_rest(low, high);
 #pragma unroll
       for (uint32_t j = 0; j < Size::cluster / 2; j++)
         send_four_words(there[j] + to + skipped * 16, words, there[j] + ATTENTION_SEVERAL_TOKENS_BARRIER);
       if (b.kv_head == 0 && !half) static_cast<uint2 *>(p.out)[b.token * (p.hidden / 4) + four] = row;
-#pragma unroll
-      for (int distance = 16; distance; distance /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+      squares = warp_sum(squares);
       if (b.lane < Size::cluster)
         send_word(address_in_block(b.shared + square + skipped / of_warp * 4, b.lane), __float_as_uint(squares),
                   address_in_block(b.row_barrier(), b.lane));
@@ -193,7 +189,6 @@ template <typename Size, int Most> struct row_weights {
 
   /* Sums of the piece, of each token; half of them are those of the remainders. */
   __device__ __forceinline__ void multiply() const {
-    using T = typename Size::type;
     float c[4][4] = {};
 #pragma unroll
     for (int i = 0; i < Most; i++) {
@@ -210,8 +205,8 @@ template <typename Size, int Most> struct row_weights {
         }
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-          mma_16x8x16<T>(c[k], a[i][2 * w + k], x[2 * k], x[2 * k + 1]);
-          mma_16x8x16<T>(c[k + 2], a[i][2 * w + k], rest[2 * k], rest[2 * k + 1]);
+          mma_16x8x16<__nv_bfloat16>(c[k], a[i][2 * w + k], x[2 * k], x[2 * k + 1]);
+          mma_16x8x16<__nv_bfloat16>(c[k + 2], a[i][2 * w + k], rest[2 * k], rest[2 * k + 1]);
         }
       }
     }
@@ -261,7 +256,7 @@ __device__ __forceinline__ void send_row_numbers(const attention_block_parameter
     const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
     const float4 sum = sum_row_cuts<Size>(p, b, p.first, mine, couple, token, factor);
     const uint2 words =
-        turn_and_round<Size>(p, head, sum, b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + pair) * 8);
+        rotate_and_round<Size>(p, head, sum, b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + pair) * 8);
     if (token < b.tokens) send_pairs<Size>(p, b, head, pair, words, token);
   }
 }
@@ -273,7 +268,6 @@ __device__ __forceinline__ void send_row_numbers(const attention_block_parameter
  * multiplies may read it: then only that token's sums are wrong, and they are not used. */
 template <typename Size>
 __device__ __forceinline__ void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
-  using T = typename Size::type;
   constexpr uint32_t fours = Size::dimension / 4;
   const uint32_t active = min((length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE, Size::attending);
 #pragma unroll 1
@@ -302,7 +296,7 @@ __device__ __forceinline__ void send_result(const attention_block_parameters &p,
       o.z = fmaf(f, of_warp[w].z, o.z), o.w = fmaf(f, of_warp[w].w, o.w);
     }
     const float inverse = sum == 0.0f ? 0.0f : reciprocal(sum);
-    const uint4 words = numbers_and_rest<T>({o.x * inverse, o.y * inverse}, {o.z * inverse, o.w * inverse});
+    const uint4 words = numbers_and_rest({o.x * inverse, o.y * inverse}, {o.z * inverse, o.w * inverse});
     send_four_words(
         address_in_block(b.shared + p.activations + b.rank * p.pitch + (head * Size::dimension + four * 4) * 4, block),
         words, address_in_block(b.partials_barrier(), block));
@@ -437,13 +431,9 @@ template <typename Size> __device__ __forceinline__ void attention_several_token
   if (threadIdx.x == 0) barrier_wait_cluster(b.numbers_barrier(), 0);
 }
 
-#define DEFINE(chips, parameters, name, threads, type, weights)                                                        \
-  extern "C" __global__ void __cluster_dims__(ATTENTION_BLOCK_CLUSTER, 1, 1) __launch_bounds__(threads, 1)             \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    let_successors_start();                                                                                            \
-    attention_several_tokens<row_sizes<type, weights>>(p);                                                             \
-    publish(p.done);                                                                                                   \
-  }
+#define DEFINE(chips, parameters, name, threads, weights)                                                              \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 1,                 \
+                        attention_several_tokens<row_sizes<weights>>)
 ATTENTION_SEVERAL_TOKENS_KERNELS(DEFINE)
 
 #endif

@@ -24,11 +24,11 @@ enum {
 #define ATTENTION_SEVERAL_TOKENS_WARPS(hidden)   (((hidden) + 63) / 64)
 #define ATTENTION_SEVERAL_TOKENS_SQUARES(hidden) ((ATTENTION_SEVERAL_TOKENS_WARPS(hidden) + 3) / 4 * 4)
 
-/* KERNEL(chips, parameters, name, threads, type, weights); head dimension 64. */
-#define ATTENTION_SEVERAL_TOKENS_KERNEL(KERNEL, name, type, weights)                                                   \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, attention_block_parameters, name, 32 * ATTENTION_BLOCK_WARPS, type, weights)
+/* KERNEL(chips, parameters, name, threads, weights); head dimension 64. */
+#define ATTENTION_SEVERAL_TOKENS_KERNEL(KERNEL, name, weights)                                                         \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, attention_block_parameters, name, 32 * ATTENTION_BLOCK_WARPS, weights)
 #define ATTENTION_SEVERAL_TOKENS_KERNELS(KERNEL)                                                                       \
-  ATTENTION_SEVERAL_TOKENS_KERNEL(KERNEL, rondo_attention_several_tokens_bf16, RONDO_BF16, RONDO_BF16)                 \
-  ATTENTION_SEVERAL_TOKENS_KERNEL(KERNEL, rondo_attention_several_tokens_nvfp4, RONDO_BF16, RONDO_NVFP4)
+  ATTENTION_SEVERAL_TOKENS_KERNEL(KERNEL, rondo_attention_several_tokens_bf16, RONDO_BF16)                             \
+  ATTENTION_SEVERAL_TOKENS_KERNEL(KERNEL, rondo_attention_several_tokens_nvfp4, RONDO_NVFP4)
 
 #endif

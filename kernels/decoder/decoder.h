@@ -75,8 +75,10 @@ struct decoder_shape decoder_shape_of(const struct op_task *task);
 bool decoder_weights_are_dense(const struct op_task *task);
 /* So it is with all operands but weights and caches. */
 bool decoder_operands_are_dense(const struct op_task *task);
-/* May the kernel read those of the operands that are present before its predecessors end? */
-bool decoder_are_settled(const struct op_call *call, const uint32_t *operands, size_t count);
+/* May a kernel read those of operands first to last - 1 that are present before its predecessors end? */
+bool decoder_are_settled(const struct op_call *call, uint32_t first, uint32_t last);
+/* The same of the matrices, their scales and the norm. */
+bool decoder_weights_are_settled(const struct op_call *call);
 
 /* decoder.c */
 rondo_status attention_block_check(const struct op_task *task);
@@ -91,7 +93,6 @@ bool attention_block_step(const struct op_call *call, uint32_t index, struct op_
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step);
 
 /* decoder_choose.c */
-rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+rondo_status decoder_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif
 #endif

@@ -6,8 +6,6 @@
 
 #include "../common/launch.h"
 
-static decoder_launcher steps_launch;
-
 static const struct decoder_choice choices[] = {
     {.name = "attention_wide",
      .op = &op_attention_block,
@@ -17,7 +15,7 @@ static const struct decoder_choice choices[] = {
      .group = {2, ATTENTION_BLOCK_MOST_GROUP},
      .lies_well = attention_one_token_lies_well,
      .plan = attention_block_wide_plan,
-     .launch = attention_block_launch,
+     .fill = attention_block_fill,
      .why = "sizes are constants, and two blocks share a multiprocessor, so that sixteen clusters find room"},
     {.name = "attention_one_token",
      .op = &op_attention_block,
@@ -27,7 +25,7 @@ static const struct decoder_choice choices[] = {
      .hidden_step = ATTENTION_BLOCK_STEP,
      .lies_well = attention_one_token_lies_well,
      .plan = attention_block_plan,
-     .launch = attention_block_launch,
+     .fill = attention_block_fill,
      .why = "a cluster has a KV head and holds its weights; two exchanges replace two ends of a grid"},
     {.name = "attention_several_tokens",
      .op = &op_attention_block,
@@ -37,12 +35,9 @@ static const struct decoder_choice choices[] = {
      .hidden_step = ATTENTION_BLOCK_STEP,
      .lies_well = attention_several_tokens_lie_well,
      .plan = attention_several_tokens_plan,
-     .launch = attention_block_launch,
+     .fill = attention_block_fill,
      .why = "eight tokens share a cluster's weights, which lie in registers; each block attends for one token"},
-    {.name = "attention_steps",
-     .op = &op_attention_block,
-     .launch = steps_launch,
-     .why = "no kernel takes these types, sizes or layouts"},
+    {.name = "attention_steps", .op = &op_attention_block, .why = "no kernel takes these types, sizes or layouts"},
     {.name = "feed_forward_stream",
      .op = &op_feed_forward,
      .weights = RONDO_NVFP4,
@@ -52,27 +47,27 @@ static const struct decoder_choice choices[] = {
      .out_parts = {1, FEED_FORWARD_STREAM_PARTS},
      .hidden_step = 256, /* whose scales are 16 bytes */
      .columns_step = FEED_FORWARD_STREAM_GROUP,
-     .lies_well = feed_forward_lies_well,
+     .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_stream_plan,
-     .launch = feed_forward_stream_launch,
+     .fill = feed_forward_stream_fill,
      .why = "weights come from memory: before x arrives the kernel fills shared memory, registers and L2"},
     {.name = "feed_forward_one_token",
      .op = &op_feed_forward,
      .rows = {1, 1},
      .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS},
      .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
-     .lies_well = feed_forward_lies_well,
+     .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_known_plan,
-     .launch = feed_forward_known_launch,
+     .fill = feed_forward_known_fill,
      .why = "sizes are known to the compiler: all weights lie in registers before x arrives"},
     {.name = "feed_forward_several_tokens",
      .op = &op_feed_forward,
      .rows = {2, DECODER_MOST_ROWS},
      .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS},
      .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
-     .lies_well = feed_forward_lies_well,
+     .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_known_plan,
-     .launch = feed_forward_known_launch,
+     .fill = feed_forward_known_fill,
      .why = "the same with a token in each column of the product"},
     {.name = "feed_forward_ring",
      .op = &op_feed_forward,
@@ -80,14 +75,11 @@ static const struct decoder_choice choices[] = {
      .out_parts = {1, FEED_FORWARD_MOST_PARTS},
      .hidden_step = FEED_FORWARD_UNIT,
      .columns_step = FEED_FORWARD_UNIT,
-     .lies_well = feed_forward_lies_well,
+     .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_plan,
-     .launch = feed_forward_launch,
+     .fill = feed_forward_fill,
      .why = "each warp has a ring of slots that it fills before x arrives and runs through both products"},
-    {.name = "feed_forward_steps",
-     .op = &op_feed_forward,
-     .launch = steps_launch,
-     .why = "no kernel takes these types, sizes or layouts"},
+    {.name = "feed_forward_steps", .op = &op_feed_forward, .why = "no kernel takes these types, sizes or layouts"},
 };
 
 const struct decoder_choice *decoder_choices(size_t *count) {
@@ -110,7 +102,29 @@ static bool may_take(const struct decoder_choice *choice, const struct op_task *
          choice->lies_well(task);
 }
 
-static rondo_status select_first(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+const struct op_kernel *decoder_kernel_of(const struct decoder_variant *list, size_t count,
+                                          const struct decoder_shape *shape, const struct chip *chip, int64_t size) {
+  for (size_t i = 0; i < count; i++)
+    if (list[i].kernel.chips & launch_chip(chip) && list[i].weights == shape->weights && list[i].size == size)
+      return &list[i].kernel;
+  return NULL;
+}
+
+/* ---- Launches ---------------------------------------------------------------------------------------------------- */
+
+static rondo_status steps_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  struct op_step step;
+  struct op_launches of_step;
+  for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) {
+    rondo_status status = step.task.op->select(&step.call, chip, &of_step);
+    if (status != RONDO_OK) return status;
+    assert(launches->count + of_step.count <= call->task->op->launches_most);
+    for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
+  }
+  return RONDO_OK;
+}
+
+rondo_status decoder_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct decoder_shape shape = decoder_shape_of(call->task);
   struct decoder_plan plan;
   const struct decoder_choice *choice = choices;
@@ -124,35 +138,9 @@ static rondo_status select_first(const struct op_call *call, const struct chip *
   }
   launches->count = 0;
   launches->choice = choice->name, launches->why = choice->why;
-  return choice->launch(call, chip, &shape, &plan, launches);
-}
-
-rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  return select_first(call, chip, launches);
-}
-
-rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  return select_first(call, chip, launches);
-}
-
-/* ---- Launches ---------------------------------------------------------------------------------------------------- */
-
-rondo_status decoder_launch_add(const struct decoder_plan *plan, struct op_launches *launches) {
-  launch_add(launches, plan->kernel, plan->clusters * DECODER_CLUSTER, plan->kernel->threads,
-             (uint64_t)plan->shared_bytes, &plan->told, plan->kernel->parameter_bytes);
-  return RONDO_OK;
-}
-
-static rondo_status steps_launch(const struct op_call *call, const struct chip *chip, const struct decoder_shape *shape,
-                                 struct decoder_plan *plan, struct op_launches *launches) {
-  (void)shape, (void)plan;
-  struct op_step step;
-  struct op_launches of_step;
-  for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) {
-    rondo_status status = step.task.op->select(&step.call, chip, &of_step);
-    if (status != RONDO_OK) return status;
-    assert(launches->count + of_step.count <= call->task->op->launches_most);
-    for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
-  }
+  if (!choice->plan) return steps_launch(call, chip, launches);
+  choice->fill(call, &shape, &plan);
+  launch_add(launches, plan.kernel, plan.clusters * DECODER_CLUSTER, plan.kernel->threads, (uint64_t)plan.shared_bytes,
+             &plan.told, plan.kernel->parameter_bytes);
   return RONDO_OK;
 }

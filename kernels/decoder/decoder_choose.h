@@ -1,11 +1,12 @@
 /* decoder_choose.h - the table of the kernels of layer halves (decoder_choose.c), and their planners.
  *
  * A choice says by ranges which sizes its kernel takes. Its planner, a pure function of sizes and chip, fills a plan or
- * refuses; its launch adds addresses and attributes to the plan's parameters. The choice depends on shapes, types and
+ * refuses; `fill` adds addresses and attributes to the plan's parameters. The choice depends on shapes, types and
  * layout alone, so a task has the same bits wherever it stands in a graph. */
 #ifndef RONDO_DECODER_CHOOSE_H
 #define RONDO_DECODER_CHOOSE_H
 
+#include "../../runtime/integer.h"
 #include "../common/size_range.h"
 #include "attention_block.h"
 #include "decoder.h"
@@ -26,10 +27,35 @@ struct decoder_plan {
   } told;
 };
 
+/* A kernel of a list: the weights that it takes, and another size of which its planner asks for one. */
+struct decoder_variant {
+  struct op_kernel kernel;
+  rondo_dtype weights;
+  int64_t size;
+};
+/* The first kernel of the list for this chip, with the problem's weights and this size; NULL: there is none. */
+const struct op_kernel *decoder_kernel_of(const struct decoder_variant *list, size_t count,
+                                          const struct decoder_shape *shape, const struct chip *chip, int64_t size);
+#define DECODER_KERNEL(list, shape, chip, size)                                                                        \
+  decoder_kernel_of(list, sizeof(list) / sizeof *(list), shape, chip, size)
+
+/* Returns the place of `bytes` in shared memory, and moves `at` to the next multiple of `alignment` after them. */
+static inline uint32_t decoder_take(int64_t *at, int64_t bytes, int64_t alignment) {
+  const int64_t place = *at;
+  *at = round_up(place + bytes, alignment);
+  return (uint32_t)place;
+}
+
 typedef bool decoder_planner(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan);
-typedef rondo_status decoder_launcher(const struct op_call *call, const struct chip *chip,
-                                      const struct decoder_shape *shape, struct decoder_plan *plan,
-                                      struct op_launches *launches);
+/* Adds addresses and attributes to a plan's parameters. */
+typedef void decoder_filler(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
+/* What all kernels' parameters have. */
+#define DECODER_FILL(parameters, call, shape)                                                                          \
+  ((parameters)->x = (call)->data[DECODER_X], (parameters)->norm = (call)->data[DECODER_NORM],                         \
+   (parameters)->x_parts = (call)->data[DECODER_X_PARTS], (parameters)->out = (call)->data[DECODER_OUT],               \
+   (parameters)->out_parts = (call)->data[DECODER_OUT_PARTS], (parameters)->part_count = (uint32_t)(shape)->x_parts,   \
+   (parameters)->early = decoder_weights_are_settled(call),                                                            \
+   (parameters)->epsilon = ((const struct decoder_attributes *)op_attributes((call)->task))->norm_epsilon)
 
 struct decoder_choice {
   const char *name, *why;
@@ -39,30 +65,22 @@ struct decoder_choice {
   int64_t hidden_step, columns_step; /* hidden and columns are multiples; 0: any */
   bool (*lies_well)(const struct op_task *task);
   decoder_planner *plan; /* NULL: steps, which take everything */
-  decoder_launcher *launch;
+  decoder_filler *fill;
 };
 
 /* In the order in which they are tried. */
 const struct decoder_choice *decoder_choices(size_t *count);
 
-/* attention_block_plan.c */
+/* attention_block_plan.c, attention_several_tokens_plan.c */
 bool attention_one_token_lies_well(const struct op_task *task);
 bool attention_several_tokens_lie_well(const struct op_task *task);
-decoder_planner attention_block_plan;
-decoder_launcher attention_block_launch; /* of all three */
+decoder_planner attention_block_plan, attention_block_wide_plan, attention_several_tokens_plan;
+decoder_filler attention_block_fill; /* of all three */
 /* How a product's rows and chunks of columns are shared by a cluster's blocks and their warps. */
-struct attention_block_share attention_block_share_of(int64_t rows, int64_t chunks, int64_t warps);
+struct attention_block_share attention_block_share_of(int64_t rows, int64_t chunks);
 
-decoder_planner attention_block_wide_plan, attention_several_tokens_plan; /* files of these names */
-
-/* feed_forward_plan.c, feed_forward_stream_plan.c */
+/* feed_forward_plan.c */
 decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_plan;
-decoder_launcher feed_forward_launch, feed_forward_known_launch, feed_forward_stream_launch;
-bool feed_forward_lies_well(const struct op_task *task);
-/* Weights and norm may be read before the predecessors end. */
-bool feed_forward_reads_early(const struct op_call *call);
-
-/* Adds the launch of a plan whose parameters are complete. */
-rondo_status decoder_launch_add(const struct decoder_plan *plan, struct op_launches *launches);
+decoder_filler feed_forward_fill, feed_forward_known_fill, feed_forward_stream_fill;
 
 #endif

@@ -55,8 +55,13 @@ bool decoder_operands_are_dense(const struct op_task *task) {
   return true;
 }
 
-bool decoder_are_settled(const struct op_call *call, const uint32_t *operands, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (call->task->operands[operands[i]].present && !(call->settled_operands >> operands[i] & 1)) return false;
+bool decoder_are_settled(const struct op_call *call, uint32_t first, uint32_t last) {
+  for (uint32_t i = first; i < last; i++)
+    if (call->task->operands[i].present && !(call->settled_operands >> i & 1)) return false;
   return true;
+}
+
+bool decoder_weights_are_settled(const struct op_call *call) {
+  return decoder_are_settled(call, DECODER_NORM, DECODER_NORM + 1) &&
+         decoder_are_settled(call, DECODER_OPERANDS, DECODER_OPERANDS + 4);
 }

@@ -6,6 +6,7 @@
  * Operand B is the tokens' numbers in shared memory; up to four tokens have two columns each, the rounded numbers and
  * their remainders. The order of k within a chunk is the order of the loads. Gated numbers go to all blocks of the
  * cluster (st.async), each of which waits for its own bytes only. */
+#include "../gemv/gemv_operands.cuh"
 #include "decoder_shared.cuh"
 #include "feed_forward.h"
 
@@ -30,6 +31,7 @@ template <rondo_dtype W, bool Split, int Operands, int Slots> struct sizes {
   static constexpr rondo_dtype weights = W;
   using chunk = chunk_of<W>;
   static constexpr int cluster = FEED_FORWARD_CLUSTER, operands = Operands, slots = Slots;
+  static_assert(slots * chunk::slot == FEED_FORWARD_RING_BYTES(W), "what a plan gives");
   static constexpr int parts = FEED_FORWARD_MOST_PARTS;
   static constexpr bool split = Split;
   /* Few registers if they suffice: then a multiprocessor holds a block of the predecessor too, which ends while this
@@ -167,6 +169,12 @@ template <typename Size> struct slots {
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
+__device__ __forceinline__ words load_words(uint32_t from) {
+  words v;
+  load_four_words(from, v.word);
+  return v;
+}
+
 /* A chunk in its slot times the chunk of the tokens' columns. */
 template <typename Size>
 __device__ __forceinline__ void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column, uint32_t column_8,
@@ -272,14 +280,6 @@ __device__ __forceinline__ void multiply_stream(const feed_forward_parameters &p
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint32_t pack(float low, float high) { return pack_two<__nv_bfloat16>(low, high); }
-
-/* The remainders of two numbers after rounding. */
-__device__ __forceinline__ uint32_t rest_of(float low, float high, uint32_t rounded) {
-  const float2 two = f32_of_pair<RONDO_BF16>(rounded);
-  return pack(low - two.x, high - two.y);
-}
-
 /* x and its parts, two columns a lane, times the norm, to all blocks of the cluster, which share the work. The norm's
  * factor follows later from the sums of squares, and is multiplied into the products' sums. */
 template <typename Size>
@@ -295,23 +295,22 @@ __device__ __forceinline__ void gather(const feed_forward_parameters &p, const p
       part[j] = float2{};
       if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * p.rows * pairs + index));
     }
-    float2 two = f32_of_pair<RONDO_BF16>(x);
+    float2 two = two_numbers(x);
 #pragma unroll
     for (int j = 0; j < Size::parts; j++) two.x += part[j].x, two.y += part[j].y;
     const uint32_t rounded = pack(two.x, two.y);
     if (at.cluster == 0) *((uint32_t *)p.out + index) = rounded;
-    two = f32_of_pair<RONDO_BF16>(rounded);
+    two = two_numbers(rounded);
     float square = two.x * two.x + two.y * two.y;
     if (p.norm) {
-      const float2 by = f32_of_pair<RONDO_BF16>(load_word(at.shared + p.sums + pair * 4));
+      const float2 by = two_numbers(load_word(at.shared + p.sums + pair * 4));
       two.x *= by.x, two.y *= by.y;
     }
     const uint32_t high = pack(two.x, two.y), low = rest_of(two.x, two.y, high);
     const uint32_t to = at.shared + p.activations + token * Size::columns_of_token * p.pitch + pair / 4 * 16;
     send_of_four_lanes(high, to, at.shared + ROW);
     if (Size::split) send_of_four_lanes(low, to + p.pitch, at.shared + ROW);
-#pragma unroll
-    for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+    square = warp_sum(square);
     const uint32_t square_at = at.shared + p.squares + unit * 4;
     if (at.lane < Size::cluster)
       send_word(address_in_block(square_at, at.lane), __float_as_uint(square),
@@ -325,8 +324,7 @@ __device__ __forceinline__ float factor_of(const feed_forward_parameters &p, con
   float sum = 0;
   for (uint32_t i = at.lane; i < p.units; i += 32)
     sum += __uint_as_float(load_word(at.shared + p.squares + (token * p.units + i) * 4));
-#pragma unroll
-  for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  sum = warp_sum(sum);
   return rsqrtf(sum * p.inverse_hidden + p.epsilon) * p.scale;
 }
 
@@ -429,11 +427,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
-  extern "C" __global__ void __cluster_dims__(FEED_FORWARD_CLUSTER, 1, 1)                                              \
-      __launch_bounds__(threads, sizes<__VA_ARGS__>::blocks) name(const __grid_constant__ parameters p) {              \
-    let_successors_start();                                                                                            \
-    feed_forward<sizes<__VA_ARGS__>>(p);                                                                               \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads,                       \
+                        (sizes<__VA_ARGS__>::blocks), feed_forward<sizes<__VA_ARGS__>>)
 FEED_FORWARD_KERNELS(DEFINE)
 #endif

@@ -55,6 +55,9 @@ struct feed_forward_parameters {
   struct completion done;
 };
 
+/* Of a warp: slots of a chunk each. */
+#define FEED_FORWARD_RING_BYTES(weights) ((weights) == RONDO_NVFP4 ? 8 * 768 : 3 * 2048)
+
 /* KERNEL(chips, parameters, name, the most threads, weights, is a token two columns of B (at most four tokens),
  * operands B, slots of a warp's ring, a chunk each). x is bf16. */
 #define FEED_FORWARD_KERNEL(KERNEL, name, ...)                                                                         \

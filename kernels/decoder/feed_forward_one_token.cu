@@ -117,22 +117,21 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
       part[i] = 0.0f;
       if (i < part_count) part[i] = load_part(parts + i * (hidden * 4));
     }
-    float sum = f32_of_pair<RONDO_BF16>(number).x;
+    float sum = two_numbers(number).x;
 #pragma unroll
     for (uint32_t i = 0; i < most_parts; i++) sum += part[i];
-    const uint32_t rounded = round_number(sum);
-    const float seen = f32_of_pair<RONDO_BF16>(rounded).x, value = seen * f32_of_pair<RONDO_BF16>(norm_bits).x;
-    const uint32_t high = round_number(value);
+    const uint32_t rounded = pack_one(sum);
+    const float seen = two_numbers(rounded).x, value = seen * two_numbers(norm_bits).x;
+    const uint32_t high = pack_one(value);
     store_shared_16(x_to, high);
-    store_shared_16(x_to + (hidden + Size::padding) * 2, round_number(value - f32_of_pair<RONDO_BF16>(high).x));
+    store_shared_16(x_to + (hidden + Size::padding) * 2, pack_one(value - two_numbers(high).x));
     if (writes) asm volatile("st.global.u16 [%0], %1;" ::"l"(out), "r"(rounded) : "memory");
     square = seen * seen;
   }
   __syncthreads();
   {
     const float2 sum = first.multiply(x_from);
-#pragma unroll
-    for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+    square = warp_sum(square);
     const float of_row = odd ? sum.y : sum.x;
     if (t < 2) store_shared(first_to, of_row);
     if (lane == 0) store_shared(squares_to, square);
@@ -161,9 +160,8 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
     const float other = __shfl_xor_sync(0xffffffffu, value, 1);
     const float low = odd ? other : value, high = odd ? value : other;
-    const uint32_t rounded = round_two(low, high);
-    const float2 seen = f32_of_pair<RONDO_BF16>(rounded);
-    const uint32_t rest = round_two(low - seen.x, high - seen.y);
+    const uint32_t rounded = pack(low, high);
+    const uint32_t rest = rest_of(low, high, rounded);
     if (sends) send_word(there, odd ? rest : rounded, barrier_there);
   }
   barrier_wait_cluster(barrier, 0);
@@ -181,11 +179,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
-  extern "C" __global__ void __cluster_dims__(FEED_FORWARD_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    let_successors_start();                                                                                            \
-    feed_forward<sizes<__VA_ARGS__>>(p);                                                                               \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads, 1,                    \
+                        feed_forward<sizes<__VA_ARGS__>>)
 FEED_FORWARD_ONE_TOKEN_KERNELS(DEFINE)
 #endif

@@ -1,12 +1,11 @@
-/* feed_forward_plan.c - how the kernels of feed_forward.cu share rows and k, and the launches of all feed forwards but
- * the stream's. */
+/* feed_forward_plan.c - the plans of all kernels of the feed forward: how feed_forward.cu shares rows and k, the
+ * kernels that know their sizes, and the groups of feed_forward_stream.cu. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "decoder_choose.h"
 
 enum {
   BYTES_OF_TWO = 2,
-  ALIGNMENT = 16,
   BANKS = 128,
   MOST_PITCH = 64,
   FEW = 4,
@@ -16,28 +15,11 @@ enum {
   MOST_SUMS = 32768
 };
 
-struct variant {
-  struct op_kernel kernel;
-  rondo_dtype weights;
-  bool split; /* a token is two columns of operand B */
-  int64_t slots;
-};
-
 #define VARIANT(chips, parameters, name, threads, W, split, operands, slots)                                           \
-  {KERNEL_ENTRY(chips, parameters, name, threads), W, split, slots},
-static const struct variant variants[] = {FEED_FORWARD_KERNELS(VARIANT)};
-
-bool feed_forward_lies_well(const struct op_task *task) { return decoder_operands_are_dense(task); }
-
-bool feed_forward_reads_early(const struct op_call *call) {
-  static const uint32_t operands[] = {DECODER_NORM, FEED_FORWARD_GATE_UP, FEED_FORWARD_GATE_UP_SCALES,
-                                      FEED_FORWARD_DOWN, FEED_FORWARD_DOWN_SCALES};
-  return decoder_are_settled(call, operands, sizeof operands / sizeof *operands);
-}
+  {KERNEL_ENTRY(chips, parameters, name, threads), W, split},
+static const struct decoder_variant variants[] = {FEED_FORWARD_KERNELS(VARIANT)};
 
 /* ---- Shares ------------------------------------------------------------------------------------------------------ */
-
-static int64_t slot_bytes(rondo_dtype weights) { return weights == RONDO_NVFP4 ? 768 : 2048; }
 
 /* Cuts of k, so that the warp with the most chunks has the fewest. If warps have several tiles, each has as many. A
  * number of cuts that leaves one of them empty is skipped: fewer cuts do the same. */
@@ -73,47 +55,36 @@ static struct feed_forward_product product_deal(const struct decoder_shape *shap
 
 /* ---- Places in shared memory ------------------------------------------------------------------------------------- */
 
-static int64_t take(uint32_t *at, int64_t *bytes, int64_t alignment, int64_t size) {
-  *bytes = divide_up(*bytes, alignment) * alignment;
-  *at = (uint32_t)*bytes;
-  return *bytes += size;
-}
-
 static int64_t pitch_of(int64_t columns) { return divide_up(columns * BYTES_OF_TWO, BANKS) * BANKS + MOST_PITCH; }
 
 static int64_t sums_bytes(const struct feed_forward_product *product, int64_t rows) {
   return (int64_t)product->cuts * product->tiles * rows * FEED_FORWARD_TILE * (int64_t)sizeof(float);
 }
 
-static int64_t lay_out(const struct decoder_shape *shape, const struct variant *variant, int64_t most_groups,
+/* Returns the bytes of shared memory. */
+static int64_t lay_out(const struct decoder_shape *shape, bool is_split, int64_t most_groups,
                        struct feed_forward_parameters *p) {
-  const int64_t rows = shape->rows, b_columns = rows * (variant->split ? 2 : 1);
-  int64_t bytes = FEED_FORWARD_BARRIERS;
+  const int64_t rows = shape->rows, b_columns = is_split ? 2 * rows : rows;
+  int64_t at = FEED_FORWARD_BARRIERS;
   p->pitch = (uint32_t)pitch_of(shape->hidden);
   p->received_pitch = (uint32_t)pitch_of(most_groups * CHUNK_COLUMNS);
-  take(&p->squares, &bytes, ALIGNMENT, rows * p->units * (int64_t)sizeof(float));
-  take(&p->received, &bytes, BANKS, b_columns * p->received_pitch);
-  take(&p->activations, &bytes, BANKS, b_columns * p->pitch);
-  take(&p->sums, &bytes, BANKS,
-       larger(shape->hidden * BYTES_OF_TWO, larger(sums_bytes(&p->gate_up, rows), sums_bytes(&p->down, rows))));
-  return take(&p->ring, &bytes, BANKS, WARPS * variant->slots * slot_bytes(variant->weights));
+  p->squares = decoder_take(&at, rows * p->units * (int64_t)sizeof(float), BANKS);
+  p->received = decoder_take(&at, b_columns * p->received_pitch, BANKS);
+  p->activations = decoder_take(&at, b_columns * p->pitch, BANKS);
+  const int64_t sums = larger(sums_bytes(&p->gate_up, rows), sums_bytes(&p->down, rows));
+  p->sums = decoder_take(&at, larger(shape->hidden * BYTES_OF_TWO, sums), BANKS);
+  p->ring = (uint32_t)at;
+  return at + WARPS * FEED_FORWARD_RING_BYTES(shape->weights);
 }
 
-/* ---- Plan and launch --------------------------------------------------------------------------------------------- */
-
-static const struct variant *variant_for(const struct decoder_shape *shape, uint32_t chip) {
-  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
-    if (variants[i].kernel.chips & chip && variants[i].weights == shape->weights &&
-        variants[i].split == (shape->rows <= FEW))
-      return &variants[i];
-  return NULL;
-}
+/* ---- The ring ---------------------------------------------------------------------------------------------------- */
 
 bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
-  const struct variant *variant = variant_for(shape, launch_chip(chip));
+  const bool is_split = shape->rows <= FEW;
   const int64_t units = shape->hidden / FEED_FORWARD_UNIT, groups = shape->columns / CHUNK_COLUMNS;
+  plan->kernel = DECODER_KERNEL(variants, shape, chip, is_split);
   /* The reciprocal of units is exact for as many units. */
-  if (!variant || shape->out_parts > groups || units * units * shape->rows > 1 << 16) return false;
+  if (!plan->kernel || shape->out_parts > groups || units * units * shape->rows > 1 << 16) return false;
   const int64_t most_groups = divide_up(groups, shape->out_parts);
   struct feed_forward_parameters *p = &plan->told.ring;
   p->gate_up = product_deal(shape, shape->hidden, most_groups * (CHUNK_COLUMNS / 8), shape->hidden / CHUNK_COLUMNS);
@@ -122,34 +93,32 @@ bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chi
   p->parts = (uint32_t)shape->out_parts;
   p->units = (uint32_t)units;
   p->unit_reciprocal = (uint32_t)divide_up(1 << 16, units);
-  plan->kernel = &variant->kernel, plan->clusters = shape->out_parts;
-  plan->shared_bytes = lay_out(shape, variant, most_groups, p);
+  plan->clusters = shape->out_parts;
+  plan->shared_bytes = lay_out(shape, is_split, most_groups, p);
   return true;
 }
 
-rondo_status feed_forward_launch(const struct op_call *call, const struct chip *chip, const struct decoder_shape *shape,
-                                 struct decoder_plan *plan, struct op_launches *launches) {
-  (void)chip;
+void feed_forward_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan) {
   const struct decoder_attributes *attributes = op_attributes(call->task);
   struct feed_forward_parameters *p = &plan->told.ring;
+  DECODER_FILL(p, call, shape);
   p->gate_up.weights = call->data[FEED_FORWARD_GATE_UP];
   p->gate_up.scales = call->data[FEED_FORWARD_GATE_UP_SCALES];
   p->down.weights = call->data[FEED_FORWARD_DOWN];
   p->down.scales = call->data[FEED_FORWARD_DOWN_SCALES];
   p->hidden = (uint32_t)shape->hidden;
   p->rows = (uint32_t)shape->rows;
-  p->early = feed_forward_reads_early(call);
-  p->x = call->data[DECODER_X];
-  p->norm = call->data[DECODER_NORM];
-  p->x_parts = call->data[DECODER_X_PARTS];
-  p->out = call->data[DECODER_OUT];
-  p->out_parts = call->data[DECODER_OUT_PARTS];
-  p->part_count = (uint32_t)shape->x_parts;
-  p->epsilon = attributes->norm_epsilon;
   p->inverse_hidden = 1.0f / (float)shape->hidden;
   p->scale = attributes->scale * (shape->weights == RONDO_NVFP4 ? 256.0f : 1.0f);
-  return decoder_launch_add(plan, launches);
 }
+
+/* Of the kernels that know sizes, and of the stream. */
+#define FILL_DENSE(p, call, shape)                                                                                     \
+  DECODER_FILL(p, call, shape), (p)->gate_up = (call)->data[FEED_FORWARD_GATE_UP],                                     \
+                                (p)->gate_up_scales = (call)->data[FEED_FORWARD_GATE_UP_SCALES],                       \
+                                (p)->down = (call)->data[FEED_FORWARD_DOWN],                                           \
+                                (p)->down_scales = (call)->data[FEED_FORWARD_DOWN_SCALES],                             \
+                                (p)->scale = ((const struct decoder_attributes *)op_attributes((call)->task))->scale
 
 /* ---- Sizes known to the compiler --------------------------------------------------------------------------------- */
 
@@ -179,26 +148,52 @@ bool feed_forward_known_plan(const struct decoder_shape *shape, const struct chi
   return false;
 }
 
-rondo_status feed_forward_known_launch(const struct op_call *call, const struct chip *chip,
-                                       const struct decoder_shape *shape, struct decoder_plan *plan,
-                                       struct op_launches *launches) {
-  (void)chip;
-  const struct decoder_attributes *attributes = op_attributes(call->task);
-  plan->told.known = (struct feed_forward_known_parameters){
-      .gate_up = call->data[FEED_FORWARD_GATE_UP],
-      .gate_up_scales = call->data[FEED_FORWARD_GATE_UP_SCALES],
-      .down = call->data[FEED_FORWARD_DOWN],
-      .down_scales = call->data[FEED_FORWARD_DOWN_SCALES],
-      .x = call->data[DECODER_X],
-      .norm = call->data[DECODER_NORM],
-      .x_parts = call->data[DECODER_X_PARTS],
-      .out = call->data[DECODER_OUT],
-      .out_parts = call->data[DECODER_OUT_PARTS],
-      .part_count = (uint32_t)shape->x_parts,
-      .rows = (uint32_t)shape->rows,
-      .early = feed_forward_reads_early(call),
-      .epsilon = attributes->norm_epsilon,
-      .scale = attributes->scale,
-  };
-  return decoder_launch_add(plan, launches);
+void feed_forward_known_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan) {
+  FILL_DENSE(&plan->told.known, call, shape);
+  plan->told.known.rows = (uint32_t)shape->rows;
+}
+
+/* ---- The stream -------------------------------------------------------------------------------------------------- */
+
+FEED_FORWARD_STREAM_KERNELS(KERNEL_CONSTANT)
+
+/* Groups of the last cluster. A late one takes half of the others' number, unless one of the others would then take
+ * more than with equal shares. */
+static int64_t last_groups(int64_t groups, int64_t parts, bool is_late) {
+  const int64_t most = divide_up(groups, parts);
+  return is_late ? larger(groups - (parts - 1) * most, most / 2) : groups / parts;
+}
+
+bool feed_forward_stream_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
+  enum { TILE_ROWS = 16, FLOATS_OF_WARP = 32 };
+  const int64_t groups = shape->columns / FEED_FORWARD_STREAM_GROUP, of_cluster = divide_up(groups, shape->out_parts);
+  if (!(rondo_feed_forward_stream.chips & launch_chip(chip)) || shape->out_parts > groups ||
+      of_cluster > FEED_FORWARD_STREAM_GROUPS)
+    return false;
+  struct feed_forward_stream_parameters *p = &plan->told.stream;
+  p->columns = (uint32_t)shape->columns;
+  p->groups = (uint32_t)groups;
+  p->parts = (uint32_t)shape->out_parts;
+  p->last_groups = (uint32_t)last_groups(groups, shape->out_parts, shape->last_part_is_late);
+  plan->kernel = &rondo_feed_forward_stream, plan->clusters = shape->out_parts;
+  /* Each block has a tile of 16 rows of each group; each warp leaves sums of it. */
+  const int64_t sums = FEED_FORWARD_STREAM_WARPS * FLOATS_OF_WARP * (int64_t)sizeof(float);
+  const int64_t scales = FEED_FORWARD_STREAM_HIDDEN / DECODER_SCALE_GROUP + FEED_FORWARD_STREAM_SCALE_PADDING;
+  const int64_t second =
+      shape->hidden / FEED_FORWARD_STREAM_CLUSTER * (FEED_FORWARD_STREAM_GROUP / DECODER_SCALE_GROUP);
+  const int64_t ring = (int64_t)FEED_FORWARD_STREAM_WARPS * FEED_FORWARD_STREAM_SLOTS * FEED_FORWARD_STREAM_SLOT;
+  int64_t at = FEED_FORWARD_STREAM_FIXED;
+  p->sums = decoder_take(&at, of_cluster * sums, BANKS);
+  p->scales = decoder_take(&at, of_cluster * TILE_ROWS * scales, BANKS);
+  p->second_scales = decoder_take(&at, of_cluster * second, BANKS);
+  p->ring = decoder_take(&at, ring, BANKS);
+  plan->shared_bytes = at;
+  return true;
+}
+
+void feed_forward_stream_fill(const struct op_call *call, const struct decoder_shape *shape,
+                              struct decoder_plan *plan) {
+  FILL_DENSE(&plan->told.stream, call, shape);
+  plan->told.stream.hidden = (uint32_t)shape->hidden;
+  plan->told.stream.inverse_hidden = 1.0f / (float)shape->hidden;
 }

@@ -3,6 +3,7 @@
 #ifndef RONDO_FEED_FORWARD_REGISTERS_CUH
 #define RONDO_FEED_FORWARD_REGISTERS_CUH
 
+#include "../gemv/gemv_operands.cuh"
 #include "decoder_shared.cuh"
 #include "feed_forward_known.h"
 
@@ -162,11 +163,7 @@ template <typename T> __device__ __forceinline__ T *kept(T *pointer) {
   return (T *)((uint64_t)kept((uint32_t)(bits >> 32)) << 32 | kept((uint32_t)bits));
 }
 
-/* Two numbers rounded, and one in the low half. */
-__device__ __forceinline__ uint32_t round_two(float low, float high) {
-  return bits_of(__floats2bfloat162_rn(low, high));
-}
-__device__ __forceinline__ uint32_t round_number(float x) { return round_two(x, 0.0f); }
+__device__ __forceinline__ uint32_t pack_one(float x) { return pack(x, 0.0f); }
 
 #endif
 #endif

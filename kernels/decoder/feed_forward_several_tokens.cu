@@ -71,15 +71,14 @@ template <typename Size> struct gatherer {
       part[i] = float4{};
       if (i < part_count && has_numbers) part[i] = load_parts(parts + i * part_bytes);
     }
-    float2 low = f32_of_pair<RONDO_BF16>(four.x), high = f32_of_pair<RONDO_BF16>(four.y);
+    float2 low = two_numbers(four.x), high = two_numbers(four.y);
 #pragma unroll
     for (uint32_t i = 0; i < FEED_FORWARD_KNOWN_X_PARTS; i++)
       low.x += part[i].x, low.y += part[i].y, high.x += part[i].z, high.y += part[i].w;
-    const uint2 rounded = {round_two(low.x, low.y), round_two(high.x, high.y)};
-    low = f32_of_pair<RONDO_BF16>(rounded.x), high = f32_of_pair<RONDO_BF16>(rounded.y);
-    const float2 norm = f32_of_pair<RONDO_BF16>(norm_bits.x), norm_2 = f32_of_pair<RONDO_BF16>(norm_bits.y);
-    const uint32_t mine[2] = {round_two(low.x * norm.x, low.y * norm.y),
-                              round_two(high.x * norm_2.x, high.y * norm_2.y)};
+    const uint2 rounded = {pack(low.x, low.y), pack(high.x, high.y)};
+    low = two_numbers(rounded.x), high = two_numbers(rounded.y);
+    const float2 norm = two_numbers(norm_bits.x), norm_2 = two_numbers(norm_bits.y);
+    const uint32_t mine[2] = {pack(low.x * norm.x, low.y * norm.y), pack(high.x * norm_2.x, high.y * norm_2.y)};
     const uint32_t other[2] = {__shfl_xor_sync(0xffffffffu, mine[0], 1), __shfl_xor_sync(0xffffffffu, mine[1], 1)};
     const bool odd = lane % 2;
     const uint32_t words[4] = {odd ? other[0] : mine[0], odd ? other[1] : mine[1], odd ? mine[0] : other[0],
@@ -93,8 +92,7 @@ template <typename Size> struct gatherer {
         asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(out), "r"(rounded.x), "r"(rounded.y) : "memory");
     }
     float square = (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
-#pragma unroll
-    for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+    square = warp_sum(square);
     if (lane < Size::cluster)
       send_word(address_in_block(square_to, lane), __float_as_uint(square), address_in_block(barrier, lane));
   }
@@ -227,7 +225,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     for (uint32_t cut = 1; cut < Size::first_cuts; cut++) of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
     const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
     const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
-    const uint32_t word = round_two(value, __shfl_down_sync(0xffffffffu, value, 1));
+    const uint32_t word = pack(value, __shfl_down_sync(0xffffffffu, value, 1));
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, 2 * i, 8);
@@ -251,11 +249,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
 }
 
 #define DEFINE(chips, parameters, name, threads, operands, ...)                                                        \
-  extern "C" __global__ void __cluster_dims__(FEED_FORWARD_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    let_successors_start();                                                                                            \
-    feed_forward<row_sizes<operands, __VA_ARGS__>>(p);                                                                 \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads, 1,                    \
+                        feed_forward<row_sizes<operands, __VA_ARGS__>>)
 FEED_FORWARD_SEVERAL_TOKENS_KERNELS(DEFINE)
 #endif

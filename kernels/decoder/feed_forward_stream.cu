@@ -11,8 +11,8 @@
  * have finished a tile, they gate it and send it to the cluster's other blocks; received numbers they convert to
  * integers. Meanwhile the next tiles are multiplied. When the first product ends, all chunks of the second product
  * except the last are complete. The products are those of decoder_integers.cuh. */
+#include "../gemv/gemv_operands.cuh"
 #include "decoder_integers.cuh"
-#include "decoder_shared.cuh"
 #include "feed_forward_stream.h"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -189,21 +189,20 @@ struct gathered {
   }
   /* x and its parts, times the norm, to all blocks of the cluster, which share the work. */
   __device__ __forceinline__ void send(const stream_parameters &p, const stream_place &at) const {
-    float2 two = f32_of_pair<RONDO_BF16>(x);
+    float2 two = two_numbers(x);
 #pragma unroll
     for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) two.x += part[j].x, two.y += part[j].y;
-    const uint32_t rounded = pack_two<__nv_bfloat16>(two.x, two.y);
+    const uint32_t rounded = pack(two.x, two.y);
     if (at.cluster == 0) *((uint32_t *)p.out + pair) = rounded;
-    two = f32_of_pair<RONDO_BF16>(rounded);
+    two = two_numbers(rounded);
     float square = two.x * two.x + two.y * two.y;
     if (p.norm) {
-      const float2 by = f32_of_pair<RONDO_BF16>(load_word(norm_at(at)));
+      const float2 by = two_numbers(load_word(norm_at(at)));
       two.x *= by.x, two.y *= by.y;
     }
     scaled_numbers(two).send(pair, at.shared + FEED_FORWARD_STREAM_X, x_low, at.shared + FEED_FORWARD_STREAM_BLOCKS,
                              at.x_here());
-#pragma unroll
-    for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+    square = warp_sum(square);
     if (at.lane < cluster_blocks)
       send_word(address_in_block(at.shared + FEED_FORWARD_STREAM_SQUARES + unit * 4, at.lane), __float_as_uint(square),
                 address_in_block(at.squares_here(), at.lane));
@@ -216,8 +215,7 @@ __device__ __forceinline__ float norm_factor(const stream_parameters &p, const s
   float square = at.lane < p.hidden / unit_columns
                      ? __uint_as_float(load_word(at.shared + FEED_FORWARD_STREAM_SQUARES + at.lane * 4))
                      : 0.0f;
-#pragma unroll
-  for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+  square = warp_sum(square);
   return rsqrtf(square * p.inverse_hidden + p.epsilon) * (p.scale * codes_factor);
 }
 
@@ -444,11 +442,7 @@ __device__ __forceinline__ void feed_forward_stream(const stream_parameters &p) 
 /* ptxas takes 64 registers a thread for sm_90a. With more, a block would not fit next to one of attention_block_wide.cu
  * (README.md); nothing enforces this. */
 #define DEFINE(chips, parameters, name, threads)                                                                       \
-  extern "C" __global__ void __cluster_dims__(FEED_FORWARD_STREAM_CLUSTER, 1, 1) __launch_bounds__(threads, 1)         \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    let_successors_start();                                                                                            \
-    feed_forward_stream(p);                                                                                            \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_STREAM_CLUSTER, parameters, name, threads, 1,             \
+                        feed_forward_stream)
 FEED_FORWARD_STREAM_KERNELS(DEFINE)
 #endif
