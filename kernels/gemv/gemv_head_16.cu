@@ -70,7 +70,7 @@ __device__ __forceinline__ void take_vector(const gemv_head_parameters &p, const
   load_raw<T, T, slices, slice>(p, vector, element, raw);
   float factor = p.scale;
   if (p.norm_epsilon > 0) {
-    float squares = normalise<T, T, slices, slice, false>(p, element, raw);
+    float squares = normalise_words<T, slice, false>(p, element, raw.loaded);
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
     factor *= rms_factor(p, squares);

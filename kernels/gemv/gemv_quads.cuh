@@ -197,7 +197,7 @@ template <typename S, bool Bf16> struct quads_vectors {
     if constexpr (!S::converts)
       sum = normalise_words<type, S::slice, S::Quads == 8>(p, element, of.loaded);
     else
-      sum = normalise<S::W, S::V, S::Slices, S::slice, S::Quads == 8>(p, element, of);
+      sum = normalise<S::Quads == 8, S::slice>(p, element, of);
 #pragma unroll
     for (int distance = 1; distance < S::lanes; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
     const uint32_t mine = at.squares + (at.position.part * S::vectors + at.row_in_load + 8 * column) * S::number;

@@ -18,16 +18,12 @@ GEMV_PARAMETERS(gemv_ring_parameters) {
 #define GEMV_RING(KERNEL, name, threads, blocks, V, most, rows, part, beyond, ...)                                     \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_ring_parameters, name, threads, blocks, V, most, rows, part, beyond,         \
          __VA_ARGS__)
-#define GEMV_RING_16(KERNEL, name, V)                                                                                  \
-  GEMV_RING(KERNEL, name##_blocks_s4, 512, 1, V, 1, 16, 512, 256, blocks_product, 4)                                   \
-  GEMV_RING(KERNEL, name##_q8_s1, 480, 2, V, 1, 2, 1024, 1024, quads_product, 8, 1)                                    \
-  GEMV_RING(KERNEL, name##_q8_s2, 288, 2, V, 1, 2, 2048, 1024, quads_product, 8, 2)
-#define GEMV_RING_NVFP4(KERNEL, name, V)                                                                               \
-  GEMV_RING(KERNEL, name##_s7, 384, 1, V, 1, 1, 7168, 1024, integer_product, 1, 7)                                     \
-  GEMV_RING(KERNEL, name##_s4, 512, 1, V, 1, 1, 4096, 1024, integer_product, 1, 4)                                     \
-  GEMV_RING(KERNEL, name##_q2_s4, 512, 1, V, 4, 8, 1024, 256, quads_product, 2, 4)
 #define GEMV_RING_KERNELS(KERNEL)                                                                                      \
-  GEMV_RING_16(KERNEL, rondo_gemv_ring_16bit, GEMV_16_BITS)                                                            \
-  GEMV_RING_NVFP4(KERNEL, rondo_gemv_ring_nvfp4, RONDO_NVFP4)
+  GEMV_RING(KERNEL, rondo_gemv_ring_16bit_blocks_s4, 512, 1, GEMV_16_BITS, 1, 16, 512, 256, blocks_product, 4)         \
+  GEMV_RING(KERNEL, rondo_gemv_ring_16bit_q8_s1, 480, 2, GEMV_16_BITS, 1, 2, 1024, 1024, quads_product, 8, 1)          \
+  GEMV_RING(KERNEL, rondo_gemv_ring_16bit_q8_s2, 288, 2, GEMV_16_BITS, 1, 2, 2048, 1024, quads_product, 8, 2)          \
+  GEMV_RING(KERNEL, rondo_gemv_ring_nvfp4_s7, 384, 1, RONDO_NVFP4, 1, 1, 7168, 1024, integer_product, 1, 7)            \
+  GEMV_RING(KERNEL, rondo_gemv_ring_nvfp4_s4, 512, 1, RONDO_NVFP4, 1, 1, 4096, 1024, integer_product, 1, 4)            \
+  GEMV_RING(KERNEL, rondo_gemv_ring_nvfp4_q2_s4, 512, 1, RONDO_NVFP4, 4, 8, 1024, 256, quads_product, 2, 4)
 
 #endif

@@ -17,54 +17,35 @@ static const struct gemv_ring_kernel kernels[] = {GEMV_RING_KERNELS(RING)};
 
 struct rule {
   const char *kernel; /* the end of its name */
-  struct size_range k, bytes;
-  int64_t least_count;
   int64_t groups;
   int64_t passes; /* a group multiplies its rows of a tile in this many steps */
   int64_t stages;
+  struct size_range k, bytes;
+  int64_t least_count;
 };
 
 enum { ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20 };
+#define FROM(size)                                                                                                     \
+  { .least = (size) }
 
 /* The first that fits is taken. */
 static const struct rule rules_of_16_bits[] = {
-    {.kernel = "blocks_s4",
-     .k = {2048, 3072},
-     .bytes = {.least = SEVERAL_WAVES},
-     .groups = 2,
-     .passes = 1,
-     .stages = 2},
-    {.kernel = "blocks_s4",
-     .k = {3073, 4096},
-     .bytes = {SEVERAL_WAVES, MANY_BYTES},
-     .groups = 1,
-     .passes = 1,
-     .stages = 2},
-    {.kernel = "blocks_s4", .k = {3073, 4096}, .bytes = {.least = MANY_BYTES}, .groups = 1, .passes = 2, .stages = 2},
-    {.kernel = "blocks_s4",
-     .k = {4097, 7168},
-     .bytes = {.least = SEVERAL_WAVES},
-     .groups = 1,
-     .passes = 1,
-     .stages = 2},
-    {.kernel = "q8_s2", .k = {7169, 8192}, .bytes = {.least = SEVERAL_WAVES}, .groups = 2, .passes = 1, .stages = 2},
-    {.kernel = "q8_s1", .k = {8193, 13312}, .bytes = {.least = ABOUT_A_WAVE}, .groups = 1, .passes = 2, .stages = 2},
-    {.kernel = "q8_s2", .k = {13313, 14336}, .bytes = {.least = SEVERAL_WAVES}, .groups = 1, .passes = 1, .stages = 2},
-    {.kernel = "q8_s2", .k = {14337, 16384}, .bytes = {.least = SEVERAL_WAVES}, .groups = 1, .passes = 2, .stages = 2},
+    {"blocks_s4", 2, 1, 2, .k = {2048, 3072}, .bytes = FROM(SEVERAL_WAVES)},
+    {"blocks_s4", 1, 1, 2, .k = {3073, 4096}, .bytes = {SEVERAL_WAVES, MANY_BYTES}},
+    {"blocks_s4", 1, 2, 2, .k = {3073, 4096}, .bytes = FROM(MANY_BYTES)},
+    {"blocks_s4", 1, 1, 2, .k = {4097, 7168}, .bytes = FROM(SEVERAL_WAVES)},
+    {"q8_s2", 2, 1, 2, .k = {7169, 8192}, .bytes = FROM(SEVERAL_WAVES)},
+    {"q8_s1", 1, 2, 2, .k = {8193, 13312}, .bytes = FROM(ABOUT_A_WAVE)},
+    {"q8_s2", 1, 1, 2, .k = {13313, 14336}, .bytes = FROM(SEVERAL_WAVES)},
+    {"q8_s2", 1, 2, 2, .k = {14337, 16384}, .bytes = FROM(SEVERAL_WAVES)},
     {0},
 };
 
 /* The classes of counts are the kernels' most vectors. */
 static const struct rule nvfp4_rules[] = {
-    {.kernel = "nvfp4_s4", .k = {3073, 4096}, .bytes = {.least = MANY_BYTES}, .groups = 12, .passes = 1, .stages = 3},
-    {.kernel = "nvfp4_s7", .k = {6145, 7168}, .bytes = {.least = MANY_BYTES}, .groups = 8, .passes = 1, .stages = 2},
-    {.kernel = "q2_s4",
-     .k = {8193, 14336},
-     .bytes = {.least = SEVERAL_WAVES},
-     .groups = 1,
-     .passes = 1,
-     .stages = 2,
-     .least_count = 2},
+    {"nvfp4_s4", 12, 1, 3, .k = {3073, 4096}, .bytes = FROM(MANY_BYTES)},
+    {"nvfp4_s7", 8, 1, 2, .k = {6145, 7168}, .bytes = FROM(MANY_BYTES)},
+    {"q2_s4", 1, 1, 2, .k = {8193, 14336}, .bytes = FROM(SEVERAL_WAVES), .least_count = 2},
     {0},
 };
 

@@ -244,7 +244,7 @@ template <typename S> struct stream_vectors {
   /* RMS norm; the part's squares go to shared memory. */
   static __device__ __forceinline__ void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at,
                                                           int a, uint32_t element, uint32_t chunk, raw &of) {
-    float sum = normalise<S::W, S::V, S::Slices, 32, false>(p, element, of);
+    float sum = normalise<false, 32>(p, element, of);
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     const uint32_t mine = at.squares + (at.position.part * 16 + at.g + 8 * a) * STREAM_NUMBER;

@@ -52,7 +52,8 @@ __device__ __forceinline__ uint32_t touch_norm(const gemv_parameters &p, uint32_
   return all;
 }
 
-/* RMS norm of loaded words, as normalise below. */
+/* RMS norm except for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. After a
+ * branch each load is waited for by itself; with AtOnce all loads come first, for kernels that have the registers. */
 template <rondo_dtype V, int Slice, bool AtOnce, int Slices, int Eights>
 __device__ __forceinline__ float normalise_words(const gemv_parameters &p, uint32_t element,
                                                  words (&loaded)[Slices][Eights]) {
@@ -89,15 +90,12 @@ __device__ __forceinline__ float normalise_words(const gemv_parameters &p, uint3
   return squares;
 }
 
-/* RMS norm except for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. After a
- * branch each load is waited for by itself; with AtOnce all loads come first, for kernels that have the registers. */
-template <rondo_dtype W, rondo_dtype V, int Slices, int Slice, bool AtOnce>
-__device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t element, raw_vector<W, V, Slices> &raw) {
-  if constexpr (V == GEMV_16_BITS)
-    return p.vector_dtype == RONDO_BF16 ? normalise_words<RONDO_BF16, Slice, AtOnce>(p, element, raw.loaded)
-                                        : normalise_words<RONDO_F16, Slice, AtOnce>(p, element, raw.loaded);
-  else
-    return normalise_words<V, Slice, AtOnce>(p, element, raw.loaded);
+/* The same of either type of 16 bits. */
+template <bool AtOnce, int Slice, rondo_dtype W, int Slices>
+__device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t element,
+                                           raw_vector<W, GEMV_16_BITS, Slices> &raw) {
+  return p.vector_dtype == RONDO_BF16 ? normalise_words<RONDO_BF16, Slice, AtOnce>(p, element, raw.loaded)
+                                      : normalise_words<RONDO_F16, Slice, AtOnce>(p, element, raw.loaded);
 }
 
 /* ---- bf16 as f16 ------------------------------------------------------------------------------------------------- */
@@ -195,16 +193,14 @@ __device__ __forceinline__ float convert_bf16(const words (&loaded)[Slices][Eigh
   return power.inverse;
 }
 
-/* As operand B, in the order of decode_eight. Returns the factor of the sums. */
-template <rondo_dtype W, rondo_dtype V, int Slices, bool Bf16 = W == RONDO_BF16>
+/* As operand B in f16, in the order of decode_eight. Returns the factor of the sums. */
+template <rondo_dtype W, rondo_dtype V, int Slices>
 __device__ __forceinline__ float convert_vector(const gemv_parameters &p, const raw_vector<W, V, Slices> &raw,
                                                 uint32_t (&out)[Slices][elements_per_load<W> / 2]) {
-  const float correction = W == RONDO_NVFP4 ? 1 / (Bf16 ? nvfp4_factor_bf16 : nvfp4_factor) : 1.0f;
+  const float correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
   if constexpr (V == RONDO_NVFP4)
     convert_nvfp4(raw, out);
-  else if constexpr (V == RONDO_F16 || Bf16)
-    reorder<W, Bf16>(raw.loaded, out);
-  else if (V == RONDO_BF16 || p.vector_dtype == RONDO_BF16)
+  else if (p.vector_dtype == RONDO_BF16)
     return correction * convert_bf16<W>(raw.loaded, out);
   else
     reorder<W, false>(raw.loaded, out);
