@@ -74,7 +74,7 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
   /* The last KV tile, which comes first. */
   __device__ __forceinline__ void weigh_first_tile(const query_tile &tile, int j) {
     if (needs_mask(tile, j)) mask_tile(tile, j);
-    wide = weigh_first_e4m3(s, rows, p.scale_log2, FAR_E4M3);
+    wide = weigh_first<true>(s, rows, p.scale_log2, FAR_E4M3);
   }
   __device__ __forceinline__ void round() { round_e4m3(weights, s); }
   __device__ __forceinline__ void end_accumulate_and_round() {
@@ -121,7 +121,7 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
     uint16_t upper[Size::tile / 16];
     score_beside_accumulate();
     if constexpr (Masked) mask_tile(tile, j);
-    wide = weigh_with_maximum_e4m3(s, rows, p.scale_log2, FAR_E4M3, factor);
+    wide = weigh_with_maximum<true>(s, rows, p.scale_log2, FAR_E4M3, factor);
     round_upper_halves(upper, s);
     hold_e4m3(upper, p.scale_log2, at.unwritten);
     end_accumulate();
@@ -176,7 +176,7 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
 
   __device__ __forceinline__ void weigh_again() {
     float factor[2];
-    weigh_with_maximum_e4m3(s, rows, 1.0f, ALWAYS_FAR, factor);
+    weigh_with_maximum<true>(s, rows, 1.0f, ALWAYS_FAR, factor);
     rescale(o, factor);
     rescale_totals(factor);
     round();

@@ -14,7 +14,6 @@
  * steps, which takes longer than a maximum in each: 769 us against 723 (H100, 4096 positions). */
 constexpr float FAR_E4M3 = 12.0f;
 
-constexpr int first_exponent = 6;
 constexpr float rounded_to_448 = 432.0f; /* from here on */
 
 /* A thread's word of weights is made of four scores: this one, the next, and those four further. The columns of the
@@ -34,45 +33,6 @@ __device__ __forceinline__ void weigh_halves(float (&s)[Count], float scale_log2
       score = exp2_approximate(fmaf(score, scale_log2, -against[i % 2]));
     }
   }
-}
-template <int Count>
-__device__ __forceinline__ void weigh_e4m3(float (&s)[Count], float scale_log2, const float (&against)[2]) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) s[i] = exp2_approximate(fmaf(s[i], scale_log2, -against[i / 2 % 2]));
-}
-
-/* The first tile: its maximum makes the reference. Whether the thread's scores lie far apart. */
-template <int Count>
-__device__ __forceinline__ bool weigh_first_e4m3(float (&s)[Count], softmax_rows &rows, float scale_log2, float far) {
-  float maximum[2], against[2];
-  const bool wide = row_maximum(s, maximum, scale_log2, far);
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    rows.reference[half] = fmaf(maximum[half], scale_log2, -(float)first_exponent);
-    against[half] = against_of(rows.reference[half]);
-    rows.sum[half] = 0.0f;
-  }
-  weigh_e4m3(s, scale_log2, against);
-  return wide;
-}
-
-/* A later tile, with the running maximum. `factor` is what O has to be multiplied by. Whether the
- * thread's scores lie far apart. */
-template <int Count>
-__device__ __forceinline__ bool weigh_with_maximum_e4m3(float (&s)[Count], softmax_rows &rows, float scale_log2,
-                                                        float far, float (&factor)[2]) {
-  float maximum[2], against[2];
-  const bool wide = row_maximum(s, maximum, scale_log2, far);
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const float highest = fmaxf(fmaf(maximum[half], scale_log2, -(float)first_exponent), rows.reference[half]);
-    against[half] = against_of(highest);
-    factor[half] = exp2_approximate(rows.reference[half] - against[half]);
-    rows.reference[half] = highest;
-    rows.sum[half] *= factor[half];
-  }
-  weigh_e4m3(s, scale_log2, against);
-  return wide;
 }
 
 /* Brings a row's largest weight down to [2^6, 2^7), and all that was weighed with it, if it would be rounded to 448. If

@@ -112,18 +112,35 @@ __device__ __forceinline__ void weigh(float (&s)[Count], float scale_log2, const
 /* Against 0 while a row has seen nothing: 2^-infinity is 0, and a NaN stays one. */
 __device__ __forceinline__ float against_of(float reference) { return reference == -INFINITY ? 0.0f : reference; }
 
-/* The first tile: its maximum is the reference. Whether the thread's scores lie far apart. */
-template <int Count>
+/* Weights in e4m3: the reference makes the largest weight 2^6, and the products sum the weights
+ * (attention_wgmma_e4m3_softmax.cuh). */
+constexpr int first_exponent = 6;
+template <bool E4m3> __device__ __forceinline__ float reference_of(float maximum, float scale_log2) {
+  return E4m3 ? fmaf(maximum, scale_log2, -(float)first_exponent) : maximum * scale_log2;
+}
+template <bool E4m3, int Count>
+__device__ __forceinline__ void weigh_tile(float (&s)[Count], float scale_log2, const float (&against)[2],
+                                           float (&sum)[2]) {
+  if constexpr (E4m3) {
+#pragma unroll
+    for (int i = 0; i < Count; i++) s[i] = exp2_approximate(fmaf(s[i], scale_log2, -against[i / 2 % 2]));
+  } else {
+    weigh<0, Count>(s, scale_log2, against, sum);
+  }
+}
+
+/* The first tile: its maximum makes the reference. Whether the thread's scores lie far apart. */
+template <bool E4m3 = false, int Count>
 __device__ __forceinline__ bool weigh_first(float (&s)[Count], softmax_rows &rows, float scale_log2, float far) {
-  float against[2];
-  const bool wide = row_maximum(s, rows.reference, scale_log2, far);
+  float maximum[2], against[2];
+  const bool wide = row_maximum(s, maximum, scale_log2, far);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    rows.reference[half] *= scale_log2;
+    rows.reference[half] = reference_of<E4m3>(maximum[half], scale_log2);
     against[half] = against_of(rows.reference[half]);
     rows.sum[half] = 0.0f;
   }
-  weigh<0, Count>(s, scale_log2, against, rows.sum);
+  weigh_tile<E4m3>(s, scale_log2, against, rows.sum);
   return wide;
 }
 
@@ -134,22 +151,22 @@ template <int Count> __device__ __forceinline__ void scale_first(float (&s)[Coun
   for (int i = 0; i < Count; i++) s[i] = __fmul_rn(s[i], scale_log2);
 }
 
-/* A later tile, with the running maximum as reference. `factor` is what O has to be multiplied by. Whether
- * the thread's scores lie far apart. */
-template <int Count>
+/* A later tile, with the running maximum as reference. O has to be multiplied by `factor`. Whether the thread's scores
+ * lie far apart. */
+template <bool E4m3 = false, int Count>
 __device__ __forceinline__ bool weigh_with_maximum(float (&s)[Count], softmax_rows &rows, float scale_log2, float far,
                                                    float (&factor)[2]) {
   float maximum[2], against[2];
   const bool wide = row_maximum(s, maximum, scale_log2, far);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const float highest = fmaxf(maximum[half] * scale_log2, rows.reference[half]);
+    const float highest = fmaxf(reference_of<E4m3>(maximum[half], scale_log2), rows.reference[half]);
     against[half] = against_of(highest);
     factor[half] = exp2_approximate(rows.reference[half] - against[half]);
     rows.reference[half] = highest;
     rows.sum[half] *= factor[half];
   }
-  weigh<0, Count>(s, scale_log2, against, rows.sum);
+  weigh_tile<E4m3>(s, scale_log2, against, rows.sum);
   return wide;
 }
 
