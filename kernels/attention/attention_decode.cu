@@ -43,23 +43,20 @@ __device__ __forceinline__ void lay_out(const attention_decode_parameters &p, co
                                         const output_fragments<Size> &o) {
   cp_async_wait<0>();
   __syncwarp();
+  for_rows<Size, 2>([&](int n, int i) {
+    const uint32_t row = 8 * n + 2 * w.t + i;
+    if (row >= p.rows) return;
+    const uint32_t to = w.ring + (row * Size::pitch + w.g * (Size::e4m3 ? 2 : 1)) * sizeof(float);
 #pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const uint32_t row = 8 * n + 2 * w.t + i;
-      if (row >= p.rows) continue;
-      const uint32_t to = w.ring + (row * Size::pitch + w.g * (Size::e4m3 ? 2 : 1)) * sizeof(float);
-#pragma unroll
-      for (int j = 0; j < Size::dimension / 16; j++) {
-        if (Size::e4m3) {
-          store_two_numbers(to + 16 * j * sizeof(float), {o[n][j][i], o[n][j][i + 2]});
-          continue;
-        }
-        store_number(to + 16 * j * sizeof(float), o[n][j][i]);
-        store_number(to + (16 * j + 8) * sizeof(float), o[n][j][i + 2]);
+    for (int j = 0; j < Size::dimension / 16; j++) {
+      if (Size::e4m3) {
+        store_two_numbers(to + 16 * j * sizeof(float), {o[n][j][i], o[n][j][i + 2]});
+        continue;
       }
+      store_number(to + 16 * j * sizeof(float), o[n][j][i]);
+      store_number(to + (16 * j + 8) * sizeof(float), o[n][j][i + 2]);
     }
+  });
 }
 
 /* Sends the warp's results to the blocks of the cluster: to each block its columns, and all maxima and sums. */
@@ -68,15 +65,12 @@ __device__ __forceinline__ void send(const attention_decode_parameters &p, const
                                      const partial<Size> &mine) {
   const uint32_t slot = (w.rank * Size::warps + w.warp) * p.rows;
   wait_for_cluster(); /* the others are there, and so are their barriers */
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const uint32_t row = 8 * n + 2 * w.t + i;
-      if (row < p.rows) /* every lane knows them, so lanes 4 g + t send them to block g */
-        send_two(address_in_block(w.stats + (slot + row) * sizeof(float2), w.g), {mine.most[n][i], mine.sum[n][i]},
-                 address_in_block(w.barrier, w.g));
-    }
+  for_rows<Size, 2>([&](int n, int i) {
+    const uint32_t row = 8 * n + 2 * w.t + i;
+    if (row < p.rows) /* every lane knows them, so lanes 4 g + t send them to block g */
+      send_two(address_in_block(w.stats + (slot + row) * sizeof(float2), w.g), {mine.most[n][i], mine.sum[n][i]},
+               address_in_block(w.barrier, w.g));
+  });
   __syncwarp();
   constexpr uint32_t fours = Size::dimension / 4, own_fours = Size::own / 4;
   for (uint32_t i = w.lane; i < p.rows * fours; i += 32) {
@@ -90,14 +84,11 @@ __device__ __forceinline__ void send(const attention_decode_parameters &p, const
 template <typename Size>
 __device__ __forceinline__ void store_stats(const attention_decode_parameters &p, const work<Size> &w,
                                             const partial<Size> &mine) {
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const uint32_t row = 8 * n + 2 * w.t + i;
-      if (w.g == 0 && row < p.rows)
-        store_two_numbers(w.stats + (w.warp * p.rows + row) * sizeof(float2), {mine.most[n][i], mine.sum[n][i]});
-    }
+  for_rows<Size, 2>([&](int n, int i) {
+    const uint32_t row = 8 * n + 2 * w.t + i;
+    if (w.g == 0 && row < p.rows)
+      store_two_numbers(w.stats + (w.warp * p.rows + row) * sizeof(float2), {mine.most[n][i], mine.sum[n][i]});
+  });
 }
 
 /* Columns of a row. */

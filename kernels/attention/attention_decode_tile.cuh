@@ -130,6 +130,14 @@ template <typename Size> using of_rows = float[Size::operands][2];
 template <typename Size> using score_fragments = float[Size::operands][4]; /* KV rows g and g + 8 of the tile */
 template <typename Size> using output_fragments = float[Size::operands][Size::dimension / 16][4];
 
+/* Calls f(n, i) for the lane's numbers i of each operand n: 2 rows, or 4 scores. */
+template <typename Size, int Count, typename Function> __device__ __forceinline__ void for_rows(Function f) {
+#pragma unroll
+  for (int n = 0; n < Size::operands; n++)
+#pragma unroll
+    for (int i = 0; i < Count; i++) f(n, i);
+}
+
 /* The maximum of a row that has seen nothing. Only a score of -infinity is smaller, and its weight is 0. */
 constexpr float lowest = -FLT_MAX;
 
@@ -152,13 +160,11 @@ template <typename Size> struct partial {
   }
 
   __device__ __forceinline__ void sum_up() {
+    for_rows<Size, 2>([&](int n, int i) {
 #pragma unroll
-    for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-      for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int distance = 4; distance < 32; distance *= 2)
-          sum[n][i] += __shfl_xor_sync(0xffffffffu, sum[n][i], distance);
+      for (int distance = 4; distance < 32; distance *= 2)
+        sum[n][i] += __shfl_xor_sync(0xffffffffu, sum[n][i], distance);
+    });
   }
 };
 
@@ -175,19 +181,16 @@ struct join_factors {
 };
 
 template <typename Size> __device__ __forceinline__ void join(partial<Size> &all, const partial<Size> &next) {
+  for_rows<Size, 2>([&](int n, int i) {
+    const join_factors join(all.most[n][i], next.most[n][i]);
+    all.most[n][i] = join.most;
+    all.sum[n][i] = join.of(all.sum[n][i], next.sum[n][i]);
 #pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const join_factors join(all.most[n][i], next.most[n][i]);
-      all.most[n][i] = join.most;
-      all.sum[n][i] = join.of(all.sum[n][i], next.sum[n][i]);
-#pragma unroll
-      for (int j = 0; j < Size::dimension / 16; j++) {
-        all.o[n][j][i] = join.of(all.o[n][j][i], next.o[n][j][i]);
-        all.o[n][j][i + 2] = join.of(all.o[n][j][i + 2], next.o[n][j][i + 2]);
-      }
+    for (int j = 0; j < Size::dimension / 16; j++) {
+      all.o[n][j][i] = join.of(all.o[n][j][i], next.o[n][j][i]);
+      all.o[n][j][i + 2] = join.of(all.o[n][j][i + 2], next.o[n][j][i + 2]);
     }
+  });
 }
 
 /* How many KV rows are seen. */
@@ -204,14 +207,11 @@ template <typename Size> struct limits {
     by_first = p.causal ? end - ((int)p.query_length - 1) : all;
     positions = p.causal ? (int)p.query_length : 1;
     window = Size::general ? p.window : 0;
-#pragma unroll
-    for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const uint32_t row_index = min(8 * n + 2 * w.t + i, p.rows - 1);
-        position[n][i] = p.causal ? (int)place_of(p, row_index).position : 0;
-        if (Size::has_registers) keep(position[n][i]);
-      }
+    for_rows<Size, 2>([&](int n, int i) {
+      const uint32_t row_index = min(8 * n + 2 * w.t + i, p.rows - 1);
+      position[n][i] = p.causal ? (int)place_of(p, row_index).position : 0;
+      if (Size::has_registers) keep(position[n][i]);
+    });
   }
 
   __device__ __forceinline__ int by(int position) const { return min(by_first + position, all); }
@@ -283,26 +283,20 @@ __device__ __forceinline__ void mask(const attention_decode_parameters &p, const
 template <typename Size>
 __device__ __forceinline__ void move_reference(const score_fragments<Size> &s, partial<Size> &all) {
   bool rises = false;
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 2; i++) rises |= fmaxf(s[n][i], s[n][i + 2]) > all.most[n][i] + 8.0f;
+  for_rows<Size, 2>([&](int n, int i) { rises |= fmaxf(s[n][i], s[n][i + 2]) > all.most[n][i] + 8.0f; });
   if (!__any_sync(0xffffffffu, rises)) return;
+  for_rows<Size, 2>([&](int n, int i) {
+    float most = fmaxf(s[n][i], s[n][i + 2]);
 #pragma unroll
-  for (int n = 0; n < Size::operands; n++)
+    for (int distance = 4; distance < 32; distance *= 2)
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
+    most = fmaxf(most, all.most[n][i]);
+    const float keep = exp2_approximate(all.most[n][i] - most);
+    all.most[n][i] = most;
+    all.sum[n][i] *= keep;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      float most = fmaxf(s[n][i], s[n][i + 2]);
-#pragma unroll
-      for (int distance = 4; distance < 32; distance *= 2)
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
-      most = fmaxf(most, all.most[n][i]);
-      const float keep = exp2_approximate(all.most[n][i] - most);
-      all.most[n][i] = most;
-      all.sum[n][i] *= keep;
-#pragma unroll
-      for (int j = 0; j < Size::dimension / 16; j++) all.o[n][j][i] *= keep, all.o[n][j][i + 2] *= keep;
-    }
+    for (int j = 0; j < Size::dimension / 16; j++) all.o[n][j][i] *= keep, all.o[n][j][i + 2] *= keep;
+  });
 }
 
 /* Scores to weights, rounded to V's type, as B fragments of P^T. */
@@ -418,10 +412,7 @@ __device__ __forceinline__ void attend_tile(const attention_decode_parameters &p
                                             partial<Size> &now) {
   const bool whole = limits.whole(first);
   uint32_t weights[Size::operands][2];
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) s[n][i] += odd[n][i];
+  for_rows<Size, 4>([&](int n, int i) { s[n][i] += odd[n][i]; });
   mask<Size>(p, limits, first, whole, w.g, scale, s);
   move_reference<Size>(s, now);
   weigh<Size>(s, now, weights);
