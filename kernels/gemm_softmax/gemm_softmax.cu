@@ -1,16 +1,16 @@
-/* gemm_softmax.cu - row maxima and softmax of S = scale A B^T, reduced in the registers that mma leaves S in.
+/* gemm_softmax.cu - row maxima and softmax of S = scale A B^T with mma.sync. It runs on every chip, for every
+ * alignment. The products bound it.
  *
- * A block of four warps owns 64 rows of A, each warp 16 of them, and passes over B in blocks of 64 or 128 columns of S.
- * For each the tiles of A and B come through two stages of shared memory, 64 of k at a time, and S stays in the
- * accumulators: a row lives in the four lanes of a quad (common/ptx.cuh), so its maximum and its sum are a loop over
- * registers and two shuffles, and S never goes through shared memory.
+ * A block of four warps has 64 rows of A, each warp 16 of them. It makes S in blocks of 64 or 128 columns. The tiles of
+ * A and B come through two stages of shared memory, 64 of k at a time. S stays in the accumulators: the four lanes of a
+ * quad hold a row (common/ptx.cuh), so its maximum and its sum are a loop over registers and two shuffles.
  *
- * For P the maximum and the sum of exponentials of a row are kept while the blocks pass (Milakov, Gimelshein, Online
- * normalizer calculation for softmax, 2018), then the blocks are made again and P is stored: S is cheaper to make twice
- * than to move. A row that fits in one block is made once.
+ * For P the kernel keeps the maximum and the sum of exponentials of a row while it makes the blocks (Milakov,
+ * Gimelshein, Online normalizer calculation for softmax, 2018). Then it makes the blocks again and stores P, since two
+ * products take less time than a store and a load of S. If a row fits in one block, its product is made once.
  *
- * Columns that do not count, past n or above the causal diagonal, are -infinity in the reductions and zero in P.
- * Blocks of columns that count for no row of the tile are not made. */
+ * Columns after n or above the causal diagonal do not count: they are -infinity in the reductions and zero in P. The
+ * kernel skips a block of columns if none of them counts for any row of the tile. */
 #include "../common/launch.cuh"
 #include "gemm_softmax_rows.cuh"
 
@@ -144,7 +144,7 @@ template <int Columns> struct pipeline {
   }
 };
 
-/* What a quad knows of one of its two rows. */
+/* The state of one of a quad's two rows. */
 struct row_state {
   uint32_t index;   /* in the matrix; m or more: there is no such row */
   uint32_t columns; /* that count: [0, columns) */

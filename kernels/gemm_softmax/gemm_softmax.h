@@ -1,5 +1,5 @@
-/* gemm_softmax.h - products whose rows are reduced while they are still in registers: the rows of the operation table,
- * and what host code and kernels tell each other. */
+/* gemm_softmax.h - products whose rows are reduced in registers: the functions of both operations, and the portable
+ * kernels with their parameters. */
 #ifndef RONDO_GEMM_SOFTMAX_H
 #define RONDO_GEMM_SOFTMAX_H
 

@@ -12,7 +12,7 @@
 
 enum { ROWS = 32, COLUMNS = 64, DEPTH = 64 };
 
-/* What an item keeps: some 32 KB, on the stack of its thread. */
+/* The state of an item: some 32 KB on the stack of its thread. */
 struct tile {
   struct gemm_softmax_shape shape;
   const uint16_t *a, *b; /* of this matrix */

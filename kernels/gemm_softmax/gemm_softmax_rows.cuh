@@ -1,12 +1,13 @@
-/* gemm_softmax_rows.cuh - softmax and maxima of rows that lie in a warpgroup's accumulators (common/wgmma.cuh), and how
- * blocks of a cluster that share rows agree on them. For sm_90a.
+/* gemm_softmax_rows.cuh - softmax and maxima of rows that lie in a warpgroup's accumulators (common/wgmma.cuh), and the
+ * exchange between blocks of a cluster that share rows. For sm_90a; the portable kernels use the maxima too.
  *
- * A warpgroup has 64 x Columns of S; each lane has Columns / 4 numbers of two rows, group and group + 8 of its warp's
- * 16, and element i belongs to row i / 2 % 2 of them, column 8 (i / 4) + i % 2 from the lane's first. That is the very
- * order in which reductions want them: a loop over registers, and two shuffles in the quad.
+ * A warpgroup has 64 x Columns of S. A lane has Columns / 4 numbers of two rows, group and group + 8 of its warp's 16.
+ * Element i belongs to row i / 2 % 2 of these two, and to column 8 (i / 4) + i % 2 from the lane's first. So a
+ * reduction of a row is a loop over registers and two shuffles in the quad.
  *
- * Exponents are counted from the largest logit that this warpgroup sees. Those that share a row then exchange (maximum,
- * sum) once, and each scales what it has by 2^(own - all) / sum: S is made once, and exponentials are taken once. */
+ * Exponents are relative to the largest logit of this warpgroup. Warpgroups that share a row then exchange (maximum,
+ * sum) once, and each multiplies its exponentials by 2^(own - all) / sum: S is made once, and exponentials are taken
+ * once. */
 #ifndef RONDO_GEMM_SOFTMAX_ROWS_CUH
 #define RONDO_GEMM_SOFTMAX_ROWS_CUH
 
@@ -30,13 +31,13 @@ __device__ __forceinline__ float quad_max_or_nan(float value) {
   return max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
-/* 2^(factor (max - base)), the products rounded as where exponentials are counted from them: with one rounding less,
- * their difference would not be 0 for the same maximum. */
+/* 2^(factor (max - base)). Both products are rounded, as in rows_exponentials: with one rounding less, the difference
+ * would not be 0 for the same maximum. */
 __device__ __forceinline__ float weight_of(float max, float base, float factor) {
   return exp2_approximate(__fsub_rn(__fmul_rn(max, factor), __fmul_rn(base, factor)));
 }
 
-/* Exponents are counted from here: the maximum, but not -infinity, so that 2^(-infinity - base) is 0. */
+/* The reference of exponents: the maximum, but not -infinity, so that 2^(-infinity - base) is 0. */
 __device__ __forceinline__ float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
 /* By addresses in shared memory. */
@@ -72,12 +73,12 @@ __device__ __forceinline__ void multiply_panel(const gemm_softmax_wgmma_paramete
 
 /* ---- Rows in registers ------------------------------------------------------------------------------------------- */
 
-/* What a lane knows of its two rows. */
+/* Maximum and sum of a lane's two rows. */
 struct row_pair {
   float max[2], sum[2];
 };
 
-/* How many of its columns each row counts, from the lane's first; the rows of a pair are eight apart. */
+/* The number of columns that each row counts, from the lane's first; the rows of a pair are eight apart. */
 struct column_counts {
   int of[2];
   bool all; /* the warpgroup's rows count all of its columns */
@@ -154,7 +155,7 @@ __device__ __forceinline__ void rows_exponentials(float (&s)[Count], const float
   sum[0] += odd[0], sum[1] += odd[1];
 }
 
-/* ---- What blocks of a cluster tell each other -------------------------------------------------------------------- */
+/* ---- Exchange between blocks of a cluster ------------------------------------------------------------------------ */
 
 /* The blocks of a cluster that share this block's rows: `count` neighbours, a power of two. */
 struct row_sharers {
@@ -226,8 +227,8 @@ template <int Most> __device__ __forceinline__ row_pair rows_combine(uint32_t sl
 
 /* ---- Rows of P to shared memory ---------------------------------------------------------------------------------- */
 
-/* What exponentials counted from own are multiplied by. Without a column that counts, or with none but -infinity, the
- * sum is 0 and this is NaN. */
+/* The factors of exponentials relative to the warpgroup's own maxima. If no column counts, or all are -infinity, the
+ * sum is 0 and the factor NaN. */
 struct row_factors {
   float of[2];
 };

@@ -1,15 +1,15 @@
-/* gemm_softmax_staggered.cu - softmax of the rows of S = scale A B^T in 16 bits, for short k and as many columns as fit
- * in a cluster's shared memory. What bounds it is to write P.
+/* gemm_softmax_staggered.cu - softmax of the rows of S = scale A B^T in 16 bits on sm_90a, for k up to 128 and 1152 to
+ * 4096 columns. The write of P bounds it.
  *
- * A cluster takes 32 rows of S at a time, each of its blocks 512 columns of them. A block's three warpgroups take turns
- * to multiply: while one multiplies, another takes exponentials and the third stores. Without turns all three do the
- * same at the same time. The product is S^T = B A^T: B's rows, 64 at a time, are the rows of the warpgroup's products,
- * and A's 32 rows their columns (gemm_softmax_staggered_rows.cuh).
+ * Four or eight blocks of a cluster share rows: they take 32 rows of A at a time, and each block makes 512 columns of
+ * S. A block's three warpgroups multiply in turn: while one multiplies, another takes exponentials and the third
+ * stores. Without turns all three would use the same unit at the same time. The product is S^T = B A^T: 64 rows of B at
+ * a time are the rows of a warpgroup's product, and 32 rows of A its columns (gemm_softmax_staggered_rows.cuh).
  *
- * Exponents are counted from a share of the largest possible logit of a row, factor |a| max |b|. It is known before the
- * product and the same in all blocks, so that these exchange sums alone. If a row's sum says that the share was too
- * large, or if something is not finite, the tile is made again and counted from its maxima; all blocks see the same
- * sums and decide alike. Measured on an H200: README.md. */
+ * Exponents are relative to a share of the largest possible logit of a row, factor |a| max |b|. This reference is known
+ * before the product and is the same in all blocks, so blocks exchange sums alone. If the sum of a row is too small
+ * because the reference was too large, or if a number is not finite, the tile is made again relative to its maxima. All
+ * sharers see the same sums and decide alike. README.md has measurements. */
 #include "../common/cluster_kernel.cuh"
 #include "gemm_softmax_staggered_rows.cuh"
 
@@ -179,7 +179,7 @@ template <int Steps> struct staggered_warp {
 
   /* ---- Exponentials and sums ---- */
 
-  /* s := exponentials counted from the maxima. Returns the factor of the row that the lane speaks for. */
+  /* s := exponentials relative to the maxima. Returns the factor of the row that the lane speaks for. */
   __device__ __forceinline__ float finish_from_maxima(tile_numbers &s, uint32_t told_to, uint32_t heard_by,
                                                       uint32_t phase) const {
     const row_told own = exponentials_from_maxima(s, p.factor, g, t);
@@ -207,8 +207,8 @@ template <int Steps> struct staggered_warp {
     }
   }
 
-  /* The block's sums to all blocks; returns the sum of all. Two sets of slots suffice: a warp that tells of the next
-   * tile but one has heard of the next, so that all have read of this. */
+  /* Sends the block's sums to all sharers, and returns the sum of all. Two sets of slots suffice: a sender for the tile
+   * after the next has heard of the next tile, so all have read the slots of this one. */
   __device__ __forceinline__ float sum_of_all(float own, uint32_t told_to, uint32_t heard_by, uint32_t phase) const {
     float all = 0.0f;
     shared_store(own_sums + w * 128 + lane * 4, own);

@@ -1,13 +1,13 @@
 /* gemm_softmax_staggered_rows.cuh - a tile of 32 rows of S^T = B A^T in a warpgroup's registers, for
- * gemm_softmax_staggered.cu: its products, exponentials and sums, and its way to memory.
+ * gemm_softmax_staggered.cu: its products, exponentials and sums, and its stores.
  *
- * Of product b, warp w and lane 4 g + t have the products' rows 16 w + g + 8 h and columns 8 j + 2 t + e, h and e being
- * 0 or 1 and j 0 to 3: s[b][4 j + 2 h + e]. Which column of S is which row of a product is free, since it follows from
- * the place of a row of B in shared memory: column 128 w + 16 b + 8 h + g of the block is row 16 w + 8 h + g of product
- * b, so that a warp has 128 neighbouring columns. stmatrix turns them back into rows of P.
+ * In product b, lane 4 g + t of warp w has rows 16 w + g + 8 h and columns 8 j + 2 t + e as s[b][4 j + 2 h + e], with h
+ * and e from 0 to 1 and j from 0 to 3. The copies of B decide which column of S is which row of a product. Column 128 w
+ * + 16 b + 8 h + g of the block is row 16 w + 8 h + g of product b, so a warp has 128 neighbouring columns. stmatrix
+ * turns them back into rows of P.
  *
- * A lane has numbers of eight rows, r = 2 j + e, and each row is in the eight lanes of a t. Reductions leave row r in
- * the lane whose g is r: each lane speaks for one of the tile's 32 rows, 8 (g / 2) + 2 t + g % 2. */
+ * A lane has numbers of eight rows, r = 2 j + e. Each row lies in the eight lanes with the same t. Reductions leave row
+ * r in the lane with g = r: each lane speaks for one of the tile's 32 rows, 8 (g / 2) + 2 t + g % 2. */
 #ifndef RONDO_GEMM_SOFTMAX_STAGGERED_ROWS_CUH
 #define RONDO_GEMM_SOFTMAX_STAGGERED_ROWS_CUH
 
@@ -25,13 +25,14 @@ namespace {
 
 using tile_numbers = float[STAGGERED_PRODUCTS][16];
 
-/* Exponents are counted from a share of what no logit of a row exceeds, at which the largest of some thousand is likely
- * to lie: of vectors in any directions they have a deviation of 1 / sqrt(k) of it, and the largest is some three of
- * these. 2^63 times as large, exponentials then have as much room above as below. */
+/* The reference of a row's exponents is a share of the largest possible logit. The largest of some thousand logits is
+ * likely near it: products of vectors in random directions have a deviation of 1 / sqrt(k) of the largest possible one,
+ * and their largest is some three deviations. RAISED multiplies all exponentials by 2^63, so that they have as much
+ * room above as below. */
 template <int Steps> constexpr float likely_share = Steps == 1 ? 0.375f : 0.265f;
 constexpr float RAISED = 63.0f;
-/* Where a row's largest exponent is likely to be more than this, it is likely to be elsewhere by more than there is
- * room for, and the tile is counted from its maxima at once. With k of 128 to ask costs 1.3 % of the time. */
+/* If a row's largest exponent is likely above this, the reference is likely too far from it, and the tile is made
+ * relative to its maxima at once. With k = 128 this question costs 1.3% of the time. */
 constexpr float MOST_LIKELY = 150.0f;
 template <int Steps> constexpr bool asks_if_far = Steps == 1;
 
@@ -120,7 +121,7 @@ template <typename Join> __device__ __forceinline__ float rows_deal(const float 
   const float keep = g & 1 ? two[1] : two[0], give = g & 1 ? two[0] : two[1];
   return join(keep, __shfl_xor_sync(0xffffffffu, give, 4));
 }
-/* What the lane that speaks for row r says. */
+/* The value of the lane that speaks for row r. */
 __device__ __forceinline__ float of_row(float value, int r, uint32_t t) {
   return __shfl_sync(0xffffffffu, value, 4 * r + t);
 }
@@ -217,7 +218,7 @@ __device__ __forceinline__ void prepare(tile_numbers &s, bool negative, bool cou
     for (int i = 0; i < 16; i++) s[b][i] = counts ? -s[b][i] : -INFINITY;
 }
 
-/* s := exponentials counted from the maxima of the warp's numbers. Returns {max, sum} of the row that the lane speaks
+/* s := exponentials relative to the maxima of the warp's numbers. Returns {max, sum} of the row that the lane speaks
  * for. */
 __device__ __forceinline__ row_told exponentials_from_maxima(tile_numbers &s, float factor, uint32_t g, uint32_t t) {
   float part[8];
@@ -262,7 +263,8 @@ __device__ __forceinline__ row_told exponentials_from_maxima(tile_numbers &s, fl
   return own;
 }
 
-/* s := exponentials, of each of the lane's rows counted from `less`. Returns the sum of the row that it speaks for. */
+/* s := exponentials; `less` has the reference of each of the lane's rows. Returns the sum of the row that the lane
+ * speaks for. */
 __device__ __forceinline__ float exponentials_from(tile_numbers &s, const float (&less)[8], float factor, uint32_t g) {
   float sum[8];
 #pragma unroll

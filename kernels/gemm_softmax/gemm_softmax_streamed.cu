@@ -1,17 +1,18 @@
-/* gemm_softmax_streamed.cu - softmax and maxima of the rows of S = scale A B^T for any k and any number of columns.
+/* gemm_softmax_streamed.cu - softmax and maxima of the rows of S = scale A B^T on sm_90a, for any k and any number of
+ * columns from 129. For long k the products bound it.
  *
- * A block makes 128 x 256 of S at a time, two warpgroups 64 rows each, while one warp asks for the panels of A and B
- * that come next, 64 of k a stage. Blocks of a cluster share the rows, side by side: each asks for its part of A's
- * panel, and the copies go to all of them. The softmax happens in the accumulators, as in gemm_softmax_rows.cuh.
+ * A block makes 128 x 256 of S at a time: two warpgroups make 64 rows each. One more warp requests the next panels of A
+ * and B, 64 of k for each stage of a ring. Neighbouring blocks of a cluster share rows and have different columns. Each
+ * requests its share of A's panel, and the copies go to all of them. The softmax happens in the accumulators
+ * (gemm_softmax_rows.cuh).
  *
- * Where the cluster's blocks together are as wide as a row, S is made once. Where they are half as wide, each makes two
- * blocks of columns and holds the exponentials of the first in 16 bits, beside the second's sums: S is made once then
- * too. Else each takes several blocks of columns, one after the other, for the maxima and sums, and makes them again to
- * store P. Blocks of columns that no row of a tile counts are not made.
+ * If the sharers together are as wide as a row, S is made once. If they are half as wide, each makes two blocks of
+ * columns and holds the exponentials of the first in 16 bits, beside the sums of the second: S is made once too. For
+ * wider rows each makes several blocks of columns for the maxima and sums, and makes them again for P. A block of
+ * columns is skipped if no row of the tile counts any of them.
  *
- * 288 threads with 168 registers, or 384 of which those that multiply have 240, 192 KB of stages. Bound by the products
- * for long k: they run at the speed of a plain one, but rows wait for their softmax, some 3 us a tile. Measured on an
- * H200: README.md. */
+ * 288 threads with 168 registers, or 384 threads of which those that multiply have 240; 192 KB of stages. Products run
+ * at the speed of a plain product, but rows wait for their softmax, some 3 us a tile. README.md has measurements. */
 #include "../common/cluster_kernel.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
@@ -278,7 +279,7 @@ __device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, c
           if (pass == 0 && block == p.blocks - 1) {
             own.sum[0] = quad_sum(own.sum[0]), own.sum[1] = quad_sum(own.sum[1]);
             const row_pair all = agree(own);
-            if (passes > 1) own = all; /* exponentials are taken again, counted from there */
+            if (passes > 1) own = all; /* exponentials are taken again, relative to all.max */
             factors = factors_of(own, all, p.factor);
           }
           if (pass < passes - 1) continue;

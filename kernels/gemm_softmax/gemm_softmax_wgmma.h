@@ -1,5 +1,5 @@
-/* gemm_softmax_wgmma.h - the kernels of sm_90a for products whose rows are reduced in registers, and what host code and
- * kernels tell each other. */
+/* gemm_softmax_wgmma.h - the kernels of sm_90a for products whose rows are reduced in registers, their parameters and
+ * their sizes. */
 #ifndef RONDO_GEMM_SOFTMAX_WGMMA_H
 #define RONDO_GEMM_SOFTMAX_WGMMA_H
 
@@ -14,8 +14,8 @@ enum {
   WGMMA_BOX_BYTES = 128,                       /* of a row of P in a box of shared memory */
   WGMMA_PANEL_BYTES = WGMMA_TILE * 128,        /* 64 rows of a panel, or of a box */
   WGMMA_STAGING_BYTES = 4 * WGMMA_PANEL_BYTES, /* of a warpgroup's stores */
-  /* What the blocks of a cluster tell each other about 64 rows: for each warp and group {max, sum} of two rows. The
-   * rest keeps four lanes' reads in different banks. */
+  /* A block's message about 64 rows: for each warp and group {max, sum} of two rows. The rest keeps the reads of four
+   * lanes in different banks. */
   WGMMA_SLOT_BYTES = 512 + 64,
   WGMMA_BARRIER_BYTES = 256,
 };
