@@ -17,6 +17,7 @@
 #ifndef RONDO_GEMV_QUADS_CUH
 #define RONDO_GEMV_QUADS_CUH
 
+#include "../common/cluster_kernel.cuh"
 #include "gemv_clusters.cuh"
 #include "gemv_finish.cuh"
 #include "gemv_quads.h"
@@ -472,12 +473,8 @@ template <typename S> __device__ __forceinline__ void gemv_quads(const gemv_para
 #define DEFINE_QUADS_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, half, cut)   \
   DEFINE_TILES_KERNEL(chips, parameters, name, threads, BLOCKS(blocks),                                                \
                       gemv_quads<quads_shape<W, V, quads, columns, rows, slices, half, cut, 1>>)
-#define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, cluster)   \
-  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, BLOCKS(blocks))                \
-      name(const __grid_constant__ parameters p) {                                                                     \
-    may_start_all(p);                                                                                                  \
-    gemv_quads<quads_shape<W, V, quads, columns, rows, slices, false, GEMV_EXACT, cluster>>(p);                        \
-    publish(p.done);                                                                                                   \
-  }
+#define DEFINE_QUADS_CLUSTER(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, cluster)    \
+  DEFINE_CLUSTER_KERNEL(may_start_all(p), cluster, parameters, name, threads, BLOCKS(blocks),                          \
+                        gemv_quads<quads_shape<W, V, quads, columns, rows, slices, false, GEMV_EXACT, cluster>>)
 
 #endif
