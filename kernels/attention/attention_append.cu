@@ -64,7 +64,7 @@ __device__ __forceinline__ void append_pairs(const attention_append_parameters &
   }
   float low = widen(from[low_at], p.bf16), high = widen(from[high_at], p.bf16);
   const float frequency = p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair];
-  turn_pair(turn_by((float)row * frequency), low, high);
+  rotate_pair(rotation_of((float)row * frequency), low, high);
   to[low_at] = narrow(low, p.bf16);
   to[high_at] = narrow(high, p.bf16);
 }

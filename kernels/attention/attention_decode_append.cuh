@@ -74,7 +74,7 @@ __device__ __forceinline__ void make_table(const attention_decode_parameters &p,
   for (uint32_t row = 0; row < p.query_length; row++)
 #pragma unroll
     for (int i = 0; i < Size::dimension / 64; i++) {
-      const turn by = turn_by((float)((int64_t)position + row) * frequencies.of[i]);
+      const rotation by = rotation_of((float)((int64_t)position + row) * frequencies.of[i]);
       store_two_numbers(table_of(p, w) + (row * (Size::dimension / 2) + w.lane + 32 * i) * sizeof(float2),
                         {by.cosine, by.sine});
     }
@@ -100,7 +100,7 @@ __device__ __forceinline__ void rotate_rows(const attention_decode_parameters &p
       const uint32_t by_columns = __byte_perm(by_lines[j / 2], by_lines[j / 2 + 4], j % 2 ? 0x7632 : 0x5410);
       float2 two = two_of<typename Size::type>(p.by_halves ? by_columns : by_lines[j]);
       const float2 by = load_shared_two(table + (position * pairs + 8 * unit + j) * sizeof(float2));
-      turn_pair({by.y, by.x}, two.x, two.y);
+      rotate_pair({by.y, by.x}, two.x, two.y);
       rotated[j] = pack_two<typename Size::type>(two.x, two.y);
     }
     uint4 both[2];

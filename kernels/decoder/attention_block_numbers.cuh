@@ -29,7 +29,7 @@ template <typename Size> struct lane_angles {
 #pragma unroll
     for (int i = 0; i < Size::dimension / 64; i++) {
       const float radians = p.frequencies ? p.frequencies[b.lane + 32 * i] : frequency[i];
-      const turn by = turn_by((float)position * radians);
+      const rotation by = rotation_of((float)position * radians);
       store_two_numbers(b.shared + ATTENTION_BLOCK_TABLE + (b.lane + 32 * i) * 8, {by.cosine, by.sine});
     }
   }
@@ -63,8 +63,8 @@ __device__ __forceinline__ uint2 rotate_and_round(const attention_block_paramete
                                                   uint32_t table) {
   if (p.has_rope && head <= Size::group(p)) {
     const float4 by = load_shared_four(table);
-    turn_pair({by.y, by.x}, sum.x, sum.y);
-    turn_pair({by.w, by.z}, sum.z, sum.w);
+    rotate_pair({by.y, by.x}, sum.x, sum.y);
+    rotate_pair({by.w, by.z}, sum.z, sum.w);
   }
   return {p.rope_is_halves ? pack(sum.x, sum.z) : pack(sum.x, sum.y),
           p.rope_is_halves ? pack(sum.y, sum.w) : pack(sum.z, sum.w)};

@@ -237,7 +237,7 @@ __device__ __forceinline__ void make_row_tables(const attention_block_parameters
   if (p.frequencies) frequency = p.frequencies[b.lane];
 #pragma unroll 1
   for (uint32_t token = b.warp; token < b.tokens; token += warps) {
-    const turn by = turn_by((float)(int32_t)load_word(b.shared + p.positions + token * 4) * frequency);
+    const rotation by = rotation_of((float)(int32_t)load_word(b.shared + p.positions + token * 4) * frequency);
     store_two_numbers(b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
   }
 }

@@ -70,9 +70,9 @@ template <int Heads> __device__ __forceinline__ void rope_rows(const rope_parame
     load_frequencies(p, pair, count, frequencies);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const turn by = turn_by(position * frequencies[i]);
+      const rotation by = rotation_of(position * frequencies[i]);
 #pragma unroll
-      for (int h = 0; h < Heads; h++) turn_pair(by, quads[h].low[i], quads[h].high[i]);
+      for (int h = 0; h < Heads; h++) rotate_pair(by, quads[h].low[i], quads[h].high[i]);
     }
 #pragma unroll
     for (uint32_t h = 0; h < Heads; h++)
