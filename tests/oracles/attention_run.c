@@ -8,11 +8,12 @@
 
 /* ---- Many tasks in one graph ------------------------------------------------------------------------------------- */
 
-/* Many items and heads are there to fill a GPU or to reach its kernels of many rows. The host has one kernel, so that
- * two of them do. */
+/* Many items, heads and rows are there to fill a GPU or to reach its kernels of many rows. The host has one kernel, which
+ * takes 16 rows of a head at a time: two heads and up to 63 rows test as much of it. */
 static void attention_trim(struct attention *a, rondo_backend backend) {
-  enum { MANY = 4, SOME = 2 };
+  enum { MANY = 4, SOME = 2, ROWS = 64 };
   if (backend != RONDO_BACKEND_HOST) return;
+  if (a->query_length > ROWS) a->query_length = ROWS / 2 + a->query_length % (ROWS / 2);
   if (!a->lengths && a->batch > MANY) a->batch = SOME;
   if (a->kv_heads <= MANY) return;
   a->query_heads = a->query_heads / a->kv_heads * SOME;
