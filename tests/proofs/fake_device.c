@@ -25,7 +25,7 @@ static float dot(const uint16_t *a, const uint16_t *b, uint32_t count) {
   return sum;
 }
 
-/* Each of the kernels that quads has for one f16 vector of f16 weights. */
+/* Each of the kernels of quads for 16-bit weights: one f16 vector. */
 static void gemv(const struct fake_launch *launch) {
   const struct gemv_parameters *p = launch->parameters[0];
   if (p->weight_dtype != RONDO_F16 || p->count != 1 || launch->grid[1] != 1) abort();
@@ -81,9 +81,9 @@ static void choose_images(bool is_fake) {
 #define SPACED(chips, parameters, name, ...) " " #name
 #define LISTED(chips, parameters, name, ...) #name "\0"
   static const char image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer rondo_begin rondo_done "
-                              "rondo_quantize_nvfp4" GEMV_QUADS_16(SPACED, rondo_gemv_f16, RONDO_F16);
+                              "rondo_quantize_nvfp4" GEMV_QUADS_16_KERNELS(SPACED);
   static const char kernels[] = "rondo_copy\0rondo_copy_small\0rondo_transfer\0rondo_begin\0rondo_done\0"
-                                "rondo_quantize_nvfp4\0" GEMV_QUADS_16(LISTED, rondo_gemv_f16, RONDO_F16);
+                                "rondo_quantize_nvfp4\0" GEMV_QUADS_16_KERNELS(LISTED);
 #undef SPACED
 #undef LISTED
   __wrap_device_image_count = is_fake ? 1 : __real_device_image_count;
@@ -111,7 +111,7 @@ bool fake_device_prepare(void) {
   fake->configure(&settings);
 #define REGISTER(chips, parameters, name, ...)                                                                         \
   fake->register_kernel(#name, gemv, 1, (const size_t[]){sizeof(struct parameters)});
-  GEMV_QUADS_16(REGISTER, rondo_gemv_f16, RONDO_F16)
+  GEMV_QUADS_16_KERNELS(REGISTER)
 #undef REGISTER
   fake->register_kernel("rondo_quantize_nvfp4", quantize, 1, (const size_t[]){sizeof(struct quantize_parameters)});
   return true;
