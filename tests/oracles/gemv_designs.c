@@ -383,7 +383,7 @@ static void check_quads(const struct gemv_problem *problem, const struct gemv_pl
   REQUIRE(plan->chunks > 1 || (plan->parts - 1) * share.part < problem->k);
   REQUIRE(kernel->cut != GEMV_EXACT || problem->k % share.part == 0);
   /* A kernel that takes one tile and ends. */
-  const bool ends = kernel->half || (problem->finishing && kernel->cut != GEMV_CHUNKED);
+  const bool ends = kernel->half || kernel->cut == GEMV_SINGLE || (problem->finishing && kernel->cut != GEMV_CHUNKED);
   REQUIRE(!ends || kernel->cluster > 1 || plan->blocks == plan->tiles);
   REQUIRE(32 * plan->parts * plan->groups <= kernel->of.kernel.threads);
   REQUIRE(plan->shared_bytes > 0 && plan->shared_bytes <= 96 << 10); /* on every chip */
