@@ -49,7 +49,11 @@ BOTH_BACKENDS(gemv_head, many_short_rows_of_e4m3_match_fp64_with_the_same_bits_i
 
 Test(gemv_head, each_kernel_has_a_size_here_that_it_is_chosen_for) {
   for (int i = 0; i < LARGES; i++) check_chosen(&larges[i]);
-  GEMV_HEAD_KERNELS(REQUIRE_SIZE_FOR)
+#define REQUIRE_TYPES(chips, parameters, name, threads, blocks, W, operands)                                           \
+  require_size(larges, LARGES, #name, RONDO_F16);                                                                      \
+  require_size(larges, LARGES, #name, RONDO_BF16);                                                                     \
+  if ((W) == RONDO_NVFP4) require_size(larges, LARGES, #name, RONDO_NVFP4);
+  GEMV_HEAD_KERNELS(REQUIRE_TYPES)
 }
 
 /* Copied after the wait for predecessors, and so after the vectors are asked for. */

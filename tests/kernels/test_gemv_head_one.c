@@ -128,6 +128,12 @@ BOTH_BACKENDS(gemv_head_one, many_short_rows_match_fp64, check_values)
 static void check_finished(rondo_backend backend) { check_cases(backend, finished, FINISHED); }
 BOTH_BACKENDS(gemv_head_one, what_is_done_to_results_is_done_to_all_of_them, check_finished)
 
+static void require_size(const char *kernel, rondo_dtype vectors) {
+  for (int i = 0; i < MANYS; i++)
+    if (!strcmp(manys[i].kernel, kernel) && manys[i].problem.vectors_dtype == vectors) return;
+  cr_assert_fail("no size for %s with vectors in %s", kernel, rondo_dtype_name(vectors));
+}
+
 /* Without a GPU too: the sizes above are those of the kernels that they are to test. */
 Test(gemv_head_one, each_kernel_has_a_size_here_that_it_is_chosen_for) {
   for (int i = 0; i < MANYS + FINISHED; i++) {
@@ -140,12 +146,14 @@ Test(gemv_head_one, each_kernel_has_a_size_here_that_it_is_chosen_for) {
     problem_end(&problem);
     trial_end(&trial);
   }
-#define IS_THERE(chips, parameters, name, ...)                                                                         \
-  for (int i = 0, there = 0; !there; i++) {                                                                            \
-    cr_assert_lt(i, MANYS, "no size for " #name);                                                                      \
-    there = !strcmp(manys[i].kernel, #name);                                                                           \
+#define REQUIRE_TYPES(chips, parameters, name, threads, blocks, V, groups)                                             \
+  if ((V) == RONDO_NVFP4) {                                                                                            \
+    require_size(#name, RONDO_NVFP4);                                                                                  \
+  } else {                                                                                                             \
+    require_size(#name, RONDO_F16);                                                                                    \
+    require_size(#name, RONDO_BF16);                                                                                   \
   }
-  GEMV_HEAD_ONE_KERNELS(IS_THERE)
+  GEMV_HEAD_ONE_KERNELS(REQUIRE_TYPES)
 }
 
 /* ---- Values that are the difficulty -------------------------------------------------------------------------------

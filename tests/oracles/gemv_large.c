@@ -136,6 +136,12 @@ void check_chosen(const struct large *large) {
   trial_end(&trial);
 }
 
+void require_size(const struct large *sizes, int count, const char *kernel, rondo_dtype vectors) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(sizes[i].kernel, kernel) && sizes[i].vectors == vectors) return;
+  cr_assert_fail("no size for %s with vectors in %s", kernel, rondo_dtype_name(vectors));
+}
+
 /* ---- Weights that are written -------------------------------------------------------------------------------------
  */
 

@@ -41,14 +41,18 @@ void check_large(rondo_backend backend, const struct large *large, int index);
 /* The library chooses the kernel that the size is for. Needs no GPU. */
 void check_chosen(const struct large *large);
 
-/* For a list of kernels: each has a size among these, and one of 16 bits has a size in f16 and a size in bf16. */
+/* One of `count` sizes is for this kernel and this type of vectors. */
+void require_size(const struct large *sizes, int count, const char *kernel, rondo_dtype vectors);
+
+/* For a list of kernels: each has a size among `larges` with vectors in NVFP4 or, if it takes 16 bits, in f16 and in
+ * bf16. */
 #define REQUIRE_SIZE_FOR(chips, parameters, name, ...)                                                                 \
-  for (int type = 0; type < (strstr(#name, "_16bit_") ? 2 : 1); type++)                                                \
-    for (int i = 0, there = 0; !there; i++) {                                                                          \
-      cr_assert_lt(i, LARGES, "no size for " #name);                                                                   \
-      there = !strcmp(larges[i].kernel, #name) &&                                                                      \
-              (!strstr(#name, "_16bit_") || larges[i].vectors == (type ? RONDO_BF16 : RONDO_F16));                     \
-    }
+  if (strstr(#name, "_16bit_")) {                                                                                      \
+    require_size(larges, LARGES, #name, RONDO_F16);                                                                    \
+    require_size(larges, LARGES, #name, RONDO_BF16);                                                                   \
+  } else {                                                                                                             \
+    require_size(larges, LARGES, #name, RONDO_NVFP4);                                                                  \
+  }
 
 /* An earlier task writes other weights in each replay, so that the kernel may not fetch them early. */
 void check_written(rondo_backend backend, const struct large *large);
