@@ -161,7 +161,6 @@ static const struct rule rules_of_16_bits[][MOST_RULES] = {
         {.kernel = "q2_r8_s4_c2", .placement = STAYS, .parts = 16, .warps = 16},
         {.kernel = "q2_r8_s4_c4", .placement = STAYS, .parts = 16, .warps = 16},
         {.kernel = "q1_r16_s4_chunked", .placement = STAYS, .parts = 16, .warps = 16},
-        {.kernel = "q2_r8_s3", .placement = ONCE, .parts = 8, .warps = 1},
         {0},
     },
     {
