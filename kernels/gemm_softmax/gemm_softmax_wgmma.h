@@ -20,7 +20,7 @@ enum {
   WGMMA_BARRIER_BYTES = 256,
 };
 
-/* rondo_gemm_softmax_resident_*, rondo_gemm_rowmax_resident_*: gemm_softmax_resident.cu. All of B's k lies in shared
+/* rondo_gemm_softmax_resident, rondo_gemm_rowmax_resident: gemm_softmax_resident.cu. All of B's k lies in shared
  * memory while a cluster takes its tiles of rows. */
 enum {
   RESIDENT_PARTS = 2,                                /* warpgroups that share a block's columns */
@@ -68,7 +68,7 @@ enum {
   ((steps)*STAGGERED_B_BYTES + STAGGERED_A_BYTES + STAGGERED_BOX_BYTES / (steps) +                                     \
    WGMMA_CLUSTER * STAGGERED_TOLD_BYTES + STAGGERED_OWN_BYTES)
 
-/* rondo_gemm_softmax_streamed_*, rondo_gemm_rowmax_streamed_*: gemm_softmax_streamed.cu. */
+/* rondo_gemm_softmax_streamed_*, _held_* and rondo_gemm_rowmax_streamed: gemm_softmax_streamed.cu. */
 enum {
   STREAMED_THREADS = 288, /* two warpgroups that multiply and one warp that asks for copies */
   /* Where a block of columns is held, registers go from the copying warp's warpgroup to the others. */

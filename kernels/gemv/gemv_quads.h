@@ -36,7 +36,7 @@ enum gemv_cut {
   GEMV_ANY_CHIP(KERNEL, name##_q1_r32_s2_half, 512, 1, RONDO_NVFP4, V, 1, 1, 32, 2, true, GEMV_EXACT)                  \
   GEMV_ANY_CHIP(KERNEL, name##_q1x2_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_CHUNKED)          \
   GEMV_ANY_CHIP(KERNEL, name##_q1x2_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)
-/* With two rows a warp, kernels are so short that a branch by the vectors' type counts: one for each. */
+/* Kernels with two rows a warp are so short that a branch would cost time, so each type has its own. */
 #define GEMV_QUADS_NVFP4_KERNELS(KERNEL)                                                                               \
   GEMV_SEVERAL_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                      \
   GEMV_SEVERAL_NVFP4(KERNEL, rondo_gemv_nvfp4_16bit, GEMV_16_BITS)                                                     \

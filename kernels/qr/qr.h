@@ -97,7 +97,7 @@ enum {
   EVERY_CHIP_SHARED_BYTES = 163 * 1024,
 };
 
-/* Pure functions for both sides. */
+/* Pure functions for the host and the device. */
 #ifdef __CUDACC__
 #define QR_CONSTANT static __host__ __device__ constexpr
 #else
