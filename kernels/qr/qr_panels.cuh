@@ -445,6 +445,6 @@ template <typename Shape> __device__ __forceinline__ void qr_panels_kernel(const
     publish(p.done);                                                                                                   \
   }
 #define DEFINE_QR_PANELS_KERNEL(chips, ...) DEFINE_QR_PANELS(false, __VA_ARGS__)
-#define DEFINE_QR_FORM_KERNEL(chips, ...)   DEFINE_QR_PANELS(true, __VA_ARGS__)
+#define DEFINE_QR_THIN_Q_KERNEL(chips, ...) DEFINE_QR_PANELS(true, __VA_ARGS__)
 
 #endif

@@ -2,4 +2,4 @@
  * both would be more than the multiprocessor keeps (qr_panels.cuh). */
 #include "qr_panels.cuh"
 
-QR_PANELS_F32_KERNELS(DEFINE_QR_FORM_KERNEL, rondo_qr_panels_thin_q)
+QR_PANELS_F32_KERNELS(DEFINE_QR_THIN_Q_KERNEL, rondo_qr_panels_thin_q)
