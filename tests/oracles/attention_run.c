@@ -8,8 +8,8 @@
 
 /* ---- Many tasks in one graph ------------------------------------------------------------------------------------- */
 
-/* Many items, heads and rows are there to fill a GPU or to reach its kernels of many rows. The host has one kernel, which
- * takes 16 rows of a head at a time: two heads and up to 63 rows test as much of it. */
+/* Many items, heads and rows fill a GPU or reach its kernels of many rows. The host has one kernel, which takes 16 rows
+ * of a head at a time, so two heads and up to 63 rows test as much of it. */
 static void attention_trim(struct attention *a, rondo_backend backend) {
   enum { MANY = 4, SOME = 2, ROWS = 64 };
   if (backend != RONDO_BACKEND_HOST) return;
