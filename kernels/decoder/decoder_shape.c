@@ -1,4 +1,6 @@
 /* decoder_shape.c - the sizes of a layer half, and where its operands lie. */
+#include <assert.h>
+
 #include "decoder.h"
 
 enum { ALIGNMENT = 16 };
@@ -61,6 +63,9 @@ bool decoder_are_settled(const struct op_call *call, uint32_t first, uint32_t la
   return true;
 }
 
+static_assert((int)ATTENTION_BLOCK_OUTPUT_SCALES == (int)DECODER_OPERANDS + 3 &&
+                  (int)FEED_FORWARD_DOWN_SCALES == (int)DECODER_OPERANDS + 3,
+              "both halves have two matrices, each with its scales, after the common operands");
 bool decoder_weights_are_settled(const struct op_call *call) {
   return decoder_are_settled(call, DECODER_NORM, DECODER_NORM + 1) &&
          decoder_are_settled(call, DECODER_OPERANDS, DECODER_OPERANDS + 4);
