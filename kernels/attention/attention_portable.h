@@ -1,5 +1,5 @@
-/* attention_portable.h - the kernels of every chip: those of attention_general.cu, which take pages, a window, a soft
- * cap and e4m3 in every combination; and the plan of these and of attention.cu's. */
+/* attention_portable.h - the kernels of attention_general.cu, which take pages, a window, a soft cap and e4m3 in every
+ * combination, and the plan of all kernels that run on every chip: these and those of attention.cu. */
 #ifndef RONDO_ATTENTION_PORTABLE_H
 #define RONDO_ATTENTION_PORTABLE_H
 

@@ -64,8 +64,8 @@ struct attention_wgmma_parameters {
    ((dimension) + 8) * (tile) * (kv_slots) + ATTENTION_WGMMA_STATE_BYTES(warpgroups, query_slots) + 8 * (dimension))
 
 /* KERNEL(chips, parameters, name, threads, type, head dimension, mask, computing warpgroups, KV rows of a tile, slots
- * of K and of V, slots of Q, blocks of a cluster, what is weighed before the wait: eighths of a tile or, in e4m3, words
- * of which half is made) */
+ * of K and of V, slots of Q, blocks of a cluster, scores that become weights before the wait for O: eighths of a tile;
+ * in e4m3, words of which one half is made then) */
 #define ATTENTION_WGMMA_KERNELS_OF(KERNEL, name, T)                                                                    \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64, 384, T, 64, ALL, 2, 128, 4, 2, 1, 4)                      \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_causal, 384, T, 64, CAUSAL, 2, 128, 4, 2, 1, 4)            \

@@ -16,8 +16,8 @@ constexpr float FAR_E4M3 = 12.0f;
 
 constexpr float rounded_to_448 = 432.0f; /* from here on */
 
-/* A thread's word of weights is made of four scores: this one, the next, and those four further. The columns of the
- * next product thereby are in another order than the score's: attention_wgmma_e4m3_copies.cuh. */
+/* A thread's word of weights is made of four scores: this one, the next, and those four further. So the next product
+ * has its columns in another order than the score; attention_wgmma_e4m3_copies.cuh puts V in the same order. */
 __device__ __forceinline__ constexpr int first_score(int word) {
   return 16 * (word / 4) + 8 * (word / 2 % 2) + 2 * (word % 2);
 }

@@ -27,7 +27,7 @@ struct decoder_plan {
   } told;
 };
 
-/* A kernel of a list: the weights that it takes, and another size of which its planner asks for one. */
+/* A kernel of a list: the weights that it takes, and a number by which its planner chooses. */
 struct decoder_variant {
   struct op_kernel kernel;
   rondo_dtype weights;

@@ -283,7 +283,7 @@ template <rondo_dtype W, int Columns> struct group_results {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         float &sum = sums[0][n][i];
-        /* One after the other: all factors together may be 2^128, which is none of fp32. */
+        /* One after the other: the product of all factors may be 2^128, which fp32 cannot hold. */
         sum = (sum + sums[1][n][i]) * (i % 2 ? factor.y : factor.x) * p.scale;
         if (W == RONDO_E4M3) sum *= row_factor[i / 2];
       }

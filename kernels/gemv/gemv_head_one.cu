@@ -288,7 +288,7 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
       even = __fmaf_rn(c[0], __low2float(scale), even);
       if (next != j) odd = __fmaf_rn(c[3], __high2float(scale), odd);
     }
-    /* One after the other: both factors together may be 2^128, which is none of fp32. */
+    /* One after the other: the product of both factors may be 2^128, which fp32 cannot hold. */
     return (even + odd) * (1 / (nvfp4_factor * nvfp4_factor)) * correction;
   }
 };

@@ -3,7 +3,7 @@
  * When: see gemv_stream_plan.c. Bound by issue slots: a piece of 16 x 256 weights with sixteen vectors takes some 400
  * instructions, of which 290 decode and multiply.
  *
- * The product is that of gemv_quads.cuh with one quad a row and operand B in registers. The weights come by way of
+ * The product is that of gemv_quads.cuh with one quad a row and operand B in registers. The weights come through
  * shared memory: a warp asks with cp.async for its next pieces, `Stages` - 1 tiles ahead. Bytes in flight cost no
  * registers and do not wait for arithmetic. A warp reads only what it asked for itself. So there is no producer and no
  * barrier with one: a warp waits for its own copies, and then for __syncwarp.

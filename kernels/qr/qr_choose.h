@@ -25,13 +25,13 @@ struct qr_plan {
   const struct op_kernel *kernel;
   int64_t grid, threads, shared_bytes;
   const struct qr_tile *tile;     /* of tile and apply_tile */
-  const struct qr_panels *panels; /* of panels, */
-  const struct qr_panels *thin_q; /* and their second kernel, which forms Q; NULL: Q is not wanted */
+  const struct qr_panels *panels; /* of panels */
+  const struct qr_panels *thin_q; /* of panels: the second kernel, which forms Q; NULL: Q is not wanted */
   int32_t offset;                 /* of a tile: how far down its diagonal the matrix stands */
   int32_t panel;                  /* of blocked: columns that are factored at a time */
-  int64_t groups;                 /* of designs that apply Q: groups of columns of C, of */
-  int32_t group_columns;          /* so many columns each, */
-  int32_t chunk;                  /* and reflectors that come at a time */
+  int64_t groups;                 /* of designs that apply Q: groups of columns of C */
+  int32_t group_columns;          /* columns of a group */
+  int32_t chunk;                  /* reflectors that come at a time */
 };
 
 /* Pure: false where the design does not take the problem on this chip. Of the plan only the grid depends on the batch,

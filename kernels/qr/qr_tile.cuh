@@ -121,7 +121,8 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       butterfly<Shape, QQ>(d);
   }
 
-  /* A dot product consists of so many sums: multiply-adds of few columns would wait for each other else. */
+  /* The number of sums that make a dot product. If columns are few, the multiply-adds of one sum wait for each other.
+   */
   static constexpr int chains_of(int columns) { return columns >= 4 ? 1 : columns >= 2 ? 2 : 4; }
 
   /* Dot products of this lane's rows of x with the columns from QQ on. If BIASED, the product of column lane `owner`

@@ -182,7 +182,7 @@ static const struct family families[] = {
     {7, "qr, thin q of some matrices a warp", qr, RONDO_F32, 13, 12, 9, 0, 1},
     {7, "qr, thin q", qr, RONDO_F64, 7, 20, 30, 0, 1},
     {8, "qr, thin q, two warps a matrix", qr, RONDO_F64, 8, 40, 36, 0, 1},
-    {2, "qr, block columns", qr, RONDO_F64, 2, 250, 140, 0, 0},
+    {2, "qr, panels", qr, RONDO_F64, 2, 250, 140, 0, 0},
     {8, "qr, square", qr, RONDO_F32, 8, 150, 140, 0, 1},
     {5, "qr, tall", qr, RONDO_F32, 5, 1100, 20, 0, 1},
     {0, "qr, tall, more", qr, RONDO_F32, 9, 1100, 20, 0, 1},

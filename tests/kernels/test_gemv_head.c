@@ -12,7 +12,7 @@ static const struct large larges[] = {
     {RONDO_NVFP4, 0, 49152, 576, 8, NAME(nvfp4_q1), 0},
     {RONDO_NVFP4, 0, 49153, 960, 2, NAME(nvfp4_q1), 0},
     {RONDO_NVFP4, 2, 16816, 416, 5, NAME(nvfp4_q1), 0},
-    {RONDO_NVFP4, 0, 33793, 512, 3, NAME(nvfp4_q1), 0}, /* 17 warps, of which a third is no whole number */
+    {RONDO_NVFP4, 0, 33793, 512, 3, NAME(nvfp4_q1), 0}, /* 17 warps, which three does not divide */
     {RONDO_NVFP4, 0, 50257, 768, 16, NAME(nvfp4_q1x2), 0},
     {RONDO_NVFP4, 0, 33333, 1024, 9, NAME(nvfp4_q1x2), 0},
     {RONDO_F16, 0, 49152, 576, 2, NAME(nvfp4_q1), 0},

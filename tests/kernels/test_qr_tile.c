@@ -4,7 +4,7 @@
 
 #include "test_qr_tile_shapes.h"
 
-/* Tiles that only H and tau have, full and partly filled, up to the first shapes that are left to block columns. */
+/* Full and partly filled tiles that make H and tau alone, shapes between the tiles, and the first that go by panels. */
 static const int16_t squares[][2] = {{40, 40},   {48, 48},   {72, 72},   {80, 80},   {104, 104}, {104, 112},
                                      {112, 112}, {160, 160}, {36, 33},   {44, 41},   {69, 71},   {75, 78},
                                      {100, 99},  {107, 104}, {132, 129}, {145, 150}, {159, 40},  {12, 140}};
