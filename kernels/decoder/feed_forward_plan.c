@@ -74,7 +74,7 @@ static int64_t lay_out(const struct decoder_shape *shape, bool is_split, int64_t
   const int64_t sums = larger(sums_bytes(&p->gate_up, rows), sums_bytes(&p->down, rows));
   p->sums = decoder_take(&at, larger(shape->hidden * BYTES_OF_TWO, sums), BANKS);
   p->ring = (uint32_t)at;
-  return at + WARPS * FEED_FORWARD_RING_BYTES(shape->weights);
+  return at + INT64_C(1) * WARPS * FEED_FORWARD_RING_BYTES(shape->weights);
 }
 
 /* ---- The ring ---------------------------------------------------------------------------------------------------- */
@@ -177,7 +177,7 @@ bool feed_forward_stream_plan(const struct decoder_shape *shape, const struct ch
   p->last_groups = (uint32_t)last_groups(groups, shape->out_parts, shape->last_part_is_late);
   plan->kernel = &rondo_feed_forward_stream, plan->clusters = shape->out_parts;
   /* Each block has a tile of 16 rows of each group; each warp leaves sums of it. */
-  const int64_t sums = FEED_FORWARD_STREAM_WARPS * FLOATS_OF_WARP * (int64_t)sizeof(float);
+  const int64_t sums = INT64_C(1) * FEED_FORWARD_STREAM_WARPS * FLOATS_OF_WARP * (int64_t)sizeof(float);
   const int64_t scales = FEED_FORWARD_STREAM_HIDDEN / DECODER_SCALE_GROUP + FEED_FORWARD_STREAM_SCALE_PADDING;
   const int64_t second =
       shape->hidden / FEED_FORWARD_STREAM_CLUSTER * (FEED_FORWARD_STREAM_GROUP / DECODER_SCALE_GROUP);

@@ -71,8 +71,8 @@ bool gemm_softmax_resident_plan(const struct gemm_softmax_problem *problem, stru
   plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, WGMMA_TILE);
   plan->a_box_rows = WGMMA_TILE, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = WGMMA_TILE;
   plan->shared_bytes = plan->steps * (RESIDENT_B_BYTES + stages * WGMMA_PANEL_BYTES) +
-                       (problem->is_softmax ? RESIDENT_STAGING_BYTES : 0) + RESIDENT_SLOT_BYTES(problem->is_softmax) +
-                       WGMMA_BARRIER_BYTES;
+                       (problem->is_softmax ? RESIDENT_STAGING_BYTES : 0) +
+                       (int64_t)RESIDENT_SLOT_BYTES(problem->is_softmax) + WGMMA_BARRIER_BYTES;
   /* A block has room for the maxima of RESIDENT_ROWMAX_TURNS tiles. */
   const int64_t least = problem->is_softmax ? 1 : divide_up(plan->tiles, plan->row_blocks * RESIDENT_ROWMAX_TURNS);
   return deal_tiles(problem, least, plan);
@@ -134,6 +134,6 @@ bool gemm_softmax_portable_plan(const struct gemm_softmax_problem *problem, stru
   plan->kernel = &portable[is_wide];
   plan->tiles = divide_up(problem->m, GEMM_SOFTMAX_ROWS);
   plan->grid = plan->tiles * problem->batch;
-  plan->shared_bytes = GEMM_SOFTMAX_SHARED_BYTES(is_wide ? 128 : 64);
+  plan->shared_bytes = (int64_t)GEMM_SOFTMAX_SHARED_BYTES(is_wide ? 128 : 64);
   return true;
 }

@@ -54,8 +54,8 @@ enum {
   STAGGERED_A_BYTES = STAGGERED_WARPGROUPS * 2 * STAGGERED_ROWS * 128, /* two panels: two tiles, or one */
   STAGGERED_BOX_BYTES =
       STAGGERED_WARPGROUPS * STAGGERED_WARPS * 2 * 32 * 128, /* two boxes of each warp, or two halves */
-  STAGGERED_TOLD_BYTES =
-      STAGGERED_WARPGROUPS * STAGGERED_ROWS * 24 + STAGGERED_MEASURING_WARPS * 4, /* for each block of a cluster */
+  /* From all blocks of a cluster: */
+  STAGGERED_TOLD_BYTES = WGMMA_CLUSTER * (STAGGERED_WARPGROUPS * STAGGERED_ROWS * 24 + STAGGERED_MEASURING_WARPS * 4),
   STAGGERED_OWN_BYTES =
       STAGGERED_WARPGROUPS * STAGGERED_WARPS * STAGGERED_ROWS * 12 + STAGGERED_WARPGROUPS * STAGGERED_ROWS * 4 + 512
 };
@@ -65,8 +65,8 @@ enum {
 #define STAGGERED_BOX_ROWS(steps) (32 / (steps))
 
 #define STAGGERED_SHARED_BYTES(steps)                                                                                  \
-  ((steps)*STAGGERED_B_BYTES + STAGGERED_A_BYTES + STAGGERED_BOX_BYTES / (steps) +                                     \
-   WGMMA_CLUSTER * STAGGERED_TOLD_BYTES + STAGGERED_OWN_BYTES)
+  ((steps)*STAGGERED_B_BYTES + STAGGERED_A_BYTES + STAGGERED_BOX_BYTES / (steps) + STAGGERED_TOLD_BYTES +              \
+   STAGGERED_OWN_BYTES)
 
 /* rondo_gemm_softmax_streamed_*, _held_* and rondo_gemm_rowmax_streamed: gemm_softmax_streamed.cu. */
 enum {
