@@ -127,7 +127,6 @@ int64_t least_squares_rhs_count(const struct op_task *task);
 struct least_squares_scratch {
   uint64_t tau, work, qr, end; /* h is at 0 */
 };
-int64_t least_squares_h_leading(int64_t m); /* whole vectors: columns of H are read so */
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task);
 
 /* Does a warp keep `rhs_count` right-hand sides of m elements in shared memory? */

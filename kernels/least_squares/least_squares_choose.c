@@ -126,7 +126,7 @@ static rondo_status launch_two(const struct op_call *call, const struct chip *ch
   const int64_t m = problem.m, n = problem.n, rhs_count = least_squares_rhs_count(call->task);
   unsigned char *base = call->scratch;
   struct least_squares_after_parameters parameters = {
-      .h = {base, 1, least_squares_h_leading(m), least_squares_h_leading(m) * n},
+      .h = {base, 1, qr_workspace_leading(m), qr_workspace_leading(m) * n},
       .b = matrix_of(call, LEAST_SQUARES_B),
       .x = matrix_of(call, LEAST_SQUARES_X),
       .tau = {base ? base + scratch.tau : NULL, n},

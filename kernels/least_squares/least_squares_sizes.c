@@ -13,8 +13,6 @@ enum {
   LEAST_SHARED_BYTES = 99 * 1024,
 };
 
-int64_t least_squares_h_leading(int64_t m) { return round_up(m, 4); }
-
 /* H is column-major, whatever a's layout is. */
 void least_squares_factoring_of(const struct op_task *task, struct least_squares_factoring *factoring) {
   const struct op_operand *a = &task->operands[LEAST_SQUARES_A];
@@ -23,9 +21,10 @@ void least_squares_factoring_of(const struct op_task *task, struct least_squares
   h.access = RONDO_WRITE;
   h.offset_bytes = 0;
   const bool by_rows = qr_layout_of(task) == RONDO_ROW_MAJOR;
-  h.stride[h.rank - 2] = by_rows ? 1 : least_squares_h_leading(problem.m);
-  h.stride[h.rank - 1] = by_rows ? least_squares_h_leading(problem.m) : 1;
-  if (h.rank == 3) h.stride[0] = least_squares_h_leading(problem.m) * problem.n;
+  const int64_t leading = qr_workspace_leading(problem.m);
+  h.stride[h.rank - 2] = by_rows ? 1 : leading;
+  h.stride[h.rank - 1] = by_rows ? leading : 1;
+  if (h.rank == 3) h.stride[0] = leading * problem.n;
   *factoring = (struct least_squares_factoring){
       .operands = {[QR_A] = *a,
                    [QR_H] = h,
@@ -51,7 +50,7 @@ struct least_squares_scratch least_squares_scratch_of(const struct op_task *task
   const int64_t bytes = problem.batch * problem.element_bytes; /* of a number of each matrix */
   struct least_squares_factoring factoring;
   least_squares_factoring_of(task, &factoring);
-  struct least_squares_scratch scratch = {.tau = qr_part_bytes(bytes * least_squares_h_leading(problem.m) * problem.n)};
+  struct least_squares_scratch scratch = {.tau = qr_part_bytes(bytes * qr_workspace_leading(problem.m) * problem.n)};
   scratch.work = scratch.tau + qr_part_bytes(bytes * problem.n);
   scratch.qr = scratch.work;
   if (!least_squares_fits_shared(problem.element_bytes, problem.m, 1))
