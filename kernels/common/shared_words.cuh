@@ -1,4 +1,5 @@
-/* shared_words.cuh - loads and stores of words and numbers in shared memory. */
+/* shared_words.cuh - loads and stores of words and numbers in shared memory, by its own addresses: through a generic
+ * address each access would first ask which memory it is in. */
 #ifndef RONDO_SHARED_WORDS_CUH
 #define RONDO_SHARED_WORDS_CUH
 

@@ -133,8 +133,8 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     const float2 sum = first.multiply(x_from);
     square = warp_sum(square);
     const float of_row = odd ? sum.y : sum.x;
-    if (t < 2) store_shared(first_to, of_row);
-    if (lane == 0) store_shared(squares_to, square);
+    if (t < 2) store_number(first_to, of_row);
+    if (lane == 0) store_number(squares_to, square);
   }
   __syncthreads();
   if (warp < Size::cluster) {
@@ -166,13 +166,13 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   }
   barrier_wait_cluster(barrier, 0);
   const float2 rows = second.multiply(gated_from);
-  if (has_second && t < 2) store_shared(second_to, odd ? rows.y : rows.x);
+  if (has_second && t < 2) store_number(second_to, odd ? rows.y : rows.x);
   __syncthreads();
   if (!has_result) return;
   float of_cut[Size::second_cuts];
 #pragma unroll
   for (uint32_t cut = 0; cut < Size::second_cuts; cut++)
-    of_cut[cut] = load_shared(result_from + cut * sizeof m.second[0]);
+    of_cut[cut] = load_number(result_from + cut * sizeof m.second[0]);
 #pragma unroll
   for (uint32_t cut = 1; cut < Size::second_cuts; cut++) of_cut[0] += of_cut[cut];
   asm volatile("st.global.f32 [%0], %1;" ::"l"(result), "f"(of_cut[0] * scale) : "memory");

@@ -276,7 +276,7 @@ __device__ __forceinline__ void hold_rows(const gemv_parameters &p, const tile_r
                                           const Sum &sum_of) {
   for (uint32_t vector = threadIdx.x / 32; vector < p.count; vector += blockDim.x / 32)
     for (uint32_t row = threadIdx.x % 32; row < tile.rows; row += 32)
-      store_shared(held + (vector * tile.rows + row) * (uint32_t)sizeof(float), sum_of(vector, row));
+      store_number(held + (vector * tile.rows + row) * (uint32_t)sizeof(float), sum_of(vector, row));
 }
 
 /* One of several chunks of k: together with those before it, which `held` has, kept there or, after the last,
@@ -287,7 +287,7 @@ __device__ __forceinline__ void finish_chunk(const gemv_parameters &p, const til
                                              uint32_t held, const Sum &sum_of, const Factor &factor_of) {
   const auto sum_of_chunks = [&](uint32_t vector, uint32_t row) {
     const float sum = sum_of(vector, row);
-    return chunk ? load_shared(held + (vector * tile.rows + row) * (uint32_t)sizeof(float)) + sum : sum;
+    return chunk ? load_number(held + (vector * tile.rows + row) * (uint32_t)sizeof(float)) + sum : sum;
   };
   if (chunk + 1 < p.chunks)
     hold_rows(p, tile, held, sum_of_chunks);

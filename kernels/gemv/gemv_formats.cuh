@@ -8,6 +8,7 @@
 
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
+#include "../common/shared_words.cuh"
 #include "e2m1.cuh"
 #include <rondo.h>
 
@@ -129,12 +130,6 @@ template <int Count> __device__ __forceinline__ float sums_over_lanes(float (&va
   return sum;
 }
 
-/* Shared memory by its own addresses: through a generic one each access would first ask where shared memory is. */
-__device__ __forceinline__ float load_shared(uint32_t address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-  return value;
-}
 __device__ __forceinline__ words load_shared_words(uint32_t address) {
   words loaded;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -147,22 +142,18 @@ __device__ __forceinline__ uint32_t load_shared_pair(uint32_t address) {
   asm volatile("ld.shared.u16 %0, [%1];" : "=r"(pair) : "r"(address));
   return pair;
 }
-__device__ __forceinline__ void store_shared(uint32_t address, float value) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-}
 
 /* The parts' sums, `stride` bytes apart, added in order. Four are asked for at once: this is the tail of a short
- * kernel.
- */
+ * kernel. */
 __device__ __forceinline__ float sum_of_parts(uint32_t first, uint32_t stride, uint32_t parts) {
-  float sum = load_shared(first);
+  float sum = load_number(first);
 #pragma unroll 1
   for (uint32_t left = parts - 1; left; left -= min(left, 4u)) {
     float value[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
       first += stride;
-      value[i] = i < left ? load_shared(first) : 0.0f;
+      value[i] = i < left ? load_number(first) : 0.0f;
     }
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)

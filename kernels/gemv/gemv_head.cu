@@ -302,7 +302,7 @@ template <rondo_dtype W, int Columns> struct group_results {
         const float sum = sums[n][i];
         unsigned char *const to = at + n * eight_vectors + (i % 2 ? one_vector : 0);
         if (p.finishing)
-          store_shared(layout.held + ((vector + vector_here) * p.block_rows + group_row + row + row_here) * NUMBER,
+          store_number(layout.held + ((vector + vector_here) * p.block_rows + group_row + row + row_here) * NUMBER,
                        sum);
         else if (shift == 2)
           *(float *)(to + row_here * 4) = sum;
@@ -321,7 +321,7 @@ __device__ __forceinline__ void finish_held(const gemv_head_parameters &p, const
   for (uint32_t i = threadIdx.x / 32; i < pieces * p.count; i += blockDim.x / 32) {
     const uint32_t vector = i / pieces, from = i % pieces * 32;
     finish_columns(p, {blockIdx.y, first_row + from, min(32u, rows - from), 0}, vector, [&](uint32_t row) {
-      return load_shared(layout.held + (vector * p.block_rows + from + row) * NUMBER);
+      return load_number(layout.held + (vector * p.block_rows + from + row) * NUMBER);
     });
   }
 }
@@ -348,7 +348,7 @@ template <rondo_dtype W, int Columns> __device__ __forceinline__ void gemv_head(
   cp_async_commit();
   if (converts < p.count) {
     const float correction = vector.convert(p, layout.vectors + converts * layout.vector_pitch);
-    if (threadIdx.x % 32 == 0) store_shared(layout.factors + converts * NUMBER, correction);
+    if (threadIdx.x % 32 == 0) store_number(layout.factors + converts * NUMBER, correction);
   }
   __syncthreads();
 

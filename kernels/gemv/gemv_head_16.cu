@@ -78,7 +78,7 @@ __device__ __forceinline__ void take_vector(const gemv_head_parameters &p, const
 #pragma unroll
   for (int s = 0; s < slices; s++)
     if (element + s * slice < p.k) store_shared_words(to + s * slice * 2, raw.loaded[s][0].word);
-  if (lane == 0) store_shared(layout.factors + vector * NUMBER, factor);
+  if (lane == 0) store_number(layout.factors + vector * NUMBER, factor);
 }
 
 /* ---- Products --------------------------------------------------------------------------------------------------- */

@@ -254,10 +254,10 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
       order_as_e2m1(loaded[0].word, pairs);
     }
     if (thread < p.k / 8) store_shared_words(at + 16 + thread * 16, pairs);
-    if (thread == 0) store_shared(at, inverse);
+    if (thread == 0) store_number(at, inverse);
   }
   __device__ __forceinline__ void take(const gemv_head_parameters &, uint32_t at, const piece &of) {
-    correction = load_shared(at);
+    correction = load_number(at);
 #pragma unroll
     for (int i = 0; i < piece::pairs; i++) {
       const uint32_t j = 2 * i + of.row % 2;
@@ -325,7 +325,7 @@ template <rondo_dtype V, int Groups> __device__ __forceinline__ void gemv_head_o
     const float sum = quad_sum(product.multiply(row_bytes<Groups>(p, piece, row), piece));
     if (piece.lane || row + piece.row >= rows) continue;
     if (p.finishing)
-      store_shared(layout.sum_of(p, row + piece.row), sum);
+      store_number(layout.sum_of(p, row + piece.row), sum);
     else
       store_number(p.out_dtype, p.out, blockIdx.y * p.out_batch + first_row + row + piece.row, sum * p.scale);
   }
@@ -333,7 +333,7 @@ template <rondo_dtype V, int Groups> __device__ __forceinline__ void gemv_head_o
   __syncthreads();
   for (uint32_t first = warp * 32; first < rows; first += WARPS * 32)
     finish_columns(p, {blockIdx.y, first_row + first, min(32u, rows - first), 0}, 0,
-                   [&](uint32_t row) { return load_shared(layout.sum_of(p, first + row)) * p.scale; });
+                   [&](uint32_t row) { return load_number(layout.sum_of(p, first + row)) * p.scale; });
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \

@@ -93,7 +93,7 @@ __device__ __forceinline__ void multiply_chunk(const gemv_parameters &p, const i
     const float sum = sums_over_lanes<Rows>(of_rows);
     const uint32_t met = at.sums + turn * at.sums_bytes;
     if (at.lane % (32 / Rows) == 0)
-      store_shared(met + (at.position.part * at.rows + at.position.group * Rows + at.lane / (32 / Rows)) * number, sum);
+      store_number(met + (at.position.part * at.rows + at.position.group * Rows + at.lane / (32 / Rows)) * number, sum);
     const tile_rows done = tile_of(p, tile, at.rows);
     const auto sum_of = [&](uint32_t, uint32_t row) {
       return sum_of_parts(met + row * number, at.rows * number, p.parts);

@@ -205,7 +205,7 @@ template <typename S, bool Bf16> struct quads_vectors {
     if (S::may_be_whole && has_whole_sums(p))
       whole_factor *= quick_rms_factor(p, sum);
     else if (at.lane % S::lanes == 0 && at.position.group == 0)
-      store_shared(mine, chunk ? load_shared(mine) + sum : sum);
+      store_number(mine, chunk ? load_number(mine) + sum : sum);
   }
   __device__ __forceinline__ void convert(const gemv_parameters &p, const quads_thread<S> &at, uint32_t element,
                                           uint32_t chunk, raw (&loaded)[S::Columns]) {
@@ -269,12 +269,12 @@ __device__ __forceinline__ void keep_sums(const quads_thread<S> &at, const quads
       first *= x.corrections[n][0], second *= x.corrections[n][1];
       if constexpr (S::Quads == 1) {
         const uint32_t to = mine + ((8 * n + 2 * column) * at.pitch + row + 8 * h) * S::number;
-        store_shared(to, first);
-        store_shared(to + at.pitch * S::number, second);
+        store_number(to, first);
+        store_number(to + at.pitch * S::number, second);
       } else if constexpr (S::Quads == 2) {
         float sum = at.g % 2 ? second : first;
         sum += __shfl_xor_sync(0xffffffffu, sum, 4);
-        if (at.g % 2 == 0) store_shared(mine + (column * at.pitch + row + h * S::rows_of_load) * S::number, sum);
+        if (at.g % 2 == 0) store_number(mine + (column * at.pitch + row + h * S::rows_of_load) * S::number, sum);
       } else {
         row_sums[2 * pair + h] = at.t == at.g / 2 ? (at.g % 2 ? second : first) : 0.0f;
       }
@@ -374,7 +374,7 @@ __device__ __forceinline__ void multiply_chunk(const gemv_parameters &p, const q
         tile = next;
         continue;
       }
-      if (at.lane % (32 / S::Rows) == 0) store_shared(mine + at.lane / (32 / S::Rows) * S::number, sum);
+      if (at.lane % (32 / S::Rows) == 0) store_number(mine + at.lane / (32 / S::Rows) * S::number, sum);
     }
     const auto sum_of = [&](uint32_t vector, uint32_t row) {
       return sum_of_parts(met + (vector * at.pitch + row) * S::number, S::vectors * at.pitch * S::number, p.parts);

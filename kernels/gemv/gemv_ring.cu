@@ -123,7 +123,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
 #pragma unroll
     for (int r = 0; r < Rows; r++) row_sums[r] = dot_of_row(weights[r], scales[r], vector, t);
     const float sum = sums_over_lanes<Rows>(row_sums);
-    if (lane % (32 / Rows) == 0) store_shared(sums + lane / (32 / Rows) * NUMBER, sum);
+    if (lane % (32 / Rows) == 0) store_number(sums + lane / (32 / Rows) * NUMBER, sum);
   }
 };
 
@@ -230,7 +230,7 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
     const uint32_t vector = Quads == 2 ? t : 0;
     const bool keeps = Quads == 2 || lane == 0 || lane == 4;
     if (keeps && vector < p.count)
-      store_shared(sums + (vector * p.window_pitch + g / Quads + g % 2 * (rows / 2)) * NUMBER, sum);
+      store_number(sums + (vector * p.window_pitch + g / Quads + g % 2 * (rows / 2)) * NUMBER, sum);
   }
 };
 
@@ -304,7 +304,7 @@ template <rondo_dtype V, int Slices> struct blocks_product {
     mine += __shfl_xor_sync(0xffffffffu, mine, 2);
     /* Once more, since the scales that are multiplied to sums have no factor in them; not in the corrections, which
      * would be 2^128 beside the largest bf16. */
-    if (t < 2) store_shared(sums + (g + 8 * t) * NUMBER, mine * (1 / nvfp4_factor));
+    if (t < 2) store_number(sums + (g + 8 * t) * NUMBER, mine * (1 / nvfp4_factor));
   }
 };
 
@@ -340,7 +340,7 @@ struct ring_sums {
     share_rows(p, end - first, consumers, [&](uint32_t vector, uint32_t row) {
       row += threadIdx.x % 32;
       if (row < end - first)
-        store_shared(held + (vector * p.held_pitch + first + row) * NUMBER, sum_of_window(p, vector, row));
+        store_number(held + (vector * p.held_pitch + first + row) * NUMBER, sum_of_window(p, vector, row));
     });
     meet_consumers(consumers);
   }
@@ -352,7 +352,7 @@ struct ring_sums {
       const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
       const auto sum_of = [&](uint32_t n, uint32_t row) {
         row += first;
-        return row < window ? load_shared(held + (n * p.held_pitch + row) * NUMBER) : sum_of_window(p, n, row - window);
+        return row < window ? load_number(held + (n * p.held_pitch + row) * NUMBER) : sum_of_window(p, n, row - window);
       };
       if (p.finishing)
         finish_columns(p, done, vector, [&](uint32_t row) { return sum_of(vector, row) * p.scale; });

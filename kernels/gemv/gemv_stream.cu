@@ -177,7 +177,7 @@ template <typename S> struct stream_thread {
 template <typename S>
 __device__ __forceinline__ void set_shared_memory(const gemv_stream_parameters &p, const stream_thread<S> &at) {
   if (threadIdx.x == 0) barrier_init(at.meeting, at.warps);
-  if (threadIdx.x < 16) store_shared(at.factors + threadIdx.x * STREAM_NUMBER, p.scale * S::same_correction);
+  if (threadIdx.x < 16) store_number(at.factors + threadIdx.x * STREAM_NUMBER, p.scale * S::same_correction);
   if (at.warps < 16)
     for (uint32_t to = at.sums + threadIdx.x * 16; to < at.meeting; to += blockDim.x * 16)
       store_shared_four(to, 0, 0, 0, 0);
@@ -248,7 +248,7 @@ template <typename S> struct stream_vectors {
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     const uint32_t mine = at.squares + (at.position.part * 16 + at.g + 8 * a) * STREAM_NUMBER;
-    if (at.t == 0 && at.position.group == 0) store_shared(mine, chunk ? load_shared(mine) + sum : sum);
+    if (at.t == 0 && at.position.group == 0) store_number(mine, chunk ? load_number(mine) + sum : sum);
   }
   __device__ __forceinline__ void convert(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element,
                                           uint32_t chunk, raw (&loaded)[S::Columns]) {
@@ -258,7 +258,7 @@ template <typename S> struct stream_vectors {
       if constexpr (S::has_norm)
         if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, loaded[a]);
       const float own = convert_vector<S::W, S::V, S::Slices>(p, loaded[a], b[a]);
-      if (S::keeps_corrections && at.t == 0) store_shared(at.kept_of(at.g + 8 * a), own);
+      if (S::keeps_corrections && at.t == 0) store_number(at.kept_of(at.g + 8 * a), own);
       if constexpr (S::has_correction && !S::keeps_corrections)
 #pragma unroll
         for (int i = 0; i < 2; i++) corrections[i] = __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i);
@@ -274,7 +274,7 @@ __device__ __forceinline__ void set_factors(const gemv_stream_parameters &p, con
   if (threadIdx.x < 16) {
     const uint32_t of_vector = at.squares + threadIdx.x * STREAM_NUMBER;
     const float factor = rms_factor(p, sum_of_parts(of_vector, 16 * STREAM_NUMBER, p.parts));
-    store_shared(at.factors + threadIdx.x * STREAM_NUMBER, factor * p.scale * S::same_correction);
+    store_number(at.factors + threadIdx.x * STREAM_NUMBER, factor * p.scale * S::same_correction);
   }
   __syncthreads();
 }
@@ -374,10 +374,10 @@ template <typename S> struct stream_results {
       const uint32_t vector = 2 * pair + at.lane / 16, row_in_tile = group * S::Piece::rows + at.lane % 16;
       if constexpr (S::Cluster > 1) {
         const uint32_t to = held_tile + (vector * at.rows + row_in_tile) * STREAM_NUMBER;
-        if (vector < p.count) store_shared(to, load_shared(to) + sum);
+        if (vector < p.count) store_number(to, load_number(to) + sum);
       } else {
         const uint32_t own_row = min(row, at.last_row) + row_in_tile;
-        const float factor = load_shared(at.factors + vector * STREAM_NUMBER);
+        const float factor = load_number(at.factors + vector * STREAM_NUMBER);
         if (vector < p.count && own_row >= row)
           store_number(p.out_dtype, p.out, blockIdx.y * p.out_batch + vector * p.out_row + own_row, sum * factor);
       }
