@@ -57,12 +57,16 @@ void trial_describe(struct trial *trial, rondo_backend backend) {
 }
 
 void trial_instantiate(struct trial *trial) {
+  const char *multiprocessors = getenv("RONDO_TEST_MULTIPROCESSORS");
+  rondo_lane lane = {.multiprocessors = multiprocessors ? atoi(multiprocessors) : 0};
   rondo_plan plan;
   REQUIRE_OK(rondo_plan_graph(trial->graph, &plan));
   rondo_options options = {.backend = trial->backend,
                            .device_bytes = plan.device_bytes,
                            .pinned_bytes = plan.pinned_bytes_per_slot,
-                           .host_bytes = plan.host_bytes};
+                           .host_bytes = plan.host_bytes,
+                           .lanes = &lane,
+                           .lane_count = multiprocessors ? 1 : 0};
   REQUIRE_OK(rondo_open(&options, &trial->runtime));
   REQUIRE_OK(rondo_instantiate(trial->runtime, trial->graph, NULL, &trial->exec));
   REQUIRE_OK(rondo_acquire(trial->exec, &trial->slot));

@@ -45,7 +45,9 @@ struct trial {
 };
 
 void trial_describe(struct trial *trial, rondo_backend backend); /* an empty graph, no runtime yet */
-void trial_instantiate(struct trial *trial);                     /* pools of exactly the planned size, one slot */
+/* Pools of exactly the planned size, one slot. If RONDO_TEST_MULTIPROCESSORS is set in the environment, the graph runs in
+ * a lane of that many multiprocessors. */
+void trial_instantiate(struct trial *trial);
 void trial_set(struct trial *trial, rondo_tensor tensor, const void *data); /* input, constant or state; dense */
 void trial_replay(struct trial *trial);                                     /* replays and waits */
 void trial_get(struct trial *trial, rondo_tensor tensor, void *data);       /* output or state; dense */

@@ -116,7 +116,7 @@ Test(cuda, a_bad_user_kernel_is_refused_and_the_runtime_stays_usable) {
       {{0}, 2, RONDO_INVALID_ARGUMENT, "has more than 2 parameters"},
       {{0}, 4, RONDO_INVALID_ARGUMENT, "has 3 parameters, expected 4"},
       {{.image = "garbage", .image_bytes = 8}, 3, RONDO_DEVICE_ERROR, "task 'scale': cuLibrary"},
-      {{.image = not_ended, .image_bytes = sizeof not_ended}, 3, RONDO_INVALID_ARGUMENT, "no NUL"},
+      {{.image = not_ended, .image_bytes = sizeof not_ended}, 3, RONDO_INVALID_ARGUMENT, "must end with a NUL"},
       {{.shared_bytes = 1 << 22}, 3, RONDO_DEVICE_ERROR, "task 'scale'"},
   };
   rondo_runtime *runtime = open_cuda();
