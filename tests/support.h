@@ -45,8 +45,8 @@ struct trial {
 };
 
 void trial_describe(struct trial *trial, rondo_backend backend); /* an empty graph, no runtime yet */
-/* Pools of exactly the planned size, one slot. If RONDO_TEST_MULTIPROCESSORS is set in the environment, the graph runs in
- * a lane of that many multiprocessors. */
+/* Pools of exactly the planned size, one slot. If the environment has RONDO_TEST_MULTIPROCESSORS, the graph runs in a
+ * lane of that many multiprocessors. */
 void trial_instantiate(struct trial *trial);
 void trial_set(struct trial *trial, rondo_tensor tensor, const void *data); /* input, constant or state; dense */
 void trial_replay(struct trial *trial);                                     /* replays and waits */
