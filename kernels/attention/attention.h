@@ -155,7 +155,7 @@ int attention_position_axis(const struct op_task *task);
 /* The factor of products of numbers of q and k as they are stored. */
 float attention_score_scale(const struct op_task *task);
 
-/* attention_sizes.c. Partial results of splits lie first. Offsets and size in bytes. */
+/* Scratch memory. Partial results of splits lie first. Offsets and size in bytes. */
 struct attention_scratch {
   uint64_t rotated; /* of queries, [batch, query length, query heads, head dimension] */
   uint64_t lengths; /* of kv_lengths, [batch] */

@@ -6,7 +6,7 @@
 #include "../common/size_range.h"
 #include "attention_decode.h"
 #include "attention_portable.h"
-#include "attention_wgmma_plan.h"
+#include "attention_wgmma.h"
 
 /* What a task asks for beside the plain attention, as bits. */
 enum attention_demand {
@@ -19,10 +19,13 @@ enum attention_demand {
 };
 
 struct attention_problem {
-  const struct op_task *task;
-  const struct chip *chip;
+  struct chip chip;
   struct attention_shape shape;
   uint32_t demands;
+  rondo_dtype q, kv, o;
+  int64_t asked_splits; /* 0: chosen here */
+  bool is_aligned;      /* every row of q, k, v and o begins at a multiple of 16 bytes */
+  bool has_maps;        /* q, k and v can have tensor maps, and rows of o begin at multiples of 16 bytes */
 };
 
 /* Each design fills in its own part. */
@@ -33,16 +36,19 @@ struct attention_plan {
   struct attention_portable_plan portable;
 };
 
+/* A planner is a pure function, and tells whether the design takes the problem. */
+typedef bool attention_planner(const struct attention_problem *problem, struct attention_plan *plan);
+typedef void attention_launcher(const struct op_call *call, const struct attention_shape *shape,
+                                const struct attention_plan *plan, struct op_launches *launches);
+
 struct attention_choice {
   const char *name;
   uint32_t chips;                                            /* as launch_chip says them */
   uint32_t q, kv;                                            /* types, 1 << dtype */
   uint32_t takes;                                            /* demands */
   struct size_range dimension, rows, query_length, capacity; /* rows: of a KV head */
-  /* Whether the design takes the problem. */
-  bool (*plan)(const struct attention_problem *problem, struct attention_plan *plan);
-  void (*launch)(const struct op_call *call, const struct attention_problem *problem, const struct attention_plan *plan,
-                 struct op_launches *launches);
+  attention_planner *plan;
+  attention_launcher *launch;
   const char *why;
 };
 
@@ -54,15 +60,9 @@ struct attention_problem attention_problem_of(const struct op_task *task, const 
 /* The first design that takes the problem, with its plan; NULL: none does. */
 const struct attention_choice *attention_choose(const struct attention_problem *problem, struct attention_plan *plan);
 
-/* The designs' planners and launches, each in the file of its design. */
-bool attention_decode_choice_plan(const struct attention_problem *problem, struct attention_plan *plan);
-void attention_decode_launch(const struct op_call *call, const struct attention_problem *problem,
-                             const struct attention_plan *plan, struct op_launches *launches);
-bool attention_wgmma_choice_plan(const struct attention_problem *problem, struct attention_plan *plan);
-void attention_wgmma_launch(const struct op_call *call, const struct attention_problem *problem,
-                            const struct attention_plan *plan, struct op_launches *launches);
-bool attention_portable_choice_plan(const struct attention_problem *problem, struct attention_plan *plan);
-void attention_portable_launch(const struct op_call *call, const struct attention_problem *problem,
-                               const struct attention_plan *plan, struct op_launches *launches);
+/* Each in the file of its design. The bits of decode depend on the number of splits, which depends on KV heads and
+ * capacity alone: not on the batch, nor on the chip. */
+attention_planner attention_decode_plan_of, attention_wgmma_plan_of, attention_portable_plan_of;
+attention_launcher attention_decode_launch, attention_wgmma_launch, attention_portable_launch;
 
 #endif

@@ -132,27 +132,12 @@ struct attention_decode_variant {
   int64_t dimension, operands, warps, stages, cluster;
 };
 
-struct attention_decode_problem {
-  enum decode_kind kind;
-  rondo_dtype dtype; /* of q */
-  int64_t dimension, batch, kv_heads;
-  int64_t rows; /* of a KV head */
-  int64_t capacity;
-  int64_t splits;   /* that the task asks for; 0: chosen here */
-  int64_t new_rows; /* of each KV head: 0, or the query length */
-  bool aligned;     /* every row of q, k, v and o begins at a multiple of 16 bytes */
-  uint32_t chip;    /* CHIP_SM_90A or CHIP_SM_100A; 0: any other */
-  int64_t multiprocessors, shared_bytes;
-};
-
 struct attention_decode_plan {
-  const struct attention_decode_variant *variant; /* NULL: these kernels cannot do it */
-  int64_t splits, shared_bytes;
+  const struct attention_decode_variant *variant;
+  int64_t shared_bytes;
 };
 
-/* Pure. The bits depend on the number of splits, which depends on KV heads and capacity alone: not on the batch, nor on
- * the chip. */
-struct attention_decode_plan attention_decode_plan_of(const struct attention_decode_problem *problem);
+/* Of the KV rows. `asked`: that the task asks for, or 0. */
 int64_t attention_decode_splits(int64_t kv_heads, int64_t capacity, int64_t asked);
 #endif
 #endif

@@ -4,10 +4,9 @@
  * item is all rows of its KV head, and it writes them first. */
 #include <immintrin.h>
 #include <math.h>
-#include <string.h>
 
 #include "../../runtime/integer.h"
-#include "../common/number.h"
+#include "../common/rows.h"
 #include "attention.h"
 
 enum { ITEM_ROWS = 16, BLOCK = 64, MOST_DIMENSION = 256 };
@@ -50,20 +49,10 @@ int64_t attention_host_items(const struct op_task *task) {
 static int64_t bytes_of(rondo_dtype dtype, int64_t elements) { return dtype == RONDO_E4M3 ? elements : 2 * elements; }
 
 static void row_read(rondo_dtype dtype, const unsigned char *from, int64_t count, float *to) {
-  const uint16_t *words = (const uint16_t *)(const void *)from;
-  if (dtype == RONDO_E4M3)
+  if (dtype != RONDO_E4M3)
+    rows_load(dtype, from, 0, count, to);
+  else
     for (int64_t i = 0; i < count; i++) to[i] = f32_of_e4m3(from[i]);
-  else if (dtype == RONDO_F16)
-    for (int64_t i = 0; i < count; i++) to[i] = f32_of_f16(words[i]);
-  else
-    for (int64_t i = 0; i < count; i++) to[i] = f32_of_bf16(words[i]);
-}
-
-static void row_write(rondo_dtype dtype, const float *from, int64_t count, uint16_t *to) {
-  if (dtype == RONDO_F16)
-    for (int64_t i = 0; i < count; i++) to[i] = f16_of_f32(from[i]);
-  else
-    for (int64_t i = 0; i < count; i++) to[i] = bf16_of_f32(from[i]);
 }
 
 /* The sines and cosines of a position serve its rows of all heads. */
@@ -90,7 +79,7 @@ static void rotate_row(struct item *item, rondo_dtype dtype, int64_t position, f
     *high = *high * cosine + *low * sine;
     *low = rotated;
   }
-  row_write(dtype, row, dimension, rounded);
+  rows_store(dtype, rounded, 0, dimension, row);
   row_read(dtype, (const unsigned char *)rounded, dimension, row);
 }
 
@@ -237,8 +226,8 @@ static void item_end(struct item *item, rondo_dtype dtype, uint16_t *o, float *l
     bool nothing = sum == 0.0f; /* a row that sees something has a weight of 1, or NaN; or scores of -infinity only */
     for (int64_t d = 0; d < shape->head_dimension; d++)
       item->o[r][d] = nothing ? 0.0f : item->o[r][d] / sum * shape->v_scale;
-    row_write(dtype, item->o[r], shape->head_dimension,
-              o + position * shape->o_stride.position + head * shape->o_stride.head);
+    rows_store(dtype, o, position * shape->o_stride.position + head * shape->o_stride.head, shape->head_dimension,
+               item->o[r]);
     if (lse) lse[head * lse_head_stride + position] = nothing ? -INFINITY : (item->max[r] + log2f(sum)) * 0.693147181f;
   }
 }
@@ -266,7 +255,7 @@ static void rows_append(struct item *item, const struct op_call *call, uint32_t 
     const uint16_t *one = rows + batch * stride.batch + kv_head * stride.head + i * stride.position;
     row_read(to->dtype, (const unsigned char *)one, shape->head_dimension, row);
     if (from == ATTENTION_NEW_K) rotate_row(item, to->dtype, at + i, row);
-    row_write(to->dtype, row, shape->head_dimension, (uint16_t *)(void *)place);
+    rows_store(to->dtype, place, 0, shape->head_dimension, row);
   }
 }
 

@@ -10,8 +10,7 @@
 
 #define VARIANT(chips, parameters, name, threads, blocks, dtype, dimension, parts, tile, stages, stages_80, held)      \
   {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
-   threads,                                                                                                            \
-   (int64_t)ATTENTION_ROWS(threads, parts),                                                                            \
+   ATTENTION_ROWS(threads, parts),                                                                                     \
    dtype,                                                                                                              \
    dimension,                                                                                                          \
    ATTENTION_SHARED_BYTES(dimension, ATTENTION_ROWS(threads, parts), tile, stages),                                    \
@@ -19,25 +18,15 @@
 static const struct attention_portable_variant variants[] = {ATTENTION_KERNELS(VARIANT)};
 static const struct attention_portable_variant general_variants[] = {ATTENTION_GENERAL_KERNELS(VARIANT)};
 
-enum {
-  VARIANTS = sizeof variants / sizeof *variants,
-  GENERAL_VARIANTS = sizeof general_variants / sizeof *general_variants
-};
-
-static const struct attention_portable_variant *variant_of(rondo_dtype dtype, const struct attention_shape *shape) {
-  const struct attention_portable_variant *all = shape->plain ? variants : general_variants;
-  for (int i = 0; i < (shape->plain ? VARIANTS : GENERAL_VARIANTS); i++)
-    if (all[i].dtype == dtype && all[i].head_dimension == shape->head_dimension &&
-        all[i].block_rows == shape->block_rows)
-      return &all[i];
+static const struct attention_portable_variant *variant_of(const struct attention_problem *problem) {
+  const struct attention_shape *shape = &problem->shape;
+  const struct attention_portable_variant *v = shape->plain ? variants : general_variants;
+  const size_t bytes = shape->plain ? sizeof variants : sizeof general_variants;
+  for (const struct attention_portable_variant *end = v + bytes / sizeof *v; v < end; v++)
+    if (v->dtype == problem->o && v->head_dimension == shape->head_dimension && v->block_rows == shape->block_rows)
+      return v;
   assert(false && "a kernel for every task that passes the check");
   return NULL;
-}
-
-/* Only the code for sm_80 has fewer stages. A newer chip may translate that code; then it gets more memory than the
- * kernel uses. */
-static uint32_t shared_bytes_of(const struct attention_portable_variant *variant, const struct chip *chip) {
-  return chip->version >= 90 ? variant->shared_bytes : variant->shared_bytes_80;
 }
 
 /* Heads of a section. Under the causal mask they have 32 MiB of K and V together, which stay in L2: the long row tiles
@@ -112,32 +101,23 @@ static struct attention_general_parameters general_parameters_of(const struct op
   return parameters;
 }
 
+/* Only the code for sm_80 has fewer stages. A newer chip may translate that code; then it gets more memory than the
+ * kernel uses. */
+bool attention_portable_plan_of(const struct attention_problem *problem, struct attention_plan *plan) {
+  const struct attention_portable_variant *variant = plan->portable.variant = variant_of(problem);
+  plan->portable.shared_bytes = problem->chip.version >= 90 ? variant->shared_bytes : variant->shared_bytes_80;
+  plan->splits = problem->shape.splits;
+  return plan->portable.shared_bytes <= problem->chip.shared_bytes;
+}
+
 /* Blocks stay below 2^31: q has at most 2^26 rows and k as many KV rows, and a split has at least 64. With pages, the
  * number of splits is limited by cut(). */
-struct attention_portable_plan
-attention_portable_plan_of(const struct op_task *task, const struct attention_shape *shape, const struct chip *chip) {
-  const struct attention_portable_variant *variant = variant_of(task->operands[ATTENTION_O].dtype, shape);
-  return (struct attention_portable_plan){.variant = variant,
-                                          .shared_bytes = shared_bytes_of(variant, chip),
-                                          .blocks = shape->row_tiles * shape->batch * shape->kv_heads * shape->splits};
-}
-
-bool attention_portable_choice_plan(const struct attention_problem *problem, struct attention_plan *plan) {
-  plan->portable = attention_portable_plan_of(problem->task, &problem->shape, problem->chip);
-  plan->splits = problem->shape.splits;
-  return plan->portable.shared_bytes <= (uint32_t)problem->chip->shared_bytes;
-}
-
-void attention_portable_launch(const struct op_call *call, const struct attention_problem *problem,
+void attention_portable_launch(const struct op_call *call, const struct attention_shape *shape,
                                const struct attention_plan *plan, struct op_launches *launches) {
-  const struct attention_portable_plan *portable = &plan->portable;
-  const struct op_kernel *kernel = &portable->variant->kernel;
-  const int64_t threads = portable->variant->threads;
-  if (problem->shape.plain) {
-    const struct attention_parameters parameters = attention_parameters_of(call, &problem->shape);
-    launch_add(launches, kernel, portable->blocks, threads, portable->shared_bytes, &parameters, sizeof parameters);
-  } else {
-    const struct attention_general_parameters parameters = general_parameters_of(call, &problem->shape);
-    launch_add(launches, kernel, portable->blocks, threads, portable->shared_bytes, &parameters, sizeof parameters);
-  }
+  const struct op_kernel *kernel = &plan->portable.variant->kernel;
+  const int64_t blocks = shape->row_tiles * shape->batch * shape->kv_heads * shape->splits;
+  const struct attention_parameters parameters = attention_parameters_of(call, shape);
+  const struct attention_general_parameters general = general_parameters_of(call, shape);
+  launch_add(launches, kernel, blocks, kernel->threads, (uint64_t)plan->portable.shared_bytes,
+             shape->plain ? (const void *)&parameters : &general, kernel->parameter_bytes);
 }

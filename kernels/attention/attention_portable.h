@@ -34,21 +34,15 @@ struct attention_general_parameters {
 #ifndef __CUDACC__
 struct attention_portable_variant {
   struct op_kernel kernel;
-  int64_t threads, block_rows;
+  int32_t block_rows;
   rondo_dtype dtype; /* of o */
-  int64_t head_dimension;
-  uint32_t shared_bytes, shared_bytes_80;
+  int32_t head_dimension, shared_bytes, shared_bytes_80;
 };
 
 struct attention_portable_plan {
   const struct attention_portable_variant *variant;
-  uint32_t shared_bytes;
-  int64_t blocks;
+  int64_t shared_bytes; /* which may exceed the chip's */
 };
-
-/* There is one for every task that passes the check; its shared memory may exceed the chip's. */
-struct attention_portable_plan attention_portable_plan_of(const struct op_task *task,
-                                                          const struct attention_shape *shape, const struct chip *chip);
 
 struct attention_parameters attention_parameters_of(const struct op_call *call, const struct attention_shape *shape);
 #endif

@@ -1,9 +1,9 @@
-/* attention_shape.c - the sizes of an attention task, and how its rows and its KV sequence are divided. A pure function
- * of the description: the bits of a result do not depend on the chip. */
+/* attention_shape.c - the sizes of an attention task, how its rows and its KV sequence are divided, and its scratch
+ * memory. A pure function of the description: the bits of a result do not depend on the chip. */
 #include <math.h>
 
 #include "../../runtime/integer.h"
-#include "attention.h"
+#include "attention_decode.h"
 
 int attention_head_axis(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
@@ -127,3 +127,33 @@ int64_t attention_touched_elements(const struct op_task *task, uint32_t operand,
   if (shape.rows == 0) seen = 0;
   return smaller(op_elements(touched), shape.batch * seen * shape.kv_heads * shape.head_dimension);
 }
+
+/* ---- Scratch memory ---------------------------------------------------------------------------------------------- */
+
+static uint64_t aligned(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+uint64_t attention_partial_o_bytes(const struct attention_shape *shape) {
+  return (uint64_t)(shape->splits * shape->total_rows * shape->head_dimension) * sizeof(float);
+}
+
+/* Enough for the kernels of every chip. */
+static uint64_t partial_bytes(const struct op_task *task, struct attention_shape shape) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  if (shape.rows <= DECODE_MOST_ROWS)
+    shape.splits = larger(shape.splits, attention_decode_splits(shape.kv_heads, shape.capacity, attributes->splits));
+  if (shape.splits == 1) return 0;
+  return attention_partial_o_bytes(&shape) + (uint64_t)(shape.splits * shape.total_rows) * sizeof(float);
+}
+
+struct attention_scratch attention_scratch_of(const struct op_task *task) {
+  const struct attention_shape shape = attention_shape_of(task);
+  struct attention_scratch scratch = {.bytes = partial_bytes(task, shape)};
+  if (!shape.rotates && !shape.appends) return scratch;
+  scratch.rotated = aligned(scratch.bytes);
+  scratch.lengths = scratch.rotated;
+  if (shape.rotates) scratch.lengths += aligned((uint64_t)(shape.total_rows * shape.head_dimension) * 2);
+  scratch.bytes = scratch.lengths + (uint64_t)shape.batch * sizeof(int32_t);
+  return scratch;
+}
+
+uint64_t attention_scratch_bytes(const struct op_task *task) { return attention_scratch_of(task).bytes; }

@@ -91,4 +91,24 @@ struct attention_wgmma_parameters {
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, rondo_attention_e4m3_128_causal, 384, RONDO_E4M3, 128, CAUSAL, 2,    \
          128, 4, 2, 1, 4)
 
+#ifndef __CUDACC__
+struct attention_wgmma_variant {
+  struct op_kernel kernel;
+  rondo_dtype dtype;
+  int64_t head_dimension;
+  enum attention_wgmma_mask mask;
+  int64_t rows; /* of a query tile */
+  int64_t tile; /* KV rows */
+  int64_t cluster;
+  int64_t shared_bytes;
+  int64_t key_box_rows, value_box_rows, box_columns; /* of one copy of K and of V */
+};
+
+struct attention_wgmma_plan {
+  const struct attention_wgmma_variant *variant;
+  int64_t row_tiles;              /* of a head, for a cluster */
+  int64_t heads_together, rounds; /* see attention_wgmma_parameters */
+  int64_t blocks;
+};
+#endif
 #endif

@@ -4,7 +4,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/attention/attention_decode.h"
+#include "../../kernels/attention/attention_choose.h"
+#include "../../kernels/common/launch.h"
 #include "../../runtime/integer.h"
 #include "../oracles/attention_run.h"
 
@@ -14,69 +15,71 @@
 
 enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 232448 };
 
-static struct attention_decode_problem random_problem(struct random *random) {
-  static const int64_t dimension[] = {32, 64, 128, 256}, multiprocessors[] = {8, 16, 78, 132, 148};
+static struct attention_problem random_problem(struct random *random) {
+  static const int64_t dimension[] = {32, 64, 128, 256};
+  static const int32_t multiprocessors[] = {8, 16, 78, 132, 148};
   static const int64_t batches[] = {1, 1, 2, 7, 16, 64, 65535, 65536};
-  struct attention_decode_problem problem = {
-      .kind = (enum decode_kind)random_between(random, DECODE_PLAIN, DECODE_E4M3),
-      .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
-      .dimension = dimension[random_between(random, 0, 3)],
-      .batch = batches[random_between(random, 0, 7)],
-      .kv_heads = random_between(random, 1, 40),
-      .rows = random_between(random, 1, 20),
-      .capacity = random_between(random, 0, 40000),
-      .splits = random_between(random, 0, 3) ? 0 : random_between(random, 1, 256),
-      .aligned = random_between(random, 0, 9) > 0,
-      .chip = random_between(random, 0, 3) ? CHIP_SM_90A : CHIP_SM_80,
-      .multiprocessors = multiprocessors[random_between(random, 0, 4)],
-      .shared_bytes = MOST_SHARED_BYTES};
-  if (problem.kind != DECODE_E4M3 && random_between(random, 0, 1))
-    problem.new_rows = random_between(random, 1, problem.rows);
+  const rondo_dtype q = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16;
+  struct attention_problem problem = {.chip = {.version = random_between(random, 0, 3) ? 90 : 80,
+                                               .multiprocessors = multiprocessors[random_between(random, 0, 4)],
+                                               .shared_bytes = MOST_SHARED_BYTES},
+                                      .shape = {.head_dimension = dimension[random_between(random, 0, 3)],
+                                                .batch = batches[random_between(random, 0, 7)],
+                                                .kv_heads = random_between(random, 1, 40),
+                                                .rows = random_between(random, 1, 20),
+                                                .capacity = random_between(random, 0, 40000),
+                                                .plain = random_between(random, 0, 1)},
+                                      .q = q,
+                                      .kv = random_between(random, 0, 2) ? q : RONDO_E4M3,
+                                      .asked_splits = random_between(random, 0, 3) ? 0 : random_between(random, 1, 256),
+                                      .is_aligned = random_between(random, 0, 9) > 0};
+  if (problem.kv == RONDO_E4M3) problem.shape.plain = false;
+  if (problem.kv != RONDO_E4M3 && random_between(random, 0, 1)) {
+    problem.shape.appends = true;
+    problem.shape.query_length = random_between(random, 1, problem.shape.rows);
+  }
   return problem;
 }
 
-static void check_plan(const struct attention_decode_problem *problem, const struct attention_decode_plan *plan) {
-  const struct attention_decode_variant *variant = plan->variant;
-  const bool is_small = problem->rows <= 8 && problem->dimension <= 128;
-  if (problem->kind == DECODE_PLAIN)
-    cr_assert_eq(variant->kind, is_small ? DECODE_PLAIN : DECODE_GENERAL);
-  else
-    cr_assert_eq(variant->kind, problem->kind);
-  cr_assert_eq(variant->dtype, problem->kind == DECODE_E4M3 ? RONDO_F16 : problem->dtype);
-  cr_assert_eq(variant->dimension, problem->dimension);
-  cr_assert_leq(problem->rows, 8 * variant->operands);
-  cr_assert(variant->kernel.chips & problem->chip);
-  cr_assert(problem->aligned && problem->capacity > 0 && problem->batch <= 65535);
-  cr_assert(variant->cluster == 1 || (variant->cluster == DECODE_PARTS && problem->multiprocessors >= 16));
-  cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
+static void check_plan(const struct attention_problem *problem, const struct attention_plan *plan) {
+  const struct attention_decode_variant *variant = plan->decode.variant;
+  const struct attention_shape *shape = &problem->shape;
+  const bool is_small = shape->rows <= 8 && shape->head_dimension <= 128, is_e4m3 = problem->kv == RONDO_E4M3;
+  const enum decode_kind kind = is_e4m3 ? DECODE_E4M3 : shape->plain && is_small ? DECODE_PLAIN : DECODE_GENERAL;
+  cr_assert_eq(variant->kind, kind);
+  cr_assert_eq(variant->dtype, is_e4m3 ? RONDO_F16 : problem->q);
+  cr_assert_eq(variant->dimension, shape->head_dimension);
+  cr_assert_leq(shape->rows, 8 * variant->operands);
+  cr_assert(variant->kernel.chips & launch_chip(&problem->chip));
+  cr_assert(problem->is_aligned && shape->capacity > 0 && shape->batch <= 65535);
+  cr_assert(variant->cluster == 1 || (variant->cluster == DECODE_PARTS && problem->chip.multiprocessors >= 16));
+  cr_assert_leq(plan->decode.shared_bytes, MOST_SHARED_BYTES);
   cr_assert_geq(plan->splits, 1);
-  if (problem->splits) cr_assert_leq(plan->splits, problem->splits);
-  cr_assert(plan->splits == 1 || (plan->splits - 1) * DECODE_LEAST_RUN < problem->capacity); /* none is empty */
+  if (problem->asked_splits) cr_assert_leq(plan->splits, problem->asked_splits);
+  cr_assert(plan->splits == 1 || (plan->splits - 1) * DECODE_LEAST_RUN < shape->capacity); /* none is empty */
 }
 
 Test(attention_decode, a_plan_keeps_what_its_kernels_rely_on) {
   struct random random = {3};
   int64_t taken = 0;
   for (int i = 0; i < PROBLEMS; i++) {
-    const struct attention_decode_problem problem = random_problem(&random);
-    const struct attention_decode_plan plan = attention_decode_plan_of(&problem);
-    if (!plan.variant) continue;
+    const struct attention_problem problem = random_problem(&random);
+    struct attention_plan plan, others;
+    if (!attention_decode_plan_of(&problem, &plan)) continue;
     taken++;
     check_plan(&problem, &plan);
     /* What the bits depend on is that of any batch, and of any chip. */
-    struct attention_decode_problem other = problem;
-    other.batch = random_between(&random, 1, 100);
-    other.multiprocessors = 132;
-    struct attention_decode_plan others = attention_decode_plan_of(&other);
-    if (!others.variant) { /* new rows that a cluster has no room for are
-                              written before it */
-      cr_assert_gt(other.new_rows, 0);
-      other.new_rows = 0;
-      others = attention_decode_plan_of(&other);
+    struct attention_problem other = problem;
+    other.shape.batch = random_between(&random, 1, 100);
+    other.chip.multiprocessors = 132;
+    if (!attention_decode_plan_of(&other, &others)) { /* new rows that a cluster has no room for are
+                                                         written before it */
+      cr_assert(other.shape.appends);
+      other.shape.appends = false;
+      cr_assert(attention_decode_plan_of(&other, &others));
     }
-    cr_assert(others.variant);
     cr_assert_eq(others.splits, plan.splits);
-    cr_assert_eq(others.variant->warps, plan.variant->warps);
+    cr_assert_eq(others.decode.variant->warps, plan.decode.variant->warps);
   }
   cr_expect_gt(taken, PROBLEMS / 4);
 }
@@ -86,24 +89,26 @@ Test(attention_decode, a_plan_keeps_what_its_kernels_rely_on) {
 Test(attention_decode, shared_memory_has_room_for_all_that_lies_there) {
   struct random random = {5};
   for (int i = 0; i < PROBLEMS; i++) {
-    const struct attention_decode_problem problem = random_problem(&random);
-    const struct attention_decode_plan plan = attention_decode_plan_of(&problem);
-    if (!plan.variant) continue;
-    const struct attention_decode_variant *v = plan.variant;
-    const int64_t query = 2 * problem.dimension, row = problem.kind == DECODE_E4M3 ? problem.dimension : query;
+    const struct attention_problem problem = random_problem(&random);
+    const struct attention_shape *shape = &problem.shape;
+    struct attention_plan plan;
+    if (!attention_decode_plan_of(&problem, &plan)) continue;
+    const struct attention_decode_variant *v = plan.decode.variant;
+    const int64_t dimension = shape->head_dimension, query = 2 * dimension;
+    const int64_t row = problem.kv == RONDO_E4M3 ? dimension : query,
+                  new_rows = shape->appends ? shape->query_length : 0;
     const int64_t warps = v->warps, slots = v->cluster > 1 ? DECODE_PARTS * warps : warps;
-    const int64_t received = v->cluster > 1 ? slots * problem.rows * (problem.dimension / v->cluster) * 4 : 0;
-    const int64_t needed = 128 + warps * v->stages * 2 * DECODE_TILE * row + received + slots * problem.rows * 8 +
-                           warps * problem.rows * query +
-                           warps * problem.new_rows * (2 * query + 4 * problem.dimension);
+    const int64_t received = v->cluster > 1 ? slots * shape->rows * (dimension / v->cluster) * 4 : 0;
+    const int64_t needed = 128 + warps * v->stages * 2 * DECODE_TILE * row + received + slots * shape->rows * 8 +
+                           warps * shape->rows * query + warps * new_rows * (2 * query + 4 * dimension);
     cr_assert_eq(v->kernel.threads, 32 * warps);
     /* A block that is alone, and has a multiprocessor for itself, asks for more
      * than half of what that has. */
-    const int64_t heads = problem.batch * problem.kv_heads * plan.splits;
-    const bool by_itself = v->cluster == 1 && heads <= problem.multiprocessors;
-    cr_assert_eq(plan.shared_bytes, by_itself ? larger(needed, MOST_SHARED_BYTES / 2 + 1) : needed);
+    const int64_t heads = shape->batch * shape->kv_heads * plan.splits;
+    const bool by_itself = v->cluster == 1 && heads <= problem.chip.multiprocessors;
+    cr_assert_eq(plan.decode.shared_bytes, by_itself ? larger(needed, MOST_SHARED_BYTES / 2 + 1) : needed);
     /* O of a warp leaves by way of its ring. */
-    cr_assert_leq(problem.rows * (problem.dimension + 4) * 4, v->stages * 2 * DECODE_TILE * row);
+    cr_assert_leq(shape->rows * (dimension + 4) * 4, v->stages * 2 * DECODE_TILE * row);
   }
 }
 

@@ -17,32 +17,31 @@ static const struct chip h200 = {90, 132, 232448};
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
 /* Mostly one that is taken. e4m3 has heads of 128, and neither window nor cap. */
-static struct attention_wgmma_problem random_problem(struct random *random) {
-  static const int64_t multiprocessors[] = {1, 16, 78, 114, 132}, dimensions[] = {64, 128, 256},
-                       groups[] = {1, 1, 3, 8};
+static struct attention_problem random_problem(struct random *random) {
+  static const int32_t multiprocessors[] = {1, 16, 78, 114, 132};
+  static const int64_t dimensions[] = {64, 128, 256}, groups[] = {1, 1, 3, 8};
   static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16, RONDO_E4M3};
-  const int64_t kv_heads = random_between(random, 1, 40);
+  const int64_t kv_heads = random_between(random, 1, 40), group = RANDOM_OF(random, groups);
   const bool causal = random_between(random, 0, 1);
-  struct attention_wgmma_problem problem = {
-      .chip = CHIP_SM_90A,
-      .multiprocessors = RANDOM_OF(random, multiprocessors),
-      .shared_bytes = 232448,
-      .dtype = RANDOM_OF(random, dtypes),
-      .causal = causal,
-      .has_maps = true,
-      .scale_log2 = 0.125f,
-      .soft_cap = random_between(random, 0, 2) ? 0.0f : 30.0f,
-      .window = causal && random_between(random, 0, 1) ? random_between(random, 1, 2000) : 0,
-      .batch = random_between(random, 1, 9),
-      .query_heads = kv_heads * RANDOM_OF(random, groups),
-      .kv_heads = kv_heads,
-      .query_length = random_between(random, 64, 2000),
-      .capacity = random_between(random, 1, 3000),
-      .head_dimension = RANDOM_OF(random, dimensions)};
-  if (problem.dtype != RONDO_E4M3) return problem;
-  problem.head_dimension = 128;
-  problem.soft_cap = 0.0f;
-  problem.window = 0;
+  struct attention_problem problem = {
+      .chip = {90, RANDOM_OF(random, multiprocessors), 232448},
+      .shape = {.causal = causal,
+                .scale = 0.125f,
+                .soft_cap = random_between(random, 0, 2) ? 0.0f : 30.0f,
+                .window = causal && random_between(random, 0, 1) ? random_between(random, 1, 2000) : 0,
+                .batch = random_between(random, 1, 9),
+                .query_heads = kv_heads * group,
+                .kv_heads = kv_heads,
+                .group = group,
+                .query_length = random_between(random, 64, 2000),
+                .capacity = random_between(random, 1, 3000),
+                .head_dimension = RANDOM_OF(random, dimensions)},
+      .q = RANDOM_OF(random, dtypes),
+      .has_maps = true};
+  if (problem.q != RONDO_E4M3) return problem;
+  problem.shape.head_dimension = 128;
+  problem.shape.soft_cap = 0.0f;
+  problem.shape.window = 0;
   return problem;
 }
 
@@ -50,14 +49,14 @@ static int64_t divided_up(int64_t value, int64_t by) { return (value + by - 1) /
 
 /* What the kernel relies on: it has the type and the mask, its slots are in the shared memory that is asked for, and
  * copies fill whole slots. */
-static void check_variant(const struct attention_wgmma_problem *problem,
-                          const struct attention_wgmma_variant *variant) {
-  cr_assert(variant->dtype == problem->dtype && variant->head_dimension == problem->head_dimension);
+static void check_variant(const struct attention_problem *problem, const struct attention_wgmma_variant *variant) {
+  const struct attention_shape *shape = &problem->shape;
+  cr_assert(variant->dtype == problem->q && variant->head_dimension == shape->head_dimension);
   const bool is_general = variant->mask == ATTENTION_WGMMA_GENERAL;
-  cr_assert(is_general || (variant->mask == ATTENTION_WGMMA_CAUSAL) == problem->causal);
-  cr_assert(is_general || (!problem->window && problem->soft_cap == 0.0f));
-  cr_assert_leq(variant->shared_bytes, problem->shared_bytes);
-  const int64_t number_bytes = problem->dtype == RONDO_E4M3 ? 1 : 2;
+  cr_assert(is_general || (variant->mask == ATTENTION_WGMMA_CAUSAL) == shape->causal);
+  cr_assert(is_general || (!shape->window && shape->soft_cap == 0.0f));
+  cr_assert_leq(variant->shared_bytes, problem->chip.shared_bytes);
+  const int64_t number_bytes = problem->q == RONDO_E4M3 ? 1 : 2;
   cr_assert_geq(variant->shared_bytes, number_bytes * variant->head_dimension * (variant->rows + 4 * variant->tile));
   const int64_t tile_numbers = variant->tile * variant->head_dimension, landings = number_bytes == 1 ? 2 : 1;
   cr_assert_eq(variant->key_box_rows * variant->box_columns * variant->cluster, tile_numbers);
@@ -65,13 +64,14 @@ static void check_variant(const struct attention_wgmma_problem *problem,
   cr_assert(variant->cluster == 1 || variant->mask == ATTENTION_WGMMA_ALL); /* blocks walk over the same KV tiles */
 }
 
-static void check_plan(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan) {
+static void check_plan(const struct attention_problem *problem, const struct attention_wgmma_plan *plan) {
   const struct attention_wgmma_variant *variant = plan->variant;
+  const struct attention_shape *shape = &problem->shape;
   check_variant(problem, variant);
-  const int64_t rows = variant->rows * variant->cluster, heads = problem->batch * problem->query_heads;
-  cr_assert(plan->row_tiles * rows >= problem->query_length && (plan->row_tiles - 1) * rows < problem->query_length);
+  const int64_t rows = variant->rows * variant->cluster, heads = shape->batch * shape->query_heads;
+  cr_assert(plan->row_tiles * rows >= shape->query_length && (plan->row_tiles - 1) * rows < shape->query_length);
   cr_assert(plan->heads_together >= 1 && plan->heads_together <= heads);
-  cr_assert(plan->blocks >= 1 && plan->blocks <= problem->multiprocessors && plan->blocks % variant->cluster == 0);
+  cr_assert(plan->blocks >= 1 && plan->blocks <= problem->chip.multiprocessors && plan->blocks % variant->cluster == 0);
   const int64_t clusters = plan->blocks / variant->cluster;
   cr_assert_geq(plan->rounds * clusters, plan->heads_together * plan->row_tiles);
   cr_assert_leq(divided_up(heads, plan->heads_together) * plan->rounds, ATTENTION_WGMMA_MOST_TILES);
@@ -87,13 +87,13 @@ Test(attention_wgmma_plan, whatever_is_planned_covers_every_row) {
   struct random random = {23};
   int64_t planned = 0;
   for (int i = 0; i < PROBLEMS; i++) {
-    const struct attention_wgmma_problem problem = random_problem(&random);
-    const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
-    if (!plan.variant) continue;
+    const struct attention_problem problem = random_problem(&random);
+    struct attention_plan plan, again;
+    if (!attention_wgmma_plan_of(&problem, &plan)) continue;
     planned++;
-    check_plan(&problem, &plan);
-    const struct attention_wgmma_plan again = attention_wgmma_plan_of(&problem);
-    cr_assert(equal(&plan, &again));
+    check_plan(&problem, &plan.wgmma);
+    cr_assert(attention_wgmma_plan_of(&problem, &again));
+    cr_assert(equal(&plan.wgmma, &again.wgmma));
   }
   cr_expect_gt(planned, PROBLEMS / 2);
 }
@@ -103,25 +103,26 @@ Test(attention_wgmma_plan, what_the_kernels_cannot_take_is_refused) {
   enum { PROBLEMS = 5000 };
   struct random random = {29};
   for (int i = 0; i < PROBLEMS; i++) {
-    const struct attention_wgmma_problem problem = random_problem(&random);
-    struct attention_wgmma_problem refused[5] = {problem, problem, problem, problem, problem};
-    refused[0].chip = CHIP_SM_80;
+    const struct attention_problem problem = random_problem(&random);
+    struct attention_problem refused[5] = {problem, problem, problem, problem, problem};
+    refused[0].chip.version = 80;
     refused[1].has_maps = false;
-    refused[2].scale_log2 = -problem.scale_log2;
-    refused[3].scale_log2 = INFINITY;
-    refused[4].shared_bytes = 99 << 10;
-    for (size_t r = 0; r < COUNT(refused); r++) cr_assert_null(attention_wgmma_plan_of(&refused[r]).variant);
+    refused[2].shape.scale = -problem.shape.scale;
+    refused[3].shape.scale = INFINITY;
+    refused[4].chip.shared_bytes = 99 << 10;
+    struct attention_plan plan;
+    for (size_t r = 0; r < COUNT(refused); r++) cr_assert_not(attention_wgmma_plan_of(&refused[r], &plan));
   }
 }
 
 /* How attention_wgmma_tiles.cuh deals under the causal mask: in each round of a group's, cluster c takes tile c of
  * those left, every other time counted from the end. */
-static void deal(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan) {
-  const int64_t heads = problem->batch * problem->query_heads, clusters = plan->blocks / plan->variant->cluster;
+static void deal(const struct attention_shape *shape, const struct attention_wgmma_plan *plan) {
+  const int64_t heads = shape->batch * shape->query_heads, clusters = plan->blocks / plan->variant->cluster;
   const int64_t groups = divided_up(heads, plan->heads_together);
   unsigned char *dealt = calloc((size_t)(heads * plan->row_tiles), 1);
   cr_assert_not_null(dealt);
-  int64_t most = 0, least = INT64_MAX, longest = divided_up(problem->capacity, plan->variant->tile);
+  int64_t most = 0, least = INT64_MAX, longest = divided_up(shape->capacity, plan->variant->tile);
   for (int64_t c = 0; c < clusters; c++) {
     int64_t work = 0;
     for (int64_t turn = 0; turn < groups * plan->rounds; turn++) {
@@ -132,7 +133,7 @@ static void deal(const struct attention_wgmma_problem *problem, const struct att
       int64_t row_tile = plan->row_tiles - 1 - index / together, head = first + index % together;
       cr_assert_eq(dealt[head * plan->row_tiles + row_tile]++, 0);
       const int64_t end = (row_tile + 1) * plan->variant->rows, row = row_tile * plan->variant->rows + 1;
-      const int64_t begin = problem->window && row > problem->window ? row - problem->window : 0;
+      const int64_t begin = shape->window && row > shape->window ? row - shape->window : 0;
       work += divided_up(end - begin, plan->variant->tile);
     }
     most = work > most ? work : most;
@@ -147,24 +148,24 @@ static void check_equal_work(int64_t window) {
   static const int64_t lengths[] = {512, 1024, 4096, 16384}, dimensions[] = {64, 128, 256};
   for (size_t i = 0; i < COUNT(lengths); i++)
     for (size_t n = 0; n < COUNT(dimensions); n++) {
-      const struct attention_wgmma_problem problem = {.chip = CHIP_SM_90A,
-                                                      .multiprocessors = 132,
-                                                      .shared_bytes = 232448,
-                                                      .dtype = RONDO_BF16,
-                                                      .causal = true,
-                                                      .has_maps = true,
-                                                      .scale_log2 = 0.1f,
-                                                      .window = window,
-                                                      .batch = 16384 / lengths[i],
-                                                      .query_heads = 2048 / dimensions[n],
-                                                      .kv_heads = 2048 / dimensions[n],
-                                                      .query_length = lengths[i],
-                                                      .capacity = lengths[i],
-                                                      .head_dimension = dimensions[n]};
-      const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
-      cr_assert_not_null(plan.variant);
-      check_plan(&problem, &plan);
-      deal(&problem, &plan);
+      const int64_t heads = 2048 / dimensions[n];
+      const struct attention_problem problem = {.chip = h200,
+                                                .shape = {.causal = true,
+                                                          .scale = 0.1f,
+                                                          .window = window,
+                                                          .batch = 16384 / lengths[i],
+                                                          .query_heads = heads,
+                                                          .kv_heads = heads,
+                                                          .group = 1,
+                                                          .query_length = lengths[i],
+                                                          .capacity = lengths[i],
+                                                          .head_dimension = dimensions[n]},
+                                                .q = RONDO_BF16,
+                                                .has_maps = true};
+      struct attention_plan plan;
+      cr_assert(attention_wgmma_plan_of(&problem, &plan));
+      check_plan(&problem, &plan.wgmma);
+      deal(&problem.shape, &plan.wgmma);
     }
 }
 

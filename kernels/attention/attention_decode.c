@@ -1,5 +1,5 @@
-/* attention_decode_launch.c - the problem of attention_decode_plan.c from a task, and the parameters of a kernel of
- * attention_decode.cu. */
+/* attention_decode.c - which kernel of attention_decode.cu computes an attention of few query rows, how many splits the
+ * KV rows have, and the launch. */
 #include <float.h>
 #include <math.h>
 
@@ -7,32 +7,70 @@
 #include "../common/launch.h"
 #include "attention_choose.h"
 
-static enum decode_kind kind_of(const struct op_task *task, const struct attention_shape *shape) {
-  if (task->operands[ATTENTION_K].dtype == RONDO_E4M3) return DECODE_E4M3;
-  return shape->plain ? DECODE_PLAIN : DECODE_GENERAL;
+#define VARIANT(chips, parameters, name, threads, dtype, kind, dimension, operands, warps, stages, cluster)            \
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, kind, dimension, operands, warps, stages, cluster},
+static const struct attention_decode_variant variants[] = {ATTENTION_DECODE_KERNELS(VARIANT)};
+
+enum {
+  LEAST_SPLIT = 4096,         /* KV rows that are worth the second launch that merges splits */
+  HEADS_AT_ONCE = 8,          /* that eight blocks each read at the memory's speed */
+  LEAST_MULTIPROCESSORS = 16, /* of a lane that surely holds a cluster */
+  MOST_BATCH = 65535,         /* of a grid */
+};
+
+/* ---- The plan ---------------------------------------------------------------------------------------------------- */
+
+int64_t attention_decode_splits(int64_t kv_heads, int64_t capacity, int64_t asked) {
+  if (asked) return larger(smaller(asked, divide_up(capacity, DECODE_LEAST_RUN)), 1);
+  return larger(smaller(HEADS_AT_ONCE / larger(kv_heads, 1), capacity / LEAST_SPLIT), 1);
 }
 
-bool attention_decode_choice_plan(const struct attention_problem *problem, struct attention_plan *plan) {
-  const struct op_task *task = problem->task;
-  const struct attention_shape *shape = &problem->shape;
-  const struct attention_attributes *attributes = op_attributes(task);
-  const struct attention_decode_problem decode = {.kind = kind_of(task, shape),
-                                                  .dtype = task->operands[ATTENTION_Q].dtype,
-                                                  .dimension = shape->head_dimension,
-                                                  .batch = shape->batch,
-                                                  .kv_heads = shape->kv_heads,
-                                                  .rows = shape->rows,
-                                                  .capacity = shape->capacity,
-                                                  .splits = attributes->splits,
-                                                  .new_rows = shape->appends ? shape->query_length : 0,
-                                                  .aligned = attention_rows_aligned(task),
-                                                  .chip = launch_chip(problem->chip),
-                                                  .multiprocessors = problem->chip->multiprocessors,
-                                                  .shared_bytes = problem->chip->shared_bytes};
-  plan->decode = attention_decode_plan_of(&decode);
-  plan->splits = plan->decode.splits;
-  return plan->decode.variant;
+/* A general kernel does the work of a plain one, with the same bits. e4m3 is multiplied as f16, whatever q's type. */
+static bool does_kind(const struct attention_decode_variant *variant, const struct attention_problem *problem) {
+  if (problem->kv == RONDO_E4M3) return variant->kind == DECODE_E4M3;
+  if (variant->kind == DECODE_E4M3 || variant->dtype != problem->q) return false;
+  return problem->shape.plain || variant->kind == DECODE_GENERAL;
 }
+
+/* The first kernel with enough rows. In the list, plain kernels precede general ones, and kernels of few rows precede
+ * those of more. */
+static const struct attention_decode_variant *variant_of(const struct attention_problem *problem, int64_t cluster) {
+  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+    const struct attention_decode_variant *v = &variants[i];
+    if (does_kind(v, problem) && v->dimension == problem->shape.head_dimension &&
+        8 * v->operands >= problem->shape.rows && v->cluster == cluster &&
+        v->kernel.chips & launch_chip(&problem->chip))
+      return v;
+  }
+  return NULL;
+}
+
+/* A block that is alone with a head reads slower than a cluster. Blocks are alone where there are enough heads to read
+ * at the memory's speed, and where there is no room for clusters. */
+static const struct attention_decode_variant *variant_for(const struct attention_problem *problem, int64_t heads) {
+  const bool has_clusters = problem->chip.multiprocessors >= LEAST_MULTIPROCESSORS;
+  const struct attention_decode_variant *alone = variant_of(problem, 1);
+  if (alone && (!has_clusters || heads * 9 >= (int64_t)problem->chip.multiprocessors * 4)) return alone;
+  return has_clusters ? variant_of(problem, DECODE_PARTS) : NULL;
+}
+
+bool attention_decode_plan_of(const struct attention_problem *problem, struct attention_plan *plan) {
+  const struct attention_shape *shape = &problem->shape;
+  const int64_t most_bytes = problem->chip.shared_bytes, new_rows = shape->appends ? shape->query_length : 0;
+  if (!problem->is_aligned || !shape->capacity || shape->batch > MOST_BATCH) return false;
+  plan->splits = attention_decode_splits(shape->kv_heads, shape->capacity, problem->asked_splits);
+  const int64_t heads = shape->batch * shape->kv_heads * plan->splits;
+  const struct attention_decode_variant *v = plan->decode.variant = variant_for(problem, heads);
+  if (!v) return false;
+  const int64_t bytes = DECODE_SHARED_BYTES(v->dimension, v->kind, v->warps, v->stages, v->cluster, shape->rows) +
+                        DECODE_NEW_BYTES(v->dimension, v->warps, new_rows);
+  /* Two blocks that are alone do not share a multiprocessor beside an idle one. */
+  const bool by_itself = v->cluster == 1 && heads <= problem->chip.multiprocessors;
+  plan->decode.shared_bytes = by_itself ? larger(bytes, most_bytes / 2 + 1) : bytes;
+  return bytes <= most_bytes;
+}
+
+/* ---- The launch -------------------------------------------------------------------------------------------------- */
 
 /* A tensor has at most 2^31 elements, so do strides between the elements that there are. */
 static struct attention_decode_stride stride_of(const struct attention_stride *stride) {
@@ -73,9 +111,8 @@ static void append(struct attention_decode_parameters *parameters, const struct 
     parameters->frequency_step = -log2((double)attributes->rope_base) * 2.0 / (double)shape->head_dimension;
 }
 
-void attention_decode_launch(const struct op_call *call, const struct attention_problem *problem,
+void attention_decode_launch(const struct op_call *call, const struct attention_shape *shape,
                              const struct attention_plan *plan, struct op_launches *launches) {
-  const struct attention_shape *shape = &problem->shape;
   const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
   struct attention_decode_parameters parameters = {
       .q = call->data[ATTENTION_Q],
