@@ -1,13 +1,14 @@
-/* attention_block_plan.c - the plans of attention_block.cu and attention_block_wide.cu, and the parameters of all
- * kernels of the attention half. */
+/* attention_block_plan.c - the plans and the parameters of all kernels of the attention half. */
 #include <math.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "attention_block_wide.h"
+#include "attention_several_tokens.h"
 #include "decoder_choose.h"
 
 enum {
+  HEADS_OF_64 = 64,
   STAT_NUMBERS = 2,
   CUT_BYTES = 64, /* sums of a tile */
   WORDS_ALIGNMENT = 8,
@@ -20,8 +21,9 @@ enum {
   {KERNEL_ENTRY(chips, parameters, name, threads), weights, dimension},
 static const struct decoder_variant variants[] = {ATTENTION_BLOCK_KERNELS(VARIANT)};
 #define WIDE_VARIANT(chips, parameters, name, threads, weights)                                                        \
-  {KERNEL_ENTRY(chips, parameters, name, threads), weights, ATTENTION_BLOCK_WIDE_DIMENSION},
+  {KERNEL_ENTRY(chips, parameters, name, threads), weights, HEADS_OF_64},
 static const struct decoder_variant wide_variants[] = {ATTENTION_BLOCK_WIDE_KERNELS(WIDE_VARIANT)};
+static const struct decoder_variant several_variants[] = {ATTENTION_SEVERAL_TOKENS_KERNELS(WIDE_VARIANT)};
 
 /* ---- Layout ------------------------------------------------------------------------------------------------------ */
 
@@ -53,43 +55,49 @@ bool attention_several_tokens_lie_well(const struct op_task *task) {
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
-struct attention_block_share attention_block_share_of(int64_t rows, int64_t chunks) {
+/* How a product's rows and chunks of columns are shared by a cluster's blocks and their warps. */
+static struct attention_block_share share_of(int64_t rows, int64_t chunks) {
   const int64_t all_tiles = rows / ATTENTION_BLOCK_TILE, tiles = divide_up(all_tiles, ATTENTION_BLOCK_CLUSTER);
   const int64_t cuts = smaller(larger(ATTENTION_BLOCK_WARPS / tiles, 1), chunks);
   return (struct attention_block_share){
       .tiles = (uint32_t)tiles, .all_tiles = (uint32_t)all_tiles, .cuts = (uint32_t)cuts, .chunks = (uint32_t)chunks};
 }
 
-/* Products' shares, places in shared memory. */
-static void lay_out(const struct decoder_shape *shape, struct decoder_plan *plan) {
-  const int64_t d = shape->head_dimension, group = shape->group, hidden = shape->hidden, columns = group * d;
-  const int64_t of_chunk = ATTENTION_BLOCK_CHUNK_COLUMNS(shape->weights), pitch = larger(hidden, columns) * 2;
-  struct attention_block_parameters *p = &plan->told.attention;
-  const struct attention_block_share first = attention_block_share_of(columns + 2 * d, hidden / of_chunk);
-  const struct attention_block_share second = attention_block_share_of(hidden, columns / of_chunk);
-  const int64_t units = larger((int64_t)first.tiles * first.cuts, (int64_t)second.tiles * second.cuts);
-  const int64_t chunks = (int64_t)first.tiles * first.chunks + (int64_t)second.tiles * second.chunks;
-  int64_t at = ATTENTION_BLOCK_NUMBERS + (group + 2) * ATTENTION_BLOCK_NUMBERS_PITCH(d);
-  p->first = first, p->second = second;
-  p->group = (uint32_t)group;
+/* Both products' shares, for a cluster that has a KV head; the first place after the numbers of q, k and v. */
+static int64_t share(const struct decoder_shape *shape, struct attention_block_parameters *p) {
+  const int64_t d = shape->head_dimension, columns = shape->group * d;
+  const int64_t of_chunk = ATTENTION_BLOCK_CHUNK_COLUMNS(shape->weights);
+  p->group = (uint32_t)shape->group;
   p->factor = ATTENTION_BLOCK_FACTOR(shape->weights);
-  p->pitch = (uint32_t)(pitch + PITCH_PADDING);
-  p->received = decoder_take(&at, ATTENTION_BLOCK_CLUSTER * group * (d + STAT_NUMBERS) * (int64_t)sizeof(float),
-                             SHARED_ALIGNMENT);
-  p->cuts = decoder_take(&at, units * CUT_BYTES, 1);
-  p->activations = decoder_take(&at, 2 * (int64_t)p->pitch, SHARED_ALIGNMENT);
-  p->norm_copy = decoder_take(&at, 2 * hidden, SHARED_ALIGNMENT);
-  p->weights = decoder_take(&at, chunks * ATTENTION_BLOCK_CHUNK_BYTES(shape->weights), SHARED_ALIGNMENT);
-  p->ring = decoder_take(
-      &at, (int64_t)ATTENTION_BLOCK_ATTENDING(d) * ATTENTION_BLOCK_STAGES * ATTENTION_BLOCK_TILE * d * 4, 1);
-  plan->shared_bytes = at;
+  p->first = share_of(columns + 2 * d, shape->hidden / of_chunk);
+  p->second = share_of(shape->hidden, columns / of_chunk);
+  return ATTENTION_BLOCK_NUMBERS + (shape->group + 2) * ATTENTION_BLOCK_NUMBERS_PITCH(d);
+}
+static int64_t most_units(const struct attention_block_parameters *p) {
+  return larger((int64_t)p->first.tiles * p->first.cuts, (int64_t)p->second.tiles * p->second.cuts);
+}
+static int64_t weight_bytes(const struct decoder_shape *shape, const struct attention_block_parameters *p) {
+  const int64_t chunks = (int64_t)p->first.tiles * p->first.chunks + (int64_t)p->second.tiles * p->second.chunks;
+  return chunks * ATTENTION_BLOCK_CHUNK_BYTES(shape->weights);
 }
 
 bool attention_block_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
-  plan->kernel = DECODER_KERNEL(variants, shape, chip, shape->head_dimension);
+  const int64_t d = shape->head_dimension, group = shape->group, hidden = shape->hidden;
+  struct attention_block_parameters *p = &plan->told.attention;
+  plan->kernel = DECODER_KERNEL(variants, shape, chip, d);
   if (!plan->kernel || shape->out_parts < shape->kv_heads || !shape->capacity) return false;
   plan->clusters = shape->kv_heads;
-  lay_out(shape, plan);
+  int64_t at = share(shape, p);
+  p->pitch = (uint32_t)(larger(hidden, group * d) * 2 + PITCH_PADDING);
+  p->received = decoder_take(&at, ATTENTION_BLOCK_CLUSTER * group * (d + STAT_NUMBERS) * (int64_t)sizeof(float),
+                             SHARED_ALIGNMENT);
+  p->cuts = decoder_take(&at, most_units(p) * CUT_BYTES, 1);
+  p->activations = decoder_take(&at, 2 * (int64_t)p->pitch, SHARED_ALIGNMENT);
+  p->norm_copy = decoder_take(&at, 2 * hidden, SHARED_ALIGNMENT);
+  p->weights = decoder_take(&at, weight_bytes(shape, p), SHARED_ALIGNMENT);
+  p->ring = decoder_take(
+      &at, (int64_t)ATTENTION_BLOCK_ATTENDING(d) * ATTENTION_BLOCK_STAGES * ATTENTION_BLOCK_TILE * d * 4, 1);
+  plan->shared_bytes = at;
   return true;
 }
 
@@ -101,6 +109,40 @@ bool attention_block_wide_plan(const struct decoder_shape *shape, const struct c
   plan->told.attention.factor = 1;
   return plan->kernel && shape->group % ATTENTION_BLOCK_WIDE_GROUP == 0 && shape->out_parts >= plan->clusters &&
          shape->capacity;
+}
+
+/* A warp has one piece of each product. */
+static bool has_registers(const struct attention_block_share *share, int64_t most) {
+  return share->tiles * share->cuts <= ATTENTION_BLOCK_WARPS && divide_up(share->chunks, share->cuts) <= most;
+}
+
+bool attention_several_tokens_plan(const struct decoder_shape *shape, const struct chip *chip,
+                                   struct decoder_plan *plan) {
+  enum { TOKENS = ATTENTION_SEVERAL_TOKENS_TOKENS, NUMBER_AND_REST = 4, TOKEN_PADDING = 16 };
+  const int64_t d = HEADS_OF_64, hidden = shape->hidden, splits = divide_up(shape->rows, TOKENS);
+  struct attention_block_parameters *p = &plan->told.attention;
+  plan->kernel = DECODER_KERNEL(several_variants, shape, chip, d);
+  if (!plan->kernel || shape->out_parts < shape->kv_heads || !shape->capacity) return false;
+  plan->clusters = shape->kv_heads * splits;
+  p->splits = (uint32_t)splits;
+  int64_t at = share(shape, p);
+  /* Two tokens' numbers lie so that they do not meet in a bank. */
+  p->pitch = (uint32_t)(round_up(larger(hidden, shape->group * d) * NUMBER_AND_REST, SHARED_ALIGNMENT) + TOKEN_PADDING);
+  p->positions = decoder_take(&at, TOKENS * (int64_t)sizeof(int32_t), SHARED_ALIGNMENT);
+  p->table = decoder_take(&at, INT64_C(2) * TOKENS * ATTENTION_SEVERAL_TOKENS_PAIRS * (int64_t)sizeof(float),
+                          SHARED_ALIGNMENT);
+  p->squares =
+      decoder_take(&at, TOKENS * ATTENTION_SEVERAL_TOKENS_SQUARES(hidden) * (int64_t)sizeof(float), SHARED_ALIGNMENT);
+  p->cuts = decoder_take(&at, most_units(p) * TOKENS * ATTENTION_SEVERAL_TOKENS_CUT_BYTES, SHARED_ALIGNMENT);
+  p->activations = decoder_take(&at, (int64_t)TOKENS * p->pitch, SHARED_ALIGNMENT);
+  p->norm_copy = decoder_take(&at, 2 * hidden, SHARED_ALIGNMENT);
+  /* Tiles of K and V lie where the weights have been. */
+  p->ring = p->weights = (uint32_t)at;
+  plan->shared_bytes =
+      at + larger(weight_bytes(shape, p),
+                  INT64_C(2) * ATTENTION_BLOCK_WARPS * ATTENTION_SEVERAL_TOKENS_STAGES * ATTENTION_BLOCK_TILE * d * 2);
+  return has_registers(&p->first, ATTENTION_SEVERAL_TOKENS_FIRST(shape->weights)) &&
+         has_registers(&p->second, ATTENTION_SEVERAL_TOKENS_SECOND(shape->weights));
 }
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */

@@ -71,13 +71,11 @@ struct decoder_choice {
 /* In the order in which they are tried. */
 const struct decoder_choice *decoder_choices(size_t *count);
 
-/* attention_block_plan.c, attention_several_tokens_plan.c */
+/* attention_block_plan.c */
 bool attention_one_token_lies_well(const struct op_task *task);
 bool attention_several_tokens_lie_well(const struct op_task *task);
 decoder_planner attention_block_plan, attention_block_wide_plan, attention_several_tokens_plan;
 decoder_filler attention_block_fill; /* of all three */
-/* How a product's rows and chunks of columns are shared by a cluster's blocks and their warps. */
-struct attention_block_share attention_block_share_of(int64_t rows, int64_t chunks);
 
 /* feed_forward_plan.c */
 decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_plan;
