@@ -20,13 +20,6 @@ struct without_flips : every_step {
 struct without_swizzle : every_step {
   static constexpr bool swizzle = false;
 };
-struct with_whole_tile : every_step {
-  static constexpr int read_ahead = 7; /* all but one of the eight steps of 128 columns; 64 columns have four steps */
-};
-struct with_two_buffers : every_step {
-  static constexpr int read_ahead = 1;
-};
-
 #define DEFINE_FOR(name, steps, threads, blocks, dimension, parts, stages, held)                                       \
   DEFINE_KERNEL(                                                                                                       \
       EVERY_CHIP, attention_parameters, name, threads, blocks,                                                         \

@@ -16,9 +16,7 @@
   KERNEL(lazy, "loaded where it is used", without_eagerness, 128, 2, 2, 1, 0, 0)                                       \
   KERNEL(disordered, "K's fragments in another order, with moves", without_order, 128, 2, 2, 2, 0, 0)                  \
   KERNEL(recomputed, "the swizzle computed anew for each access", without_flips, 128, 2, 2, 2, 0, 0)                   \
-  KERNEL(unswizzled, "no swizzle", without_swizzle, 128, 2, 2, 2, 0, 0)                                                \
-  KERNEL(whole_tile, "all of K's fragments before the products", with_whole_tile, 128, 2, 2, 2, 0, 0)                  \
-  KERNEL(buffered, "K's fragments in two buffers", with_two_buffers, 128, 2, 2, 2, 0, 0)
+  KERNEL(unswizzled, "no swizzle", without_swizzle, 128, 2, 2, 2, 0, 0)
 
 #define ATTENTION_STEPS_TILE(dimension) ((dimension) == 128 ? 64 : 128)
 

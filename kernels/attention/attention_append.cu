@@ -4,25 +4,25 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "../common/device_code.cuh"
 #include "../common/launch.cuh"
 #include "../model/rope.cuh"
 #include "attention_append.h"
 
-__device__ __forceinline__ float widen(uint16_t bits, bool bf16) {
+DEVICE float widen(uint16_t bits, bool bf16) {
   return bf16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
 }
-__device__ __forceinline__ uint16_t narrow(float value, bool bf16) {
+DEVICE uint16_t narrow(float value, bool bf16) {
   return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value)) : __half_as_ushort(__float2half_rn(value));
 }
 
-__device__ __forceinline__ int64_t offset_of(const attention_stride &stride, uint32_t batch, uint32_t head,
-                                             int64_t position) {
+DEVICE int64_t offset_of(const attention_stride &stride, uint32_t batch, uint32_t head, int64_t position) {
   return batch * stride.batch + head * stride.head + position * stride.position;
 }
 
 /* Of KV row `row` of the item; -1 if there is none. */
-__device__ __forceinline__ int64_t kv_offset(const attention_append_parameters &p, const attention_stride &stride,
-                                             uint32_t batch, uint32_t head, int64_t row) {
+DEVICE int64_t kv_offset(const attention_append_parameters &p, const attention_stride &stride, uint32_t batch,
+                         uint32_t head, int64_t row) {
   if (row < 0 || row >= p.capacity) return -1;
   uint32_t page = batch;
   if (p.kv_pages) page = (uint32_t)p.kv_pages[batch * p.pages_stride + (row >> p.page_shift)];
@@ -30,7 +30,7 @@ __device__ __forceinline__ int64_t kv_offset(const attention_append_parameters &
   return offset_of(stride, page, head, row & ((int64_t(1) << p.page_shift) - 1));
 }
 
-__device__ __forceinline__ void append_pairs(const attention_append_parameters &p) {
+DEVICE void append_pairs(const attention_append_parameters &p) {
   const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
   if (p.lengths && index < p.batch) {
     const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + p.query_length;

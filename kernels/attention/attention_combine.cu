@@ -7,15 +7,16 @@
 #include <cuda_fp16.h>
 #include <math.h>
 
+#include "../common/device_code.cuh"
 #include "../common/launch.cuh"
 #include "attention.h"
 
-__device__ __forceinline__ uint16_t narrow(float value, bool bf16) {
+DEVICE uint16_t narrow(float value, bool bf16) {
   return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value)) : __half_as_ushort(__float2half_rn(value));
 }
 
 template <int Columns> /* of a lane */
-__device__ __forceinline__ void combine(const attention_parameters &p, uint32_t row, uint32_t total_rows) {
+DEVICE void combine(const attention_parameters &p, uint32_t row, uint32_t total_rows) {
   const uint32_t lane = threadIdx.x % 32;
   float highest = -INFINITY;
   for (uint32_t s = lane; s < p.splits; s += 32)
@@ -31,8 +32,7 @@ __device__ __forceinline__ void combine(const attention_parameters &p, uint32_t 
     float weight = exp2f(lse - against);
     const float *from = p.partial_o + ((uint64_t)s * total_rows + row) * (32 * Columns) + lane;
     sum += weight;
-#pragma unroll
-    for (int i = 0; i < Columns; i++) o[i] += weight * from[32 * i];
+    unroll<Columns>([&](int i) { o[i] += weight * from[32 * i]; });
   }
   const bool nothing = sum == 0.0f;
   const uint32_t head_index = row / p.rows, r = row % p.rows;
@@ -41,14 +41,13 @@ __device__ __forceinline__ void combine(const attention_parameters &p, uint32_t 
   uint16_t *to = static_cast<uint16_t *>(p.o) + batch * p.o_stride.batch + head * p.o_stride.head +
                  position * p.o_stride.position + lane;
   const float inverse = 1.0f / sum;
-#pragma unroll
-  for (int i = 0; i < Columns; i++) to[32 * i] = narrow(nothing ? 0.0f : o[i] * inverse, p.bf16);
+  unroll<Columns>([&](int i) { to[32 * i] = narrow(nothing ? 0.0f : o[i] * inverse, p.bf16); });
   if (p.lse && lane == 0)
     p.lse[batch * p.lse_batch_stride + head * p.lse_head_stride + position] =
         nothing ? -INFINITY : (highest + log2f(sum)) * 0.693147181f;
 }
 
-__device__ __forceinline__ void combine_rows(const attention_parameters &p) {
+DEVICE void combine_rows(const attention_parameters &p) {
   const uint32_t total_rows = p.batch * p.kv_heads * p.rows;
   const uint32_t row = blockIdx.x * (ATTENTION_THREADS / 32) + threadIdx.x / 32;
   if (row >= total_rows) return;

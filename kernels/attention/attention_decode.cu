@@ -1,25 +1,21 @@
 /* attention_decode.cu - attention of up to 16 query rows of a KV head over many KV rows: decoding. Bound by the memory;
  * at short lengths by latencies: the launch, the first bytes, the exchange between blocks.
  *
- * The products are transposed: S^T = K Q^T and O^T = V^T P^T. Sixteen KV rows are operand A of mma.m16n8k16, and eight
- * query rows are operand B; rows of Q would fill half of A. ldmatrix reads K, ldmatrix.trans reads V, and movmatrix
- * makes the C fragments of the weights B fragments of the second product.
+ * The products are transposed, S^T = K Q^T and O^T = V^T P^T: operand A of mma.m16n8k16 has sixteen KV rows, operand B
+ * eight query rows. movmatrix makes the C fragments of the weights B fragments of the second product. e4m3 becomes f16
+ * in the registers, exactly.
  *
- * Each warp copies its own KV rows into a ring of its own by cp.async, some tiles of 16 rows ahead. It also has a
- * maximum, a sum and an O of its own, so no warp waits for another one before the end. The reference of the exponents
- * moves only if a score exceeds it by 8. So most tiles rescale nothing, and one vote tells that.
+ * Each warp has a ring of tiles, a maximum, a sum and an O of its own, so no warp waits for another one before the end.
+ * The reference of the exponents moves only if a score exceeds it by 8. So most tiles rescale nothing, and one vote
+ * tells that.
  *
- * Template switches make the kinds of kernels (attention_decode.h), so a plain kernel has no instruction of a general
- * one. e4m3 becomes f16 in the registers, exactly; its weights are f16.
+ * If there are few heads, a cluster of eight blocks has one part of a head each (attention_decode.h). Each warp sends
+ * its results to the blocks that finish these columns (st.async). If there are many heads, a block takes all parts of a
+ * head in turn, and joins them in the same order by the same arithmetic.
  *
- * attention_decode.h says how KV rows are dealt. If there are few heads, a cluster of eight blocks has one part of a
- * head each. Each warp sends its results to the blocks that finish these columns (st.async), and each block waits for
- * that alone. If there are many heads, a block takes all parts of a head in turn, and joins them in the same order by
- * the same arithmetic.
- *
- * Masks: a score of a KV row that the query row does not see becomes -infinity. If rows of a tile see different KV
- * rows, V is multiplied once for each position, with zeros for KV rows that the position does not see: an infinity or a
- * NaN reaches only rows that see it. */
+ * A score of a KV row that the query row does not see becomes -infinity. If rows of a tile see different KV rows, V is
+ * multiplied once for each position, with zeros for unseen KV rows: an infinity or a NaN reaches only rows that see it.
+ */
 #include "../common/barrier.cuh"
 #include "../common/launch.cuh"
 #include "../common/send.cuh"
@@ -27,20 +23,15 @@
 #include "attention_decode_copies.cuh"
 #include "attention_decode_tile.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* ---- Between blocks of a cluster --------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 /* Writes O of the warp's rows to the place of its ring, row by row. */
 template <typename Size>
-__device__ __forceinline__ void lay_out(const attention_decode_parameters &p, const work<Size> &w,
-                                        const output_fragments<Size> &o) {
+DEVICE void lay_out(const attention_decode_parameters &p, const work<Size> &w, const output_fragments<Size> &o) {
   cp_async_wait<0>();
   __syncwarp();
   for_rows<Size, 2>([&](int n, int i) {
@@ -61,8 +52,7 @@ __device__ __forceinline__ void lay_out(const attention_decode_parameters &p, co
 
 /* Sends the warp's results to the blocks of the cluster: to each block its columns, and all maxima and sums. */
 template <typename Size>
-__device__ __forceinline__ void send(const attention_decode_parameters &p, const work<Size> &w,
-                                     const partial<Size> &mine) {
+DEVICE void send(const attention_decode_parameters &p, const work<Size> &w, const partial<Size> &mine) {
   const uint32_t slot = (w.rank * Size::warps + w.warp) * p.rows;
   wait_for_cluster(); /* the others are there, and so are their barriers */
   for_rows<Size, 2>([&](int n, int i) {
@@ -82,8 +72,7 @@ __device__ __forceinline__ void send(const attention_decode_parameters &p, const
 }
 
 template <typename Size>
-__device__ __forceinline__ void store_stats(const attention_decode_parameters &p, const work<Size> &w,
-                                            const partial<Size> &mine) {
+DEVICE void store_stats(const attention_decode_parameters &p, const work<Size> &w, const partial<Size> &mine) {
   for_rows<Size, 2>([&](int n, int i) {
     const uint32_t row = 8 * n + 2 * w.t + i;
     if (w.g == 0 && row < p.rows)
@@ -95,7 +84,7 @@ __device__ __forceinline__ void store_stats(const attention_decode_parameters &p
 template <int Count> struct columns {
   float most, sum, o[Count];
 
-  __device__ __forceinline__ void join(const columns &first, const columns &second) {
+  DEVICE void join(const columns &first, const columns &second) {
     const join_factors factors(first.most, second.most);
     const float all_sum = factors.of(first.sum, second.sum);
 #pragma unroll
@@ -104,7 +93,7 @@ template <int Count> struct columns {
   }
 
   /* Joins the columns of two lanes at this distance; both get the same. */
-  __device__ __forceinline__ void join_lanes(uint32_t distance) {
+  DEVICE void join_lanes(uint32_t distance) {
     const bool is_second = threadIdx.x & distance;
     columns first, second;
     exchange(is_second, distance, most, first.most, second.most);
@@ -114,8 +103,7 @@ template <int Count> struct columns {
     join(first, second);
   }
 
-  static __device__ __forceinline__ void exchange(bool is_second, uint32_t distance, float mine, float &first,
-                                                  float &second) {
+  static DEVICE void exchange(bool is_second, uint32_t distance, float mine, float &first, float &second) {
     const float theirs = __shfl_xor_sync(0xffffffffu, mine, distance);
     first = is_second ? theirs : mine;
     second = is_second ? mine : theirs;
@@ -124,8 +112,8 @@ template <int Count> struct columns {
 
 /* With splits as attention_combine.cu takes them. */
 template <typename Size, int Count>
-__device__ __forceinline__ void store(const attention_decode_parameters &p, const work<Size> &w, uint32_t row,
-                                      uint32_t column, const columns<Count> &all) {
+DEVICE void store(const attention_decode_parameters &p, const work<Size> &w, uint32_t row, uint32_t column,
+                  const columns<Count> &all) {
   const bool nothing = all.sum == 0.0f;
   const float inverse = Size::e4m3 ? reciprocal(all.sum) * p.v_scale : reciprocal(all.sum);
   const query_place at = place_of(p, row);
@@ -154,8 +142,7 @@ __device__ __forceinline__ void store(const attention_decode_parameters &p, cons
 }
 
 /* In clusters, `warps` lanes share two columns of a row; each joins the results of one warp of every part. */
-template <typename Size>
-__device__ __forceinline__ void finish_parts(const attention_decode_parameters &p, const work<Size> &w) {
+template <typename Size> DEVICE void finish_parts(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t pairs = Size::own / 2;
   const uint32_t total = p.rows * pairs * Size::warps, warp = w.lane % Size::warps;
   for (uint32_t i = threadIdx.x; i - w.lane < total; i += Size::warps * 32) {
@@ -178,8 +165,7 @@ __device__ __forceinline__ void finish_parts(const attention_decode_parameters &
 }
 
 /* In a block that is alone, a lane joins four columns of a row of all warps. */
-template <typename Size>
-__device__ __forceinline__ void finish_warps(const attention_decode_parameters &p, const work<Size> &w) {
+template <typename Size> DEVICE void finish_warps(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t fours = Size::dimension / 4;
   const uint32_t first_ring = w.ring - w.warp * Size::ring_bytes;
   for (uint32_t i = threadIdx.x; i < p.rows * fours; i += Size::warps * 32) {
@@ -207,8 +193,8 @@ __device__ __forceinline__ void finish_warps(const attention_decode_parameters &
  * With pages or a window it has to wait. Returns the length. Sets the position of new rows, and the end: the length, or
  * more if new rows do not all fit. */
 template <typename Size>
-__device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv,
-                                          int32_t &position, int32_t &end) {
+DEVICE uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv, int32_t &position,
+                      int32_t &end) {
   int32_t given = (int32_t)p.capacity;
   if (Size::appends && p.new_k) {
     position = p.positions[w.batch * p.position_step];
@@ -248,7 +234,38 @@ __device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, 
   return length;
 }
 
-template <typename Size> __device__ __forceinline__ void decode(const attention_decode_parameters &p) {
+/* The warp's queries to registers, with the new rows rotated before. */
+template <typename Size>
+DEVICE void take_queries(const attention_decode_parameters &p, const work<Size> &w,
+                         const lane_frequencies<Size> &frequencies, int32_t position, query_fragments<Size> &q,
+                         of_rows<Size> &scale) {
+  if (Size::appends && p.rotates) make_table(p, w, frequencies, position);
+  cp_async_wait<Size::ahead - 1>();
+  __syncwarp();
+  if (Size::appends && p.rotates) rotate_rows(p, w);
+  if constexpr (Size::e4m3)
+    load_queries_e4m3(p, w, q, scale);
+  else
+    load_queries(p, w, q);
+}
+
+/* After the last tile: the results of all parts, and of all warps, become one. */
+template <typename Size>
+DEVICE void finish(const attention_decode_parameters &p, const work<Size> &w, const partial<Size> &mine) {
+  let_successors_start();
+  lay_out(p, w, mine.o);
+  if constexpr (Size::cluster > 1) {
+    send(p, w, mine);
+    barrier_wait_cluster(w.barrier, 0); /* its only phase, since each launch initialises it */
+    finish_parts(p, w);
+  } else {
+    store_stats(p, w, mine);
+    __syncthreads();
+    finish_warps(p, w);
+  }
+}
+
+template <typename Size> DEVICE void decode(const attention_decode_parameters &p) {
   extern __shared__ __align__(128) unsigned char decode_memory[];
   lane_frequencies<Size> frequencies(p);
   /* Lines of the parameters, too, are fetched by then. */
@@ -262,16 +279,9 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
   const uint32_t length = begin(p, w, kv, position, end);
   const limits<Size> limits(p, w, end, length);
   const lane_addresses at = addresses_of(w);
-  if (Size::appends && p.rotates) make_table(p, w, frequencies, position);
   query_fragments<Size> q;
-  cp_async_wait<Size::ahead - 1>();
-  __syncwarp();
-  if (Size::appends && p.rotates) rotate_rows(p, w);
   of_rows<Size> scale;
-  if constexpr (Size::e4m3)
-    load_queries_e4m3(p, w, q, scale);
-  else
-    load_queries(p, w, q);
+  take_queries(p, w, frequencies, position, q, scale);
 
   uint32_t stage = 0, before = Size::ring_bytes - Size::stage_bytes; /* and the stage before it */
   partial<Size> now, all;
@@ -298,11 +308,7 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
   };
   if constexpr (Size::cluster > 1) {
     attend_part(w.rank);
-    let_successors_start();
-    lay_out(p, w, now.o);
-    send(p, w, now);
-    barrier_wait_cluster(w.barrier, 0); /* its only phase, since each launch initialises it */
-    finish_parts(p, w);
+    finish(p, w, now);
   } else {
 #pragma unroll 1
     for (uint32_t part = w.first_part(); part <= w.last_part(); part++) {
@@ -312,11 +318,7 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
       else
         join(all, now);
     }
-    let_successors_start();
-    lay_out(p, w, all.o);
-    store_stats(p, w, all);
-    __syncthreads();
-    finish_warps(p, w);
+    finish(p, w, all);
   }
 }
 
@@ -328,6 +330,6 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
     decode<tiling<type, kind, dimension, operands, warps, stages, cluster>>(p);                                        \
     publish(p.done);                                                                                                   \
   }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_DECODE_KERNELS(DEFINE)
-
 #endif

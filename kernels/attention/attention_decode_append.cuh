@@ -11,24 +11,20 @@
 #include "../model/rope.cuh"
 #include "attention_decode_copies.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-template <typename T> __device__ __forceinline__ float2 two_of(uint32_t bits);
-template <> __device__ __forceinline__ float2 two_of<__half>(uint32_t bits) {
+template <typename T> DEVICE float2 two_of(uint32_t bits);
+template <> DEVICE float2 two_of<__half>(uint32_t bits) {
   return __half22float2(*reinterpret_cast<const __half2 *>(&bits));
 }
-template <> __device__ __forceinline__ float2 two_of<__nv_bfloat16>(uint32_t bits) {
+template <> DEVICE float2 two_of<__nv_bfloat16>(uint32_t bits) {
   return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
 }
 
 /* The address of a chunk of a row: first come the queries, then the new rows of K, then those of V. */
-template <typename Size>
-__device__ __forceinline__ uint32_t row_chunk(const work<Size> &w, uint32_t row, uint32_t chunk) {
+template <typename Size> DEVICE uint32_t row_chunk(const work<Size> &w, uint32_t row, uint32_t chunk) {
   return w.queries + row * Size::query_bytes + ((chunk ^ row % 8) << 4);
 }
 
-template <typename Size>
-__device__ __forceinline__ void copy_new_rows(const attention_decode_parameters &p, const work<Size> &w) {
+template <typename Size> DEVICE void copy_new_rows(const attention_decode_parameters &p, const work<Size> &w) {
   const uint32_t chunk = w.lane % Size::chunks;
   const uint16_t *k =
       static_cast<const uint16_t *>(p.new_k) + offset_of(p.new_k_stride, w.batch, w.kv_head) + chunk * 8;
@@ -45,7 +41,7 @@ __device__ __forceinline__ void copy_new_rows(const attention_decode_parameters 
 template <typename Size> struct lane_frequencies {
   float of[Size::dimension / 64];
 
-  __device__ __forceinline__ explicit lane_frequencies(const attention_decode_parameters &p) {
+  DEVICE explicit lane_frequencies(const attention_decode_parameters &p) {
     if constexpr (Size::appends)
       if (p.rotates)
 #pragma unroll
@@ -53,7 +49,7 @@ template <typename Size> struct lane_frequencies {
           of[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * p.frequency_step);
   }
   /* Given frequencies, after the wait. */
-  __device__ __forceinline__ void load(const attention_decode_parameters &p) {
+  DEVICE void load(const attention_decode_parameters &p) {
     if constexpr (Size::appends)
       if (p.frequencies)
 #pragma unroll
@@ -62,14 +58,13 @@ template <typename Size> struct lane_frequencies {
 };
 
 /* Cosines and sines, after the new rows. Row i of the table is that of position + i. */
-template <typename Size>
-__device__ __forceinline__ uint32_t table_of(const attention_decode_parameters &p, const work<Size> &w) {
+template <typename Size> DEVICE uint32_t table_of(const attention_decode_parameters &p, const work<Size> &w) {
   return w.queries + (p.rows + 2 * p.query_length) * Size::query_bytes;
 }
 
 template <typename Size>
-__device__ __forceinline__ void make_table(const attention_decode_parameters &p, const work<Size> &w,
-                                           const lane_frequencies<Size> &frequencies, int32_t position) {
+DEVICE void make_table(const attention_decode_parameters &p, const work<Size> &w,
+                       const lane_frequencies<Size> &frequencies, int32_t position) {
 #pragma unroll 1
   for (uint32_t row = 0; row < p.query_length; row++)
 #pragma unroll
@@ -81,8 +76,7 @@ __device__ __forceinline__ void make_table(const attention_decode_parameters &p,
 }
 
 /* Rotates queries and new keys in shared memory. */
-template <typename Size>
-__device__ __forceinline__ void rotate_rows(const attention_decode_parameters &p, const work<Size> &w) {
+template <typename Size> DEVICE void rotate_rows(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t pairs = Size::dimension / 2, units = Size::dimension / 16;
   const uint32_t table = table_of(p, w);
   /* A lane has two chunks, and so eight pairs, of a row. */
@@ -117,8 +111,8 @@ __device__ __forceinline__ void rotate_rows(const attention_decode_parameters &p
 
 /* Writes the new rows of a tile to the ring and to the cache. The tile's rows lie in one page. */
 template <typename Size>
-__device__ __forceinline__ void place_new_rows(const attention_decode_parameters &p, const work<Size> &w,
-                                               int32_t position, uint32_t length, uint32_t tile, uint32_t stage) {
+DEVICE void place_new_rows(const attention_decode_parameters &p, const work<Size> &w, int32_t position, uint32_t length,
+                           uint32_t tile, uint32_t stage) {
   const int32_t begin = max(position, (int32_t)tile), end = min((int32_t)length, (int32_t)tile + DECODE_TILE);
   uint32_t page = w.batch;
   if (p.kv_pages) page = (uint32_t)p.kv_pages[(uint64_t)w.batch * p.pages_stride + (tile >> p.page_shift)];
@@ -140,5 +134,4 @@ __device__ __forceinline__ void place_new_rows(const attention_decode_parameters
   __syncwarp();
 }
 
-#endif
 #endif

@@ -5,12 +5,9 @@
 
 #include "attention_decode_tile.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* ---- Queries ----------------------------------------------------------------------------------------------------- */
 
-template <typename Size>
-__device__ __forceinline__ void copy_queries(const attention_decode_parameters &p, const work<Size> &w) {
+template <typename Size> DEVICE void copy_queries(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr int chunks = Size::query_bytes / 16, rows_at_once = 32 / chunks;
   const uint32_t first = w.lane / chunks, chunk = w.lane % chunks;
   const uint16_t *from =
@@ -27,8 +24,7 @@ __device__ __forceinline__ void copy_queries(const attention_decode_parameters &
 }
 
 template <typename Size>
-__device__ __forceinline__ void load_queries(const attention_decode_parameters &p, const work<Size> &w,
-                                             query_fragments<Size> &q) {
+DEVICE void load_queries(const attention_decode_parameters &p, const work<Size> &w, query_fragments<Size> &q) {
 #pragma unroll
   for (int n = 0; n < Size::operands; n++) {
     const uint32_t row = min(8 * n + w.lane % 8, p.rows - 1), from = w.queries + row * Size::query_bytes;
@@ -44,7 +40,7 @@ __device__ __forceinline__ void load_queries(const attention_decode_parameters &
 
 /* bf16 to f16: multiplies the row by a power of two that makes its largest number about 2^14. Numbers from 2^-28 of the
  * largest on stay exact. Returns the factor that undoes it. */
-template <int Steps> __device__ __forceinline__ float narrow_query(uint32_t (&q)[Steps][2]) {
+template <int Steps> DEVICE float narrow_query(uint32_t (&q)[Steps][2]) {
   uint32_t most = 0; /* of the magnitudes' bits: they are in the order of the numbers */
 #pragma unroll
   for (int step = 0; step < Steps; step++)
@@ -66,8 +62,8 @@ template <int Steps> __device__ __forceinline__ float narrow_query(uint32_t (&q)
 /* The same for e4m3 keys. In step c, columns 16 c + 4 t and + 1 of a row take the place of 2 t and + 1, and the next
  * two that of 2 t + 8 and + 9; load_keys_e4m3 does the same. Scores are multiplied by `scale`. */
 template <typename Size>
-__device__ __forceinline__ void load_queries_e4m3(const attention_decode_parameters &p, const work<Size> &w,
-                                                  query_fragments<Size> &q, of_rows<Size> &scale) {
+DEVICE void load_queries_e4m3(const attention_decode_parameters &p, const work<Size> &w, query_fragments<Size> &q,
+                              of_rows<Size> &scale) {
 #pragma unroll
   for (int n = 0; n < Size::operands; n++) {
     const uint32_t row = min(8 * n + w.g, p.rows - 1), from = w.queries + row * Size::query_bytes + w.t % 2 * 8;
@@ -91,7 +87,7 @@ template <typename Size> struct lane_copies {
   uint32_t k_row, v_row;      /* bytes */
   uint32_t row, to;           /* the lane's first row of a tile, and its place in the first stage */
 
-  __device__ __forceinline__ lane_copies(const attention_decode_parameters &p, const work<Size> &w, uint32_t batch) {
+  DEVICE lane_copies(const attention_decode_parameters &p, const work<Size> &w, uint32_t batch) {
     const uint32_t chunk = w.lane % Size::chunks;
     row = w.lane / Size::chunks;
     k = (const unsigned char *)p.k + offset_of(p.k_stride, batch, w.kv_head) * Size::number_bytes + chunk * 16;
@@ -103,8 +99,8 @@ template <typename Size> struct lane_copies {
   }
 
   /* A tile that begins with row `first` of the `end` rows of the page. After the last row, that row is repeated. */
-  __device__ __forceinline__ void copy(const unsigned char *k_page, const unsigned char *v_page, uint32_t first,
-                                       uint32_t end, uint32_t stage) const {
+  DEVICE void copy(const unsigned char *k_page, const unsigned char *v_page, uint32_t first, uint32_t end,
+                   uint32_t stage) const {
     const unsigned char *k_from = k_page + (uint64_t)first * k_row, *v_from = v_page + (uint64_t)first * v_row;
     const uint32_t at = to + stage;
     if (first + DECODE_TILE <= end) {
@@ -129,15 +125,14 @@ template <typename Size> struct lane_copies {
 template <typename Size, bool General = Size::general> struct source : lane_copies<Size> {
   uint32_t next, part; /* the next tile's first KV row */
 
-  __device__ __forceinline__ source(const attention_decode_parameters &p, const work<Size> &w)
+  DEVICE source(const attention_decode_parameters &p, const work<Size> &w)
       : lane_copies<Size>(p, w, w.batch), next(w.first_of(w.first_part())), part(w.first_part()) {}
 
-  __device__ __forceinline__ uint32_t start_of(const work<Size> &w, uint32_t part) const { return w.first_of(part); }
-  __device__ __forceinline__ bool has(uint32_t) const { return true; }
+  DEVICE uint32_t start_of(const work<Size> &w, uint32_t part) const { return w.first_of(part); }
+  DEVICE bool has(uint32_t) const { return true; }
 
   /* Asks for the next of the tiles that begin before `end`, if there is one; a group of copies either way. */
-  __device__ __forceinline__ void ask(const attention_decode_parameters &, const work<Size> &w, uint32_t end,
-                                      uint32_t stage) {
+  DEVICE void ask(const attention_decode_parameters &, const work<Size> &w, uint32_t end, uint32_t stage) {
     /* If the next part has no tile for this warp, the later parts have none either. */
     if (Size::cluster == 1 && next >= end && part < w.last_part()) next = w.first_of(++part);
     if (next < end) {
@@ -158,7 +153,7 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
   uint32_t tile;            /* which of the entries is the next tile's */
   uint32_t missing;         /* of tiles that were asked for, the newest in bit 0: are they of no page? */
 
-  __device__ __forceinline__ source(const attention_decode_parameters &p, const work<Size> &w)
+  DEVICE source(const attention_decode_parameters &p, const work<Size> &w)
       : lane_copies<Size>(p, w, 0), table(p.kv_pages), part(w.first_part()), low(0), tile(0), missing(0) {
     if (table) table += (uint64_t)w.batch * p.pages_stride;
     next = w.first_of(part);
@@ -168,8 +163,7 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
 
   /* Before the first tile, if there are pages or a window. `end` is the length, or larger if new rows do not all fit.
    */
-  __device__ __forceinline__ void begin(const attention_decode_parameters &p, const work<Size> &w, int end,
-                                        uint32_t length) {
+  DEVICE void begin(const attention_decode_parameters &p, const work<Size> &w, int end, uint32_t length) {
     const int first_seen = min(end - (int)p.query_length + 1, (int)length) - p.window;
     if (first_seen > 0) {
       low = (uint32_t)first_seen;
@@ -179,23 +173,22 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
     look_ahead(p, w, length);
   }
 
-  __device__ __forceinline__ uint32_t start_of(const work<Size> &w, uint32_t part) const {
+  DEVICE uint32_t start_of(const work<Size> &w, uint32_t part) const {
     const uint32_t first = w.first_of(part);
     if (first + DECODE_TILE > low) return first;
     return first + ((low - DECODE_TILE - first) / w.step() + 1) * w.step();
   }
 
   /* Did the tile that was asked for `ago` tiles ago have a page? */
-  __device__ __forceinline__ bool has(uint32_t ago) const { return !(missing >> ago & 1); }
+  DEVICE bool has(uint32_t ago) const { return !(missing >> ago & 1); }
 
-  __device__ __forceinline__ uint32_t look(const attention_decode_parameters &p, const work<Size> &w, uint32_t first,
-                                           uint32_t end) const {
+  DEVICE uint32_t look(const attention_decode_parameters &p, const work<Size> &w, uint32_t first, uint32_t end) const {
     const uint64_t at = first + (uint64_t)w.lane * w.step();
     return at < end ? (uint32_t)table[at >> p.page_shift] : 0xffffffffu;
   }
 
   /* To `coming`: the entries of the next 32 tiles, in this part or in the next one. */
-  __device__ __forceinline__ void look_ahead(const attention_decode_parameters &p, const work<Size> &w, uint32_t end) {
+  DEVICE void look_ahead(const attention_decode_parameters &p, const work<Size> &w, uint32_t end) {
     if (!table) return;
     const uint64_t behind = next + (uint64_t)32 * w.step();
     if (behind < end)
@@ -204,13 +197,12 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
       coming = look(p, w, start_of(w, part + 1), end);
   }
 
-  __device__ __forceinline__ void turn(const attention_decode_parameters &p, const work<Size> &w, uint32_t end) {
+  DEVICE void turn(const attention_decode_parameters &p, const work<Size> &w, uint32_t end) {
     entries = coming, tile = 0;
     look_ahead(p, w, end);
   }
 
-  __device__ __forceinline__ void ask(const attention_decode_parameters &p, const work<Size> &w, uint32_t end,
-                                      uint32_t stage) {
+  DEVICE void ask(const attention_decode_parameters &p, const work<Size> &w, uint32_t end, uint32_t stage) {
     while (Size::cluster == 1 && next >= end && part < w.last_part()) {
       next = start_of(w, ++part);
       turn(p, w, end);
@@ -232,5 +224,4 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
   }
 };
 
-#endif
 #endif

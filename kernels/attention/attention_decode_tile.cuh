@@ -6,12 +6,11 @@
 #include <float.h>
 #include <math.h>
 
+#include "../common/device_code.cuh"
 #include "../common/element.cuh"
 #include "../common/ptx.cuh"
 #include "../common/shared_words.cuh"
 #include "attention_decode.h"
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 /* What a kernel is made for: a line of the list in attention_decode.h. */
 template <rondo_dtype Dtype, decode_kind Kind, int Dimension, int Operands, int Warps, int Stages, int Cluster>
@@ -42,29 +41,29 @@ struct tiling {
   static_assert(8 * Operands * pitch * (int)sizeof(float) <= ring_bytes, "O leaves by way of the ring");
 
   /* Chunk c of row r lies where c ^ permuted(r) would: eight rows of a column are in all banks. */
-  static __device__ __forceinline__ uint32_t permuted(uint32_t row) { return chunks < 8 ? row / 2 % 4 : row % 8; }
+  static DEVICE uint32_t permuted(uint32_t row) { return chunks < 8 ? row / 2 % 4 : row % 8; }
 };
 
 /* ---- Instructions ----------------------------------------------------------------------------------------------- */
 
 /* The lower and the upper two of four e4m3 numbers. */
-__device__ __forceinline__ void halves_of(uint32_t four, uint32_t &low, uint32_t &high) {
+DEVICE void halves_of(uint32_t four, uint32_t &low, uint32_t &high) {
   asm("{\n.reg .b16 a, b;\nmov.b32 {a, b}, %2;\ncvt.rn.f16x2.e4m3x2 %0, a;\ncvt.rn.f16x2.e4m3x2 %1, b;\n}"
       : "=r"(low), "=r"(high)
       : "r"(four));
 }
-__device__ __forceinline__ uint32_t transposed(uint32_t a) {
+DEVICE uint32_t transposed(uint32_t a) {
   uint32_t d;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
   return d;
 }
-__device__ __forceinline__ void copy_16(uint32_t to, const void *from) {
+DEVICE void copy_16(uint32_t to, const void *from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 /* Keeps a value in a register. Otherwise the compiler computes it from the thread's number again for every tile. */
-__device__ __forceinline__ void keep(uint32_t &value) { asm volatile("" : "+r"(value)); }
-__device__ __forceinline__ void keep(int &value) { asm volatile("" : "+r"(value)); }
-__device__ __forceinline__ void keep(const unsigned char *&value) { asm volatile("" : "+l"(value)); }
+DEVICE void keep(uint32_t &value) { asm volatile("" : "+r"(value)); }
+DEVICE void keep(int &value) { asm volatile("" : "+r"(value)); }
+DEVICE void keep(const unsigned char *&value) { asm volatile("" : "+l"(value)); }
 
 /* ---- What a warp works on --------------------------------------------------------------------------------------- */
 
@@ -81,7 +80,7 @@ template <typename Size> struct work {
   uint32_t lane, warp, g, t; /* lane = 4 g + t */
   uint32_t barrier, ring, received, stats, queries;
 
-  __device__ __forceinline__ work(const attention_decode_parameters &p, uint32_t shared) {
+  DEVICE work(const attention_decode_parameters &p, uint32_t shared) {
     rank = blockIdx.x % Size::cluster, kv_head = blockIdx.x / Size::cluster;
     batch = blockIdx.y, split = blockIdx.z;
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -95,27 +94,27 @@ template <typename Size> struct work {
   }
 
   /* The first KV row of the warp's first tile in a part. */
-  __device__ __forceinline__ uint32_t first_of(uint32_t part) const {
+  DEVICE uint32_t first_of(uint32_t part) const {
     return ((split * DECODE_PARTS + part) * Size::warps + warp) * DECODE_TILE;
   }
   /* To its next tile. */
-  __device__ __forceinline__ uint32_t step() const { return gridDim.z * DECODE_RUN(Size::warps); }
+  DEVICE uint32_t step() const { return gridDim.z * DECODE_RUN(Size::warps); }
 
   /* Its parts: one, or all. */
-  __device__ __forceinline__ uint32_t first_part() const { return Size::cluster > 1 ? rank : 0; }
-  __device__ __forceinline__ uint32_t last_part() const { return Size::cluster > 1 ? rank : DECODE_PARTS - 1; }
+  DEVICE uint32_t first_part() const { return Size::cluster > 1 ? rank : 0; }
+  DEVICE uint32_t last_part() const { return Size::cluster > 1 ? rank : DECODE_PARTS - 1; }
 };
 
 /* A query row's place: position and head of its group. */
 struct query_place {
   uint32_t position, head;
 };
-__device__ __forceinline__ query_place place_of(const attention_decode_parameters &p, uint32_t row) {
+DEVICE query_place place_of(const attention_decode_parameters &p, uint32_t row) {
   const uint32_t position = row * p.group_reciprocal >> 16;
   return {position, row - position * p.group};
 }
 
-__device__ __forceinline__ uint64_t offset_of(const attention_decode_stride &stride, uint32_t batch, uint32_t head) {
+DEVICE uint64_t offset_of(const attention_decode_stride &stride, uint32_t batch, uint32_t head) {
   return (uint64_t)batch * stride.batch + (uint64_t)head * stride.head;
 }
 
@@ -131,7 +130,7 @@ template <typename Size> using score_fragments = float[Size::operands][4]; /* KV
 template <typename Size> using output_fragments = float[Size::operands][Size::dimension / 16][4];
 
 /* Calls f(n, i) for the lane's numbers i of each operand n: 2 rows, or 4 scores. */
-template <typename Size, int Count, typename Function> __device__ __forceinline__ void for_rows(Function f) {
+template <typename Size, int Count, typename Function> DEVICE void for_rows(Function f) {
 #pragma unroll
   for (int n = 0; n < Size::operands; n++)
 #pragma unroll
@@ -147,7 +146,7 @@ template <typename Size> struct partial {
   of_rows<Size> most; /* what exponents, to base 2, are taken against; no score is larger by more than 8 */
   of_rows<Size> sum;  /* of weights; of this lane's KV rows until sum_up */
 
-  __device__ __forceinline__ void clear() {
+  DEVICE void clear() {
 #pragma unroll
     for (int n = 0; n < Size::operands; n++) {
 #pragma unroll
@@ -159,7 +158,7 @@ template <typename Size> struct partial {
     }
   }
 
-  __device__ __forceinline__ void sum_up() {
+  DEVICE void sum_up() {
     for_rows<Size, 2>([&](int n, int i) {
 #pragma unroll
       for (int distance = 4; distance < 32; distance *= 2)
@@ -172,15 +171,15 @@ template <typename Size> struct partial {
 struct join_factors {
   float most, first, second;
 
-  __device__ __forceinline__ join_factors(float first_most, float second_most) {
+  DEVICE join_factors(float first_most, float second_most) {
     most = fmaxf(first_most, second_most);
     first = exp2_approximate(first_most - most);
     second = exp2_approximate(second_most - most);
   }
-  __device__ __forceinline__ float of(float a, float b) const { return __fmaf_rn(b, second, __fmul_rn(a, first)); }
+  DEVICE float of(float a, float b) const { return __fmaf_rn(b, second, __fmul_rn(a, first)); }
 };
 
-template <typename Size> __device__ __forceinline__ void join(partial<Size> &all, const partial<Size> &next) {
+template <typename Size> DEVICE void join(partial<Size> &all, const partial<Size> &next) {
   for_rows<Size, 2>([&](int n, int i) {
     const join_factors join(all.most[n][i], next.most[n][i]);
     all.most[n][i] = join.most;
@@ -201,8 +200,7 @@ template <typename Size> struct limits {
   int positions;                   /* that see different KV rows */
   int window;                      /* KV rows that each position sees at most */
 
-  __device__ __forceinline__ limits(const attention_decode_parameters &p, const work<Size> &w, int end,
-                                    uint32_t length) {
+  DEVICE limits(const attention_decode_parameters &p, const work<Size> &w, int end, uint32_t length) {
     all = (int)length;
     by_first = p.causal ? end - ((int)p.query_length - 1) : all;
     positions = p.causal ? (int)p.query_length : 1;
@@ -214,16 +212,16 @@ template <typename Size> struct limits {
     });
   }
 
-  __device__ __forceinline__ int by(int position) const { return min(by_first + position, all); }
+  DEVICE int by(int position) const { return min(by_first + position, all); }
 
   /* Do all rows see all of this tile? */
-  __device__ __forceinline__ bool whole(int begin) const {
+  DEVICE bool whole(int begin) const {
     return begin + DECODE_TILE <= by(0) && (!Size::general || begin >= by(positions - 1) - window);
   }
 };
 
 /* A fragments of K, 32 columns in two steps; `key` is the lane's address in the tile. */
-template <typename Size> __device__ __forceinline__ void load_keys_e4m3(uint32_t key, int two, uint32_t (&a)[2][4]) {
+template <typename Size> DEVICE void load_keys_e4m3(uint32_t key, int two, uint32_t (&a)[2][4]) {
   uint32_t r[4]; /* rows g and g + 8 of the first 16 columns, and of the others: columns 4 t to 4 t + 3 of them */
   ldmatrix_x4(r, (key ^ (2 * two % 8 * 16)) + 2 * two / 8 * 128);
 #pragma unroll
@@ -232,8 +230,7 @@ template <typename Size> __device__ __forceinline__ void load_keys_e4m3(uint32_t
 
 /* s + odd = K Q^T; `key` is the lane's address in the tile. Two sums, since each product waits for the one before. */
 template <typename Size>
-__device__ __forceinline__ void score(const query_fragments<Size> &q, uint32_t key, score_fragments<Size> &s,
-                                      score_fragments<Size> &odd) {
+DEVICE void score(const query_fragments<Size> &q, uint32_t key, score_fragments<Size> &s, score_fragments<Size> &odd) {
   uint32_t a[2][4];
 #pragma unroll
   for (int step = 0; step < Size::dimension / 16; step++) {
@@ -249,7 +246,7 @@ __device__ __forceinline__ void score(const query_fragments<Size> &q, uint32_t k
 }
 
 /* cap * tanh(s / cap) = cap - 2 cap / (e^(2 s / cap) + 1); s and cap are exponents to base 2. */
-__device__ __forceinline__ float capped(const attention_decode_parameters &p, float s) {
+DEVICE float capped(const attention_decode_parameters &p, float s) {
   const float x = s * p.cap_inverse;
   const float from_exponential =
       fmaf(-2.0f * p.cap_log2, reciprocal(exp2_approximate(x * 2.88539008f) + 1.0f), p.cap_log2);
@@ -258,8 +255,8 @@ __device__ __forceinline__ float capped(const attention_decode_parameters &p, fl
 
 /* Scores to exponents to base 2, those that a row does not see to -infinity. */
 template <typename Size>
-__device__ __forceinline__ void mask(const attention_decode_parameters &p, const limits<Size> &limits, int begin,
-                                     bool whole, uint32_t g, const of_rows<Size> &scale, score_fragments<Size> &s) {
+DEVICE void mask(const attention_decode_parameters &p, const limits<Size> &limits, int begin, bool whole, uint32_t g,
+                 const of_rows<Size> &scale, score_fragments<Size> &s) {
 #pragma unroll
   for (int n = 0; n < Size::operands; n++)
 #pragma unroll
@@ -280,8 +277,7 @@ __device__ __forceinline__ void mask(const attention_decode_parameters &p, const
 }
 
 /* Moves the references of all rows of the warp if the scores of one row exceed its reference by 8. */
-template <typename Size>
-__device__ __forceinline__ void move_reference(const score_fragments<Size> &s, partial<Size> &all) {
+template <typename Size> DEVICE void move_reference(const score_fragments<Size> &s, partial<Size> &all) {
   bool rises = false;
   for_rows<Size, 2>([&](int n, int i) { rises |= fmaxf(s[n][i], s[n][i + 2]) > all.most[n][i] + 8.0f; });
   if (!__any_sync(0xffffffffu, rises)) return;
@@ -301,8 +297,7 @@ __device__ __forceinline__ void move_reference(const score_fragments<Size> &s, p
 
 /* Scores to weights, rounded to V's type, as B fragments of P^T. */
 template <typename Size>
-__device__ __forceinline__ void weigh(const score_fragments<Size> &s, partial<Size> &all,
-                                      uint32_t (&weights)[Size::operands][2]) {
+DEVICE void weigh(const score_fragments<Size> &s, partial<Size> &all, uint32_t (&weights)[Size::operands][2]) {
 #pragma unroll
   for (int n = 0; n < Size::operands; n++) {
     float weight[4];
@@ -320,7 +315,7 @@ __device__ __forceinline__ void weigh(const score_fragments<Size> &s, partial<Si
  * columns, in e4m3 32. In e4m3, row g of a fragment is column 2 g of its 16, and row g + 8 the next one. */
 template <typename Size> using value_fragments = uint32_t[2 / Size::number_bytes][4];
 
-template <typename Size> __device__ __forceinline__ void load_values(uint32_t value, int j, value_fragments<Size> &a) {
+template <typename Size> DEVICE void load_values(uint32_t value, int j, value_fragments<Size> &a) {
   const uint32_t from = (value ^ (2 * j % 8 * 16)) + 2 * j / 8 * 128;
   if constexpr (Size::e4m3) {
     uint32_t r[4]; /* of KV rows 2 t and 2 t + 1, columns 2 g and 2 g + 1 each */
@@ -333,14 +328,11 @@ template <typename Size> __device__ __forceinline__ void load_values(uint32_t va
 }
 
 /* Of the two KV rows in a register of a fragment, those of the first `count`. */
-__device__ __forceinline__ uint32_t first_of_two(int count) {
-  return (count > 0 ? 0xffffu : 0) | (count > 1 ? 0xffff0000u : 0);
-}
+DEVICE uint32_t first_of_two(int count) { return (count > 0 ? 0xffffu : 0) | (count > 1 ? 0xffff0000u : 0); }
 
 /* o += V^T P^T. */
 template <typename Size>
-__device__ __forceinline__ void accumulate(uint32_t value, const uint32_t (&weights)[Size::operands][2],
-                                           output_fragments<Size> &o) {
+DEVICE void accumulate(uint32_t value, const uint32_t (&weights)[Size::operands][2], output_fragments<Size> &o) {
   constexpr int at_once = 2 / Size::number_bytes;
 #pragma unroll
   for (int j = 0; j < Size::dimension / 16 / at_once; j++) {
@@ -357,9 +349,8 @@ __device__ __forceinline__ void accumulate(uint32_t value, const uint32_t (&weig
 /* The same for a tile that some row does not see whole: one product for each position, with zeros for KV rows that it
  * does not see, whatever memory holds there. */
 template <typename Size>
-__device__ __forceinline__ void accumulate_seen(const limits<Size> &limits, int begin, uint32_t t, uint32_t value,
-                                                const uint32_t (&weights)[Size::operands][2],
-                                                output_fragments<Size> &o) {
+DEVICE void accumulate_seen(const limits<Size> &limits, int begin, uint32_t t, uint32_t value,
+                            const uint32_t (&weights)[Size::operands][2], output_fragments<Size> &o) {
   constexpr int at_once = 2 / Size::number_bytes;
 #pragma unroll
   for (int j = 0; j < Size::dimension / 16 / at_once; j++) {
@@ -395,7 +386,7 @@ struct lane_addresses {
   uint32_t key, value;
 };
 
-template <typename Size> __device__ __forceinline__ lane_addresses addresses_of(const work<Size> &w) {
+template <typename Size> DEVICE lane_addresses addresses_of(const work<Size> &w) {
   const uint32_t permuted = Size::permuted(w.lane % 8);
   lane_addresses at = {w.ring + w.lane % 16 * Size::row_bytes + ((w.lane / 16 ^ permuted) << 4),
                        w.ring + Size::tile_bytes + (w.lane % 8 + w.lane / 16 * 8) * Size::row_bytes +
@@ -406,10 +397,9 @@ template <typename Size> __device__ __forceinline__ lane_addresses addresses_of(
 
 /* The rest of a tile, from the two sums of its scores on. */
 template <typename Size>
-__device__ __forceinline__ void attend_tile(const attention_decode_parameters &p, const work<Size> &w,
-                                            const limits<Size> &limits, const of_rows<Size> &scale, uint32_t value,
-                                            int first, score_fragments<Size> &s, const score_fragments<Size> &odd,
-                                            partial<Size> &now) {
+DEVICE void attend_tile(const attention_decode_parameters &p, const work<Size> &w, const limits<Size> &limits,
+                        const of_rows<Size> &scale, uint32_t value, int first, score_fragments<Size> &s,
+                        const score_fragments<Size> &odd, partial<Size> &now) {
   const bool whole = limits.whole(first);
   uint32_t weights[Size::operands][2];
   for_rows<Size, 4>([&](int n, int i) { s[n][i] += odd[n][i]; });
@@ -422,5 +412,4 @@ __device__ __forceinline__ void attend_tile(const attention_decode_parameters &p
     accumulate_seen<Size>(limits, first, w.t, value, weights, now.o);
 }
 
-#endif
 #endif

@@ -14,18 +14,17 @@
 /* ---- Rows of any type into shared memory ------------------------------------------------------------------------- */
 
 /* Two e4m3 codes, exactly. */
-template <typename T> __device__ __forceinline__ uint32_t widen_codes(uint16_t codes) {
+template <typename T> DEVICE uint32_t widen_codes(uint16_t codes) {
   const float2 pair = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
   return pack_two<T>(pair.x, pair.y);
 }
-template <> __device__ __forceinline__ uint32_t widen_codes<__half>(uint16_t codes) {
+template <> DEVICE uint32_t widen_codes<__half>(uint16_t codes) {
   const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3);
   return pair.x | (uint32_t)pair.y << 16;
 }
 
 /* Eight numbers of a row, of a type or e4m3. Chunks of aligned rows are aligned to their own size. */
-template <typename T>
-__device__ __forceinline__ uint4 chunk_read(const unsigned char *row, uint32_t chunk, bool e4m3, bool aligned) {
+template <typename T> DEVICE uint4 chunk_read(const unsigned char *row, uint32_t chunk, bool e4m3, bool aligned) {
   if (!e4m3) {
     row += chunk * 16;
     return aligned ? *reinterpret_cast<const uint4 *>(row) : gather(row, true);
@@ -43,8 +42,7 @@ __device__ __forceinline__ uint4 chunk_read(const unsigned char *row, uint32_t c
 }
 
 template <typename Size>
-__device__ __forceinline__ void any_query_load(const attention_general_parameters &any, const work &w,
-                                               unsigned char *shared) {
+DEVICE void any_query_load(const attention_general_parameters &any, const work &w, unsigned char *shared) {
   const attention_parameters &p = any.plain;
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
   const int bytes = any.q_e4m3 ? 1 : 2;
@@ -64,7 +62,7 @@ __device__ __forceinline__ void any_query_load(const attention_general_parameter
 /* ---- KV rows ----------------------------------------------------------------------------------------------------- */
 
 /* Where a KV row is in the pool, counted in rows of pages, or without pages in the item; -1 if nowhere. */
-__device__ __forceinline__ int pool_row(const attention_general_parameters &any, const work &w, int row) {
+DEVICE int pool_row(const attention_general_parameters &any, const work &w, int row) {
   if (row >= w.kv_end) return -1;
   if (!any.kv_pages) return row;
   const int page = any.kv_pages[w.batch * any.pages_stride + (row >> any.page_shift)];
@@ -78,8 +76,8 @@ struct any_rows {
   int64_t page_bytes, position_bytes;
   int page_shift;
 
-  __device__ __forceinline__ any_rows(const attention_general_parameters &any, const work &w, const void *data,
-                                      const attention_stride &stride) {
+  DEVICE any_rows(const attention_general_parameters &any, const work &w, const void *data,
+                  const attention_stride &stride) {
     const int bytes = any.kv_e4m3 ? 1 : 2;
     const int64_t item = any.kv_pages ? 0 : w.batch * stride.batch;
     first = static_cast<const unsigned char *>(data) + (item + w.kv_head * stride.head) * bytes;
@@ -88,27 +86,15 @@ struct any_rows {
     page_shift = any.page_shift;
   }
 
-  __device__ __forceinline__ const unsigned char *at(int row) const {
+  DEVICE const unsigned char *at(int row) const {
     return first + (row >> page_shift) * page_bytes + (row & ((1 << page_shift) - 1)) * position_bytes;
   }
 };
 
-/* Numbers that are not finite become zeros; whether there was any. */
-template <typename T> __device__ __forceinline__ bool clean(uint32_t (&pair)[4]) {
-  constexpr uint32_t exponent = exponent_bits<T>;
-  bool found = false;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if ((pair[i] & exponent) == exponent) found = true, pair[i] &= 0xffff0000u;
-    if ((pair[i] >> 16 & exponent) == exponent) found = true, pair[i] &= 0xffffu;
-  }
-  return found;
-}
-
 /* A tile, of which pool_rows tells the rows; those that are nowhere are zeros. Whether `Clean` found any. */
 template <typename Size, bool Clean>
-__device__ __forceinline__ bool any_tile_load(const attention_general_parameters &any, const any_rows &rows,
-                                              const int *pool_rows, unsigned char *tile) {
+DEVICE bool any_tile_load(const attention_general_parameters &any, const any_rows &rows, const int *pool_rows,
+                          unsigned char *tile) {
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
   bool found = false;
 #pragma unroll 4
@@ -128,18 +114,13 @@ __device__ __forceinline__ bool any_tile_load(const attention_general_parameters
 
 /* ---- Scores ------------------------------------------------------------------------------------------------------ */
 
-__device__ __forceinline__ float tanh_of(float x) {
+DEVICE float tanh_of(float x) {
   const float far = 1.0f - __fdividef(2.0f, exp2_approximate(2.88539008f * x) + 1.0f);
   return fabsf(x) < 0.25f ? x * tanh_ratio(x * x) : far;
 }
 
-template <typename Size> __device__ __forceinline__ void cap(float cap_scale, score_fragments<Size> &s) {
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int j = 0; j < Size::tile / 8; j++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) s[m][j][i] = tanh_of(cap_scale * s[m][j][i]);
+template <typename Size> DEVICE void cap(float cap_scale, score_fragments<Size> &s) {
+  unroll<Size::parts, Size::tile / 8, 4>([&](int m, int j, int i) { s[m][j][i] = tanh_of(cap_scale * s[m][j][i]); });
 }
 
 /* The columns that a row of the thread sees, but for missing pages: [first, limit). */
@@ -148,71 +129,59 @@ struct span {
 };
 
 template <typename Size>
-__device__ __forceinline__ span span_of(const attention_general_parameters &any, const work &w, int part, int half) {
+DEVICE span span_of(const attention_general_parameters &any, const work &w, int part, int half) {
   const int limit = limit_of<Size>(any.plain, w, part, half);
   return {any.window ? max(limit - any.window, 0) : 0, limit};
 }
 
 /* Scores that a row does not see to what the scale makes -infinity. */
 template <typename Size>
-__device__ __forceinline__ void hide(const attention_general_parameters &any, const work &w, int begin,
-                                     const int *pool_rows, score_fragments<Size> &s) {
+DEVICE void hide(const attention_general_parameters &any, const work &w, int begin, const int *pool_rows,
+                 score_fragments<Size> &s) {
   const float hidden = any.plain.scale_log2 < 0.0f ? INFINITY : -INFINITY;
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const span seen = span_of<Size>(any, w, m, half);
-#pragma unroll
-      for (int j = 0; j < Size::tile / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          const int column = 8 * j + lane_index() % 4 * 2 + i;
-          if (begin + column < seen.first || begin + column >= seen.limit || pool_rows[column] < 0)
-            s[m][j][2 * half + i] = hidden;
-        }
-    }
+  unroll<Size::parts, 2>([&](int m, int half) {
+    const span seen = span_of<Size>(any, w, m, half);
+    unroll<Size::tile / 8, 2>([&](int j, int i) {
+      const int column = 8 * j + lane_index() % 4 * 2 + i;
+      if (begin + column < seen.first || begin + column >= seen.limit || pool_rows[column] < 0)
+        s[m][j][2 * half + i] = hidden;
+    });
+  });
 }
 
 /* What is not finite in the tile's V rows is added to the rows that see it: their weights are not 0. */
 template <typename Size>
-__device__ __forceinline__ void any_spread(const attention_general_parameters &any, const work &w, int begin,
-                                           const any_rows &v, const int *pool_rows, output_fragments<Size> &o) {
+DEVICE void any_spread(const attention_general_parameters &any, const work &w, int begin, const any_rows &v,
+                       const int *pool_rows, output_fragments<Size> &o) {
   using type = typename Size::type;
 #pragma unroll 1
   for (int r = 0; r < Size::tile; r++) {
     if (pool_rows[r] < 0) continue;
     const unsigned char *row = v.at(pool_rows[r]);
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 8; j++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const int column = 8 * j + lane_index() % 4 * 2 + i;
-        const uint16_t code =
-            any.kv_e4m3 ? (uint16_t)widen_codes<type>(row[column]) : reinterpret_cast<const uint16_t *>(row)[column];
-        const float value = widen<type>(code);
-        if (isfinite(value)) continue;
-#pragma unroll
-        for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-          for (int half = 0; half < 2; half++) {
-            const span seen = span_of<Size>(any, w, m, half);
-            if (begin + r >= seen.first && begin + r < seen.limit) o[m][j][2 * half + i] += value;
-          }
-      }
+    unroll<Size::dimension / 8, 2>([&](int j, int i) {
+      const int column = 8 * j + lane_index() % 4 * 2 + i;
+      const uint16_t code =
+          any.kv_e4m3 ? (uint16_t)widen_codes<type>(row[column]) : reinterpret_cast<const uint16_t *>(row)[column];
+      const float value = widen<type>(code);
+      if (isfinite(value)) return;
+      unroll<Size::parts, 2>([&](int m, int half) {
+        const span seen = span_of<Size>(any, w, m, half);
+        if (begin + r >= seen.first && begin + r < seen.limit) o[m][j][2 * half + i] += value;
+      });
+    });
   }
 }
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* KV rows in front of the window of the block's first row are no work, in whole tiles. */
-template <typename Size> __device__ __forceinline__ work any_work_of(const attention_general_parameters &any) {
+template <typename Size> DEVICE work any_work_of(const attention_general_parameters &any) {
   work w = work_of<Size>(any.plain);
   if (any.window) w.kv_begin = max(w.kv_begin, (w.kv_all - any.window) / Size::tile * Size::tile);
   return w;
 }
 
-template <typename Size> __device__ __forceinline__ void attend_any(const attention_general_parameters &any) {
+template <typename Size> DEVICE void attend_any(const attention_general_parameters &any) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ work w;
   __shared__ int pool_rows[Size::tile];
@@ -245,12 +214,7 @@ template <typename Size> __device__ __forceinline__ void attend_any(const attent
     accumulate<Size>(s, values, o);
     if (unclean) any_spread<Size>(any, w, begin, v, pool_rows, o);
   }
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 8; j++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) o[m][j][i] *= any.v_scale;
+  unroll<Size::parts, Size::dimension / 8, 4>([&](int m, int j, int i) { o[m][j][i] *= any.v_scale; });
   finish<Size>(p, w, state, o, shared);
 }
 

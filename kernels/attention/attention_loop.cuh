@@ -1,20 +1,19 @@
 /* attention_loop.cuh - the plain portable kernel: softmax(scale Q K^T) V without stored scores, FlashAttention-2 (Dao
- * 2023, arXiv 2307.08691) on mma.m16n8k16, for every chip from sm_80 on. attention.h defines rows. Bound by the tensor
- * cores, shared memory and the exponentials in prefill, by the memory in decode.
+ * 2023, arXiv 2307.08691) on mma.m16n8k16, for every chip from sm_80 on. Bound by the tensor cores, shared memory and
+ * the exponentials in prefill, by the memory in decode.
  *
- * A block has 64 or 128 rows of one KV head, a warp 16 or 32 of them. The block walks over its split's KV rows in
- * tiles; cp.async brings the next tiles to shared memory during the work on one. The scores of a warp's rows stay in
- * its registers: the C fragments of Q K^T are the A fragments of P V. With 32 rows in a warp, each fragment of K and V
- * that ldmatrix reads serves two products; with 16 rows, shared memory would be the bound. The 16-byte chunks of a
- * shared row are permuted so that eight rows of one chunk lie in different banks (ldmatrix without conflicts).
+ * A block has 64 or 128 rows (attention.h) of one KV head, a warp 16 or 32 of them: with 32, each fragment of K and V
+ * serves two products. cp.async brings the next tiles of the split during the work on one. The scores of a warp's rows
+ * stay in its registers: the C fragments of Q K^T are the A fragments of P V. The 16-byte chunks of a shared row are
+ * permuted, so that ldmatrix meets no bank twice.
  *
- * There is no running maximum. The reference of a row's weights is the maximum of its first tile. Any reference gives
- * the same result unless weights overflow, or all vanish. If the weights of a tile pass 2^14 (f16 ends at 2^16), the
- * scores of the tile are computed again, their maximum becomes the reference, and the sums so far are rescaled.
+ * There is no running maximum: the reference of a row's weights is the maximum of its first tile. If the weights of a
+ * tile pass 2^14 (f16 ends at 2^16), the scores of the tile are computed again, their maximum becomes the reference,
+ * and the sums so far are rescaled.
  *
- * Masks: a KV row that no row of the block sees is read as zeros, whatever memory holds there. A score of a KV row that
- * the query row does not see becomes -infinity, and its weight 0. Since 0 * NaN is NaN, infinities and NaNs of V become
- * zeros in tiles that only some rows of the block see; afterwards they are added to the rows that see them. */
+ * A KV row that no row of the block sees is read as zeros. A score of a KV row that the query row does not see becomes
+ * -infinity. Since 0 * NaN is NaN, infinities and NaNs of V become zeros in tiles that only some rows of the block see;
+ * afterwards they are added to the rows that see them. */
 #ifndef RONDO_ATTENTION_LOOP_CUH
 #define RONDO_ATTENTION_LOOP_CUH
 
@@ -23,9 +22,7 @@
 /* ---- Tiles on their way ------------------------------------------------------------------------------------------ */
 
 /* The stage of the tile that begins with KV row `begin`. */
-template <typename Size> __device__ __forceinline__ uint32_t stage_of(int begin) {
-  return (uint32_t)begin / Size::tile % Size::stages;
-}
+template <typename Size> DEVICE uint32_t stage_of(int begin) { return (uint32_t)begin / Size::tile % Size::stages; }
 
 /* The split's tiles of K and V. With several stages, K and V of a tile are copied together, during the work on earlier
  * tiles. With one stage, V is copied while the scores are computed, and the next K while V is used. */
@@ -39,33 +36,27 @@ template <typename Size> struct tiles {
   stream<Size> k, v;
   int *unclean; /* for each stage: the tile whose V has an infinity or a NaN */
 
-  __device__ __forceinline__ void load(const stream<Size> &to, const uint16_t *from, int64_t stride, int begin,
-                                       uint32_t stage) const {
+  DEVICE void load(const stream<Size> &to, const uint16_t *from, int64_t stride, int begin, uint32_t stage) const {
     to.load(from, stride, begin, w.kv_end, stage, p.aligned);
   }
-  __device__ __forceinline__ void load_k(int begin, uint32_t stage) const {
-    load(k, w.k, p.k_stride.position, begin, stage);
-  }
-  __device__ __forceinline__ void load_v(int begin, uint32_t stage) const {
-    load(v, w.v, p.v_stride.position, begin, stage);
-  }
+  DEVICE void load_k(int begin, uint32_t stage) const { load(k, w.k, p.k_stride.position, begin, stage); }
+  DEVICE void load_v(int begin, uint32_t stage) const { load(v, w.v, p.v_stride.position, begin, stage); }
 
   /* Before the first tile. */
-  __device__ __forceinline__ void begin() const {
-#pragma unroll
-    for (int t = 0; t < ahead; t++) {
+  DEVICE void begin() const {
+    unroll<ahead>([&](int t) {
       const int begin = w.kv_begin + t * Size::tile;
       const uint32_t stage = stage_of<Size>(begin);
       if (eager && begin < w.kv_end) load_k(begin, stage);
       if (together && begin < w.kv_end) load_v(begin, stage);
       cp_async_commit();
-    }
+    });
     cp_async_wait<ahead>();
     __syncthreads();
   }
 
   /* Waits for the tile's K. */
-  __device__ __forceinline__ void take_keys(int begin, uint32_t stage, bool some) const {
+  DEVICE void take_keys(int begin, uint32_t stage, bool some) const {
     cp_async_wait<ahead - 1>();
     if constexpr (together) {
       if (some && v.clean(stage)) atomicMax(&unclean[stage], begin);
@@ -91,7 +82,7 @@ template <typename Size> struct tiles {
   }
 
   /* After the tile's scores: waits for its V. */
-  __device__ __forceinline__ void take_values(int begin, bool some) const {
+  DEVICE void take_values(int begin, bool some) const {
     if constexpr (together) return;
     if constexpr (!eager) {
       load_v(begin, 0);
@@ -108,7 +99,7 @@ template <typename Size> struct tiles {
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-template <typename Size> __device__ __forceinline__ void attend(const attention_parameters &p) {
+template <typename Size> DEVICE void attend(const attention_parameters &p) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ work w;
   __shared__ int limits[Size::threads / 32]; /* of the warps */

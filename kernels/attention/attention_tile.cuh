@@ -3,6 +3,7 @@
 #ifndef RONDO_ATTENTION_TILE_CUH
 #define RONDO_ATTENTION_TILE_CUH
 
+#include "../common/device_code.cuh"
 #include "../common/element.cuh"
 #include "../common/ptx.cuh"
 #include "../common/shared_words.cuh"
@@ -15,7 +16,6 @@ struct every_step {
   static constexpr bool flips = true;         /* a permuted address is another address with bits flipped */
   static constexpr bool eager = true;         /* a tile is requested before the work on the tile before ends */
   static constexpr bool ordered = true;       /* ldmatrix leaves K's fragments in the registers that mma takes */
-  static constexpr int read_ahead = 0;        /* steps of 16 columns of K whose fragments are read ahead */
   static constexpr bool one_reference = true; /* no running maximum */
 };
 
@@ -43,7 +43,7 @@ template <typename Size> using score_fragments = float[Size::parts][Size::tile /
 template <typename Size> using output_fragments = float[Size::parts][Size::dimension / 8][4];
 
 /* Where a chunk of a row lies in shared memory. Rows of 64 bytes share a line of 128 in twos. */
-template <typename Size> __device__ __forceinline__ uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
+template <typename Size> DEVICE uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
   uint32_t turn = Size::dimension >= 64 ? row & 7 : (row >> 1) & 3;
   if (!Size::steps::swizzle) turn = 0;
   return row * Size::row_bytes + ((chunk ^ turn) << 4);
@@ -51,28 +51,28 @@ template <typename Size> __device__ __forceinline__ uint32_t chunk_offset(uint32
 
 /* The address of chunk 2 step + c of a row whose chunk c, 0 or 1, lies at `address`. Shared rows and tiles begin at
  * multiples of 128 bytes (with four chunks of 64), so the permutation flips bits of the address. */
-__device__ __forceinline__ uint32_t chunk_address(uint32_t address, uint32_t step) {
+DEVICE uint32_t chunk_address(uint32_t address, uint32_t step) {
   return (address ^ (2 * step % 8 * 16)) + 2 * step / 8 * 8 * 16;
 }
 
 /* threadIdx.x. It is volatile, so each caller reads it again, and ptxas keeps no address that depends on it in
  * registers from tile to tile. */
-__device__ __forceinline__ uint32_t thread_index() {
+DEVICE uint32_t thread_index() {
   uint32_t index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }
 
 /* Of the thread. */
-__device__ __forceinline__ uint32_t lane_index() { return thread_index() % 32; }
-template <typename Size> __device__ __forceinline__ uint32_t warp_row() { /* the warp's first in the block */
+DEVICE uint32_t lane_index() { return thread_index() % 32; }
+template <typename Size> DEVICE uint32_t warp_row() { /* the warp's first in the block */
   return thread_index() / 32 * Size::warp_rows;
 }
 
 /* ---- Moving chunks --------------------------------------------------------------------------------------------- */
 
 /* cp_async_16 without a size, which takes one instruction less. */
-__device__ __forceinline__ void cp_async_16(uint32_t shared, const void *global) {
+DEVICE void cp_async_16(uint32_t shared, const void *global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
 
@@ -80,33 +80,38 @@ template <typename T> constexpr uint16_t exponent_bits = 0;
 template <> constexpr uint16_t exponent_bits<__half> = 0x7c00;
 template <> constexpr uint16_t exponent_bits<__nv_bfloat16> = 0x7f80;
 
-template <typename T> __device__ __forceinline__ float widen(uint16_t bits);
-template <> __device__ __forceinline__ float widen<__half>(uint16_t bits) {
-  return __half2float(__ushort_as_half(bits));
-}
-template <> __device__ __forceinline__ float widen<__nv_bfloat16>(uint16_t bits) {
-  return __bfloat162float(__ushort_as_bfloat16(bits));
+template <typename T> DEVICE float widen(uint16_t bits);
+template <> DEVICE float widen<__half>(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+template <> DEVICE float widen<__nv_bfloat16>(uint16_t bits) { return __bfloat162float(__ushort_as_bfloat16(bits)); }
+
+/* Numbers that are not finite become zeros; whether there was any. */
+template <typename T> DEVICE bool clean(uint32_t (&pair)[4]) {
+  constexpr uint32_t exponent = exponent_bits<T>;
+  bool found = false;
+  unroll<4>([&](int i) {
+    if ((pair[i] & exponent) == exponent) found = true, pair[i] &= 0xffff0000u;
+    if ((pair[i] >> 16 & exponent) == exponent) found = true, pair[i] &= 0xffffu;
+  });
+  return found;
 }
 
 /* Eight numbers at any even address. */
-__device__ __forceinline__ uint4 gather(const void *global, bool present) {
+DEVICE uint4 gather(const void *global, bool present) {
   const uint16_t *from = static_cast<const uint16_t *>(global);
   uint32_t pair[4] = {0, 0, 0, 0};
   if (present) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) pair[i] = from[2 * i] | (uint32_t)from[2 * i + 1] << 16;
+    unroll<4>([&](int i) { pair[i] = from[2 * i] | (uint32_t)from[2 * i + 1] << 16; });
   }
   return make_uint4(pair[0], pair[1], pair[2], pair[3]);
 }
 
-__device__ __forceinline__ void scatter(void *global, uint4 value) {
+DEVICE void scatter(void *global, uint4 value) {
   uint16_t *to = static_cast<uint16_t *>(global);
   const uint32_t pair[4] = {value.x, value.y, value.z, value.w};
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
+  unroll<4>([&](int i) {
     to[2 * i] = (uint16_t)pair[i];
     to[2 * i + 1] = (uint16_t)(pair[i] >> 16);
-  }
+  });
 }
 
 /* Tiles of K or of V on their way to the stages of shared memory. */
@@ -116,20 +121,19 @@ template <typename Size> struct stream {
   const unsigned char *stages;
 
   /* Where the thread's chunk of its first row in a stage lies. */
-  static __device__ __forceinline__ uint32_t first_chunk(const unsigned char *stages, uint32_t thread, uint32_t stage) {
+  static DEVICE uint32_t first_chunk(const unsigned char *stages, uint32_t thread, uint32_t stage) {
     return shared_address(stages) + stage * Size::tile_bytes +
            chunk_offset<Size>(thread / Size::chunks, thread % Size::chunks);
   }
 
   /* Where the thread's chunk of a pass lies, `at` being that of the first: another row, another turn. */
-  static __device__ __forceinline__ uint32_t chunk_of_pass(uint32_t at, int pass) {
+  static DEVICE uint32_t chunk_of_pass(uint32_t at, int pass) {
     const uint32_t turned = Size::steps::swizzle ? at ^ (pass * rows_at_once % 8 << 4) : at;
     return turned + pass * rows_at_once * Size::row_bytes;
   }
 
   /* `from` is the KV head's first row. KV rows from `end` on are zeros. */
-  __device__ __forceinline__ void load(const uint16_t *from, int64_t stride, int begin, int end, int stage,
-                                       bool aligned) const {
+  DEVICE void load(const uint16_t *from, int64_t stride, int begin, int end, int stage, bool aligned) const {
     const uint32_t thread = thread_index(), at = first_chunk(stages, thread, stage);
     const int first = (int)(thread / Size::chunks);
     from += thread % Size::chunks * 8;
@@ -151,23 +155,17 @@ template <typename Size> struct stream {
   }
 
   /* Makes zeros of what is not finite in the thread's chunks of a tile; whether there was any. */
-  __device__ __forceinline__ bool clean(int stage) const {
-    constexpr uint32_t exponent = exponent_bits<typename Size::type>;
+  DEVICE bool clean(int stage) const {
     bool found = false;
     const uint32_t first = first_chunk(stages, thread_index(), stage);
 #pragma unroll 1
     for (int pass = 0; pass < passes; pass++) {
       const uint32_t at = chunk_of_pass(first, pass);
-      const uint4 chunk = load_four_words(at);
-      uint32_t pair[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-      bool here = false;
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        if ((pair[i] & exponent) == exponent) here = true, pair[i] &= 0xffff0000u;
-        if ((pair[i] >> 16 & exponent) == exponent) here = true, pair[i] &= 0xffffu;
-      }
-      if (here) store_four_words(at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
-      found |= here;
+      uint32_t pair[4];
+      load_four_words(at, pair);
+      if (!::clean<typename Size::type>(pair)) continue;
+      store_four_words(at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
+      found = true;
     }
     return found;
   }

@@ -20,13 +20,13 @@ struct work {
 };
 
 /* The number of KV rows that a row sees. Rows after the last see as many as the last. */
-__device__ __forceinline__ int limit_of(const attention_parameters &p, const work &w, int row) {
+DEVICE int limit_of(const attention_parameters &p, const work &w, int row) {
   if (!p.causal) return w.length;
   int position = (int)((uint32_t)(row < w.last_row ? row : w.last_row) / p.group);
   return max(position + w.length - p.query_length + 1, 0);
 }
 
-template <typename Size> __device__ __forceinline__ work work_of(const attention_parameters &p) {
+template <typename Size> DEVICE work work_of(const attention_parameters &p) {
   work w;
   /* Under the causal mask the last rows see most KV rows. They go first in a section: the heads whose K and V fit in
    * L2. */
@@ -54,13 +54,12 @@ struct place {
   uint32_t position, head;
 };
 
-__device__ __forceinline__ place place_of(const attention_parameters &p, uint32_t row) {
+DEVICE place place_of(const attention_parameters &p, uint32_t row) {
   if (p.group == 1) return {row, 0};
   return {row / p.group, row % p.group};
 }
 
-template <typename Size>
-__device__ __forceinline__ void query_load(const attention_parameters &p, const work &w, unsigned char *shared) {
+template <typename Size> DEVICE void query_load(const attention_parameters &p, const work &w, unsigned char *shared) {
   constexpr int rows_at_once = Size::threads / Size::chunks;
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks, first = thread / Size::chunks;
   const uint16_t *q = static_cast<const uint16_t *>(p.q) + (int64_t)w.batch * p.q_stride.batch +
@@ -86,17 +85,17 @@ __device__ __forceinline__ void query_load(const attention_parameters &p, const 
 template <typename Size, bool BesideFirst> struct matrices {
   uint32_t first; /* the address that the lane gives for the first */
 
-  static __device__ __forceinline__ uint32_t offset(int row, int step) {
+  static DEVICE uint32_t offset(int row, int step) {
     const uint32_t lane = lane_index();
     return BesideFirst ? chunk_offset<Size>(row + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2)
                        : chunk_offset<Size>(row + lane % 16, 2 * step + lane / 16);
   }
 
-  __device__ __forceinline__ explicit matrices(const unsigned char *rows)
+  DEVICE explicit matrices(const unsigned char *rows)
       : first(shared_address(rows) + (Size::steps::flips ? offset(0, 0) : 0)) {}
 
   /* For the rows from `row` on and the chunks 2 step and 2 step + 1. */
-  __device__ __forceinline__ uint32_t at(int row, int step) const {
+  DEVICE uint32_t at(int row, int step) const {
     if constexpr (!Size::steps::flips) return first + offset(row, step);
     return chunk_address(first, step) + row * Size::row_bytes;
   }
@@ -109,118 +108,67 @@ template <typename Size> struct query_fragments {
   row_matrices<Size> rows;
   uint32_t held[Size::held ? Size::held : 1][Size::parts][4];
 
-  __device__ __forceinline__ explicit query_fragments(const unsigned char *shared) : rows(shared) {
-#pragma unroll
-    for (int step = 0; step < Size::held; step++) read(step, held[step]);
+  DEVICE explicit query_fragments(const unsigned char *shared) : rows(shared) {
+    unroll<Size::held>([&](int step) { read(step, held[step]); });
   }
 
-  __device__ __forceinline__ void read(int step, uint32_t (&a)[Size::parts][4]) const {
-#pragma unroll
-    for (int m = 0; m < Size::parts; m++) ldmatrix_x4(a[m], rows.at(16 * m, step));
+  DEVICE void read(int step, uint32_t (&a)[Size::parts][4]) const {
+    unroll<Size::parts>([&](int m) { ldmatrix_x4(a[m], rows.at(16 * m, step)); });
   }
 
-  __device__ __forceinline__ void get(int step, uint32_t (&a)[Size::parts][4]) const {
+  DEVICE void get(int step, uint32_t (&a)[Size::parts][4]) const {
     if (step < Size::held) {
-#pragma unroll
-      for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) a[m][i] = held[step][m][i];
+      unroll<Size::parts, 4>([&](int m, int i) { a[m][i] = held[step][m][i]; });
     } else {
       read(step, a);
     }
   }
 };
 
-/* A tile of K as B fragments. */
-template <typename Size> struct key_fragments {
-  static constexpr int steps = Size::dimension / 16, wish = Size::steps::read_ahead,
-                       ahead = wish < steps ? wish : steps - 1;
-  key_matrices<Size> rows;
-  uint32_t held[ahead + 1][Size::tile / 16][4];
-
-  __device__ __forceinline__ explicit key_fragments(const unsigned char *tile) : rows(tile) {
-#pragma unroll
-    for (int step = 0; step < ahead; step++) read(step);
-  }
-
-  __device__ __forceinline__ void read(int step) {
-#pragma unroll
-    for (int j = 0; j < Size::tile / 16; j++) ldmatrix_x4(held[step % (ahead + 1)][j], rows.at(16 * j, step));
-  }
-
-  /* Of every step in turn. */
-  __device__ __forceinline__ void begin(int step) {
-    if (ahead && step + ahead < steps) read(step + ahead);
-  }
-
-  __device__ __forceinline__ void get(int step, int j, uint32_t (&b)[4]) const {
-    if (!ahead) ldmatrix_x4(b, rows.at(16 * j, step));
-#pragma unroll
-    for (int i = 0; ahead && i < 4; i++) b[i] = held[step % (ahead + 1)][j][i];
-  }
-};
-
 /* s = Q K^T. */
 template <typename Size>
-__device__ __forceinline__ void score(const query_fragments<Size> &q, const unsigned char *tile,
-                                      score_fragments<Size> &s) {
+DEVICE void score(const query_fragments<Size> &q, const unsigned char *tile, score_fragments<Size> &s) {
   constexpr int second = Size::steps::ordered ? 1 : 2; /* of the registers of a fragment */
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int j = 0; j < Size::tile / 8; j++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) s[m][j][i] = 0.0f;
-  key_fragments<Size> k(tile);
-#pragma unroll
-  for (int step = 0; step < Size::dimension / 16; step++) {
+  unroll<Size::parts, Size::tile / 8, 4>([&](int m, int j, int i) { s[m][j][i] = 0.0f; });
+  const key_matrices<Size> keys(tile);
+  unroll<Size::dimension / 16>([&](int step) {
     uint32_t a[Size::parts][4];
     q.get(step, a);
-    k.begin(step);
-#pragma unroll
-    for (int j = 0; j < Size::tile / 16; j++) {
+    unroll<Size::tile / 16>([&](int j) {
       uint32_t b[4];
-      k.get(step, j, b);
-#pragma unroll
-      for (int m = 0; m < Size::parts; m++) {
+      ldmatrix_x4(b, keys.at(16 * j, step));
+      unroll<Size::parts>([&](int m) {
         mma_16x8x16<typename Size::type>(s[m][2 * j], a[m], b[0], b[second]);
         mma_16x8x16<typename Size::type>(s[m][2 * j + 1], a[m], b[3 - second], b[3]);
-      }
-    }
-  }
+      });
+    });
+  });
 }
 
 /* How many KV rows some row of the warp sees; 0 where it has no rows. */
-template <typename Size> __device__ __forceinline__ int warp_limit(const attention_parameters &p, const work &w) {
+template <typename Size> DEVICE int warp_limit(const attention_parameters &p, const work &w) {
   const int begin = w.row_begin + warp_row<Size>();
   return begin < (int)p.rows ? limit_of(p, w, begin + Size::warp_rows - 1) : 0;
 }
 
 /* Of the thread's row group or, as the second half, group + 8 of 16 rows. */
-template <typename Size>
-__device__ __forceinline__ int limit_of(const attention_parameters &p, const work &w, int part, int half) {
+template <typename Size> DEVICE int limit_of(const attention_parameters &p, const work &w, int part, int half) {
   return limit_of(p, w, w.row_begin + warp_row<Size>() + 16 * part + 8 * half + lane_index() / 4);
 }
 
 /* Scores of KV rows that a row does not see become a number that the scale turns into -infinity. */
 template <typename Size>
-__device__ __forceinline__ void mask(const attention_parameters &p, const work &w, int begin,
-                                     score_fragments<Size> &s) {
+DEVICE void mask(const attention_parameters &p, const work &w, int begin, score_fragments<Size> &s) {
   float scale_log2 = p.scale_log2;
   /* Keeps ptxas from holding `hidden` from tile to tile: with 128 columns of O, sm_100a has no register for it. */
   if constexpr (Size::dimension == 128) asm volatile("" : "+f"(scale_log2));
   const float hidden = scale_log2 < 0.0f ? INFINITY : -INFINITY;
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const int seen = limit_of<Size>(p, w, m, half) - begin - lane_index() % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < Size::tile / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-          if (8 * j + i >= seen) s[m][j][2 * half + i] = hidden;
-    }
+  unroll<Size::parts, 2>([&](int m, int half) {
+    const int seen = limit_of<Size>(p, w, m, half) - begin - lane_index() % 4 * 2;
+    unroll<Size::tile / 8, 2>([&](int j, int i) {
+      if (8 * j + i >= seen) s[m][j][2 * half + i] = hidden;
+    });
+  });
 }
 
 /* The thread's rows: group and group + 8 of 16, in the words of ptx.cuh. */
@@ -228,11 +176,8 @@ template <typename Size> struct softmax_state {
   float reference[Size::parts][2]; /* exponents to base 2; -infinity while the row has seen nothing */
   float sum[Size::parts][2];       /* of this lane's columns */
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-      for (int half = 0; half < 2; half++) reference[m][half] = -INFINITY, sum[m][half] = 0.0f;
+  DEVICE void clear() {
+    unroll<Size::parts, 2>([&](int m, int half) { reference[m][half] = -INFINITY, sum[m][half] = 0.0f; });
   }
 };
 
@@ -241,7 +186,7 @@ template <typename Size> struct softmax_state {
 constexpr float immense_reference = 0x1p24f;
 
 /* 1 / x within 2 ulp. reciprocal() returns 0 for a large x, and a division in C++ takes more registers. */
-__device__ __forceinline__ float inverse_of(float x) {
+DEVICE float inverse_of(float x) {
   float y;
   asm("div.full.f32 %0, 0f3F800000, %1;" : "=f"(y) : "f"(x));
   return y;
@@ -249,50 +194,39 @@ __device__ __forceinline__ float inverse_of(float x) {
 
 /* For rows with an immense reference: rounds the scores as the reference was rounded, and subtracts it. */
 template <typename Size>
-__device__ __forceinline__ void lower(score_fragments<Size> &s, float scale_log2, const softmax_state<Size> &state) {
+DEVICE void lower(score_fragments<Size> &s, float scale_log2, const softmax_state<Size> &state) {
   const float inverse = inverse_of(scale_log2);
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const float reference = state.reference[m][half];
-      if (fabsf(reference) < immense_reference || reference == -INFINITY) continue;
-#pragma unroll
-      for (int j = 0; j < Size::tile / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-          s[m][j][2 * half + i] = (__fmul_rn(s[m][j][2 * half + i], scale_log2) - reference) * inverse;
-    }
+  unroll<Size::parts, 2>([&](int m, int half) {
+    const float reference = state.reference[m][half];
+    if (fabsf(reference) < immense_reference || reference == -INFINITY) return;
+    unroll<Size::tile / 8, 2>([&](int j, int i) {
+      s[m][j][2 * half + i] = (__fmul_rn(s[m][j][2 * half + i], scale_log2) - reference) * inverse;
+    });
+  });
 }
 
 /* The reference becomes the maximum of itself and the scores. o and the sum are rescaled to it. */
 template <typename Size>
-__device__ __forceinline__ void refer(score_fragments<Size> &s, float scale_log2, softmax_state<Size> &state,
-                                      output_fragments<Size> &o) {
+DEVICE void refer(score_fragments<Size> &s, float scale_log2, softmax_state<Size> &state, output_fragments<Size> &o) {
   bool immense = false;
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      float most = -INFINITY, least = INFINITY; /* the scale may be negative */
-#pragma unroll
-      for (int j = 0; j < Size::tile / 8; j++) {
-        most = fmaxf(most, fmaxf(s[m][j][2 * half], s[m][j][2 * half + 1]));
-        /* Of every tile only one of them would be sought, by kernels for either sign. */
-        if (Size::steps::one_reference) least = fminf(least, fminf(s[m][j][2 * half], s[m][j][2 * half + 1]));
-      }
-      float highest = scale_log2 * (scale_log2 < 0.0f ? least : most);
-      highest = fmaxf(state.reference[m][half], quad_max(highest));
-      const float keep = exp2_approximate(state.reference[m][half] - (highest == -INFINITY ? 0.0f : highest));
-      state.reference[m][half] = highest;
-      state.sum[m][half] *= keep;
-      immense |= fabsf(highest) >= immense_reference && highest != -INFINITY;
-#pragma unroll
-      for (int j = 0; j < Size::dimension / 8; j++) {
-        o[m][j][2 * half] *= keep;
-        o[m][j][2 * half + 1] *= keep;
-      }
-    }
+  unroll<Size::parts, 2>([&](int m, int half) {
+    float most = -INFINITY, least = INFINITY; /* the scale may be negative */
+    unroll<Size::tile / 8>([&](int j) {
+      most = fmaxf(most, fmaxf(s[m][j][2 * half], s[m][j][2 * half + 1]));
+      /* Of every tile only one of them would be sought, by kernels for either sign. */
+      if (Size::steps::one_reference) least = fminf(least, fminf(s[m][j][2 * half], s[m][j][2 * half + 1]));
+    });
+    float highest = scale_log2 * (scale_log2 < 0.0f ? least : most);
+    highest = fmaxf(state.reference[m][half], quad_max(highest));
+    const float keep = exp2_approximate(state.reference[m][half] - (highest == -INFINITY ? 0.0f : highest));
+    state.reference[m][half] = highest;
+    state.sum[m][half] *= keep;
+    immense |= fabsf(highest) >= immense_reference && highest != -INFINITY;
+    unroll<Size::dimension / 8>([&](int j) {
+      o[m][j][2 * half] *= keep;
+      o[m][j][2 * half + 1] *= keep;
+    });
+  });
   if (__any_sync(0xffffffffu, immense)) lower<Size>(s, scale_log2, state);
 }
 
@@ -301,92 +235,67 @@ __device__ __forceinline__ void refer(score_fragments<Size> &s, float scale_log2
  * stays one. The reference is also 0 after refer() has lowered the scores. It lowers them for each tile, since the
  * weights of such rows never count as fitting. */
 template <typename Size>
-__device__ __forceinline__ bool weigh(float scale_log2, bool final, softmax_state<Size> &state,
-                                      score_fragments<Size> &s) {
+DEVICE bool weigh(float scale_log2, bool final, softmax_state<Size> &state, score_fragments<Size> &s) {
   float sum[Size::parts][2];
   bool within = true;
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const float reference = state.reference[m][half],
-                  against = fabsf(reference) < immense_reference ? reference : 0.0f;
-      sum[m][half] = 0.0f;
-#pragma unroll
-      for (int j = 0; j < Size::tile / 8; j++) {
-        const float low = exp2_approximate(fmaf(s[m][j][2 * half], scale_log2, -against));
-        const float high = exp2_approximate(fmaf(s[m][j][2 * half + 1], scale_log2, -against));
-        s[m][j][2 * half] = low;
-        s[m][j][2 * half + 1] = high;
-        sum[m][half] += low + high;
-      }
-      within = within && sum[m][half] <= 0x1p14f && fabsf(reference) < immense_reference;
-    }
+  unroll<Size::parts, 2>([&](int m, int half) {
+    const float reference = state.reference[m][half], against = fabsf(reference) < immense_reference ? reference : 0.0f;
+    sum[m][half] = 0.0f;
+    unroll<Size::tile / 8>([&](int j) {
+      const float low = exp2_approximate(fmaf(s[m][j][2 * half], scale_log2, -against));
+      const float high = exp2_approximate(fmaf(s[m][j][2 * half + 1], scale_log2, -against));
+      s[m][j][2 * half] = low;
+      s[m][j][2 * half + 1] = high;
+      sum[m][half] += low + high;
+    });
+    within = within && sum[m][half] <= 0x1p14f && fabsf(reference) < immense_reference;
+  });
   if (!final && !__all_sync(0xffffffffu, within)) return false;
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) state.sum[m][half] += sum[m][half];
+  unroll<Size::parts, 2>([&](int m, int half) { state.sum[m][half] += sum[m][half]; });
   return true;
 }
 
 /* o += P V, the weights P rounded to V's type. */
 template <typename Size>
-__device__ __forceinline__ void accumulate(const score_fragments<Size> &s, const unsigned char *tile,
-                                           output_fragments<Size> &o) {
+DEVICE void accumulate(const score_fragments<Size> &s, const unsigned char *tile, output_fragments<Size> &o) {
   using type = typename Size::type;
   const row_matrices<Size> v(tile);
-#pragma unroll
-  for (int step = 0; step < Size::tile / 16; step++) {
+  unroll<Size::tile / 16>([&](int step) {
     uint32_t a[Size::parts][4];
-#pragma unroll
-    for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        a[m][i] = pack_two<type>(s[m][2 * step + i / 2][i % 2 * 2], s[m][2 * step + i / 2][i % 2 * 2 + 1]);
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 16; j++) {
+    unroll<Size::parts, 4>([&](int m, int i) {
+      a[m][i] = pack_two<type>(s[m][2 * step + i / 2][i % 2 * 2], s[m][2 * step + i / 2][i % 2 * 2 + 1]);
+    });
+    unroll<Size::dimension / 16>([&](int j) {
       uint32_t b[4];
       ldmatrix_x4_transposed(b, v.at(16 * step, j));
-#pragma unroll
-      for (int m = 0; m < Size::parts; m++) {
+      unroll<Size::parts>([&](int m) {
         mma_16x8x16<type>(o[m][2 * j], a[m], b[0], b[1]);
         mma_16x8x16<type>(o[m][2 * j + 1], a[m], b[2], b[3]);
-      }
-    }
-  }
+      });
+    });
+  });
 }
 
 /* Adds infinities and NaNs in rows [begin, end) of V to the rows that see them: their weights are not 0. */
 template <typename Size>
-__device__ __forceinline__ void spread(const attention_parameters &p, const work &w, int begin, int end,
-                                       output_fragments<Size> &o) {
+DEVICE void spread(const attention_parameters &p, const work &w, int begin, int end, output_fragments<Size> &o) {
   const uint16_t *v = w.v + lane_index() % 4 * 2;
 #pragma unroll 1
   for (int row = begin; row < end; row++) {
     bool seen[Size::parts][2];
-#pragma unroll
-    for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-      for (int half = 0; half < 2; half++) seen[m][half] = row < limit_of<Size>(p, w, m, half);
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 8; j++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        float value = widen<typename Size::type>(v[row * p.v_stride.position + 8 * j + i]);
-        if (isfinite(value)) value = 0.0f;
-#pragma unroll
-        for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-          for (int half = 0; half < 2; half++) o[m][j][2 * half + i] += seen[m][half] ? value : 0.0f;
-      }
+    unroll<Size::parts, 2>([&](int m, int half) { seen[m][half] = row < limit_of<Size>(p, w, m, half); });
+    unroll<Size::dimension / 8, 2>([&](int j, int i) {
+      float value = widen<typename Size::type>(v[row * p.v_stride.position + 8 * j + i]);
+      if (isfinite(value)) value = 0.0f;
+      unroll<Size::parts, 2>([&](int m, int half) { o[m][j][2 * half + i] += seen[m][half] ? value : 0.0f; });
+    });
   }
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 /* The log-sum-exp of a row, to base e or, for a split, to base 2. */
-__device__ __forceinline__ void lse_store(const attention_parameters &p, const work &w, uint32_t row, float lse_log2) {
+DEVICE void lse_store(const attention_parameters &p, const work &w, uint32_t row, float lse_log2) {
   if (p.splits > 1) {
     uint64_t heads = (uint64_t)p.batch * p.kv_heads;
     p.partial_lse[(w.split * heads + w.batch * p.kv_heads + w.kv_head) * p.rows + row] = lse_log2;
@@ -399,37 +308,32 @@ __device__ __forceinline__ void lse_store(const attention_parameters &p, const w
 
 /* A split's o, in fp32. `row` is the thread's first of 16. */
 template <typename Size>
-__device__ __forceinline__ void partial_store(const attention_parameters &p, const work &w, uint32_t row,
-                                              const float (&o)[Size::dimension / 8][4]) {
+DEVICE void partial_store(const attention_parameters &p, const work &w, uint32_t row,
+                          const float (&o)[Size::dimension / 8][4]) {
   uint64_t heads = (uint64_t)p.batch * p.kv_heads;
   uint64_t first = (w.split * heads + w.batch * p.kv_heads + w.kv_head) * p.rows + row;
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    if (row + 8 * half >= p.rows) continue;
+  unroll<2>([&](int half) {
+    if (row + 8 * half >= p.rows) return;
     float *to = p.partial_o + (first + 8 * half) * Size::dimension + lane_index() % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 8; j++)
-      *reinterpret_cast<float2 *>(to + 8 * j) = make_float2(o[j][2 * half], o[j][2 * half + 1]);
-  }
+    unroll<Size::dimension / 8>(
+        [&](int j) { *reinterpret_cast<float2 *>(to + 8 * j) = make_float2(o[j][2 * half], o[j][2 * half + 1]); });
+  });
 }
 
 /* Stores o as T. It goes through the warp's own rows of the query tile, which are no longer needed, so that whole
  * chunks are stored. */
 template <typename Size>
-__device__ __forceinline__ void output_store(const attention_parameters &p, const work &w,
-                                             const output_fragments<Size> &o, unsigned char *shared) {
+DEVICE void output_store(const attention_parameters &p, const work &w, const output_fragments<Size> &o,
+                         unsigned char *shared) {
   constexpr int chunks = Size::chunks;
   __syncwarp();
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const uint32_t row = warp_row<Size>() + 16 * m + 8 * half + lane_index() / 4;
-#pragma unroll
-      for (int j = 0; j < chunks; j++)
-        *reinterpret_cast<uint32_t *>(shared + chunk_offset<Size>(row, j) + lane_index() % 4 * 4) =
-            pack_two<typename Size::type>(o[m][j][2 * half], o[m][j][2 * half + 1]);
-    }
+  unroll<Size::parts, 2>([&](int m, int half) {
+    const uint32_t row = warp_row<Size>() + 16 * m + 8 * half + lane_index() / 4;
+    unroll<chunks>([&](int j) {
+      *reinterpret_cast<uint32_t *>(shared + chunk_offset<Size>(row, j) + lane_index() % 4 * 4) =
+          pack_two<typename Size::type>(o[m][j][2 * half], o[m][j][2 * half + 1]);
+    });
+  });
   __syncwarp();
   uint16_t *to = static_cast<uint16_t *>(p.o) + (int64_t)w.batch * p.o_stride.batch +
                  (int64_t)w.kv_head * p.group * p.o_stride.head;
@@ -448,28 +352,25 @@ __device__ __forceinline__ void output_store(const attention_parameters &p, cons
 }
 
 template <typename Size>
-__device__ __forceinline__ void finish(const attention_parameters &p, const work &w, const softmax_state<Size> &state,
-                                       output_fragments<Size> &o, unsigned char *shared) {
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++) {
+DEVICE void finish(const attention_parameters &p, const work &w, const softmax_state<Size> &state,
+                   output_fragments<Size> &o, unsigned char *shared) {
+  unroll<Size::parts>([&](int m) {
     const uint32_t row = w.row_begin + warp_row<Size>() + 16 * m + lane_index() / 4;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
+    unroll<2>([&](int half) {
       const float sum = quad_sum(state.sum[m][half]);
       /* A row that sees a KV row has a weight of 1, or a NaN, or only scores of -infinity. */
       const bool nothing = sum == 0.0f;
       const float inverse = 1.0f / sum;
-#pragma unroll
-      for (int j = 0; j < Size::dimension / 8; j++) {
+      unroll<Size::dimension / 8>([&](int j) {
         o[m][j][2 * half] = nothing ? 0.0f : o[m][j][2 * half] * inverse;
         o[m][j][2 * half + 1] = nothing ? 0.0f : o[m][j][2 * half + 1] * inverse;
-      }
+      });
       if (lane_index() % 4 == 0 && row + 8 * half < p.rows)
         lse_store(p, w, row + 8 * half, nothing ? -INFINITY : state.reference[m][half] + log2f(sum));
-    }
+    });
     if (p.splits > 1 && w.kv_begin < w.kv_end) /* otherwise the merge does not read it */
       partial_store<Size>(p, w, row, o[m]);
-  }
+  });
   if (p.splits == 1) output_store<Size>(p, w, o, shared);
 }
 

@@ -1,30 +1,22 @@
 /* attention_wgmma.cu - softmax(scale Q K^T) V of many query rows in 16 bits, for sm_90a: FlashAttention-3 (Shah et al.
- * 2024, arXiv 2407.08608) without a running maximum.
+ * 2024, arXiv 2407.08608) without a running maximum. Bound by the chip's power at head dimensions 128 and 256, by the
+ * exponentials' latencies beside the products at 64 (README.md has figures).
  *
- * One block runs on a multiprocessor and takes query tiles until none are left (attention_wgmma_tiles.cuh). Its first
- * warpgroup copies: one warp each brings Q, K and V into slots of shared memory. The other warpgroups compute, 64 query
- * rows each (attention_wgmma_loop.cuh). They treat the KV tiles of all their query tiles as one stream: S = Q K(j)^T
- * runs beside O += P V(j - 1), also across the border of two query tiles; exponentials run beside the latter; and
- * warpgroups take turns at the tensor cores. KV tiles go from the last to the first. So tiles that need a mask come
- * first and, with a window, tiles at its edge last.
+ * One block runs on a multiprocessor and takes query tiles until none are left (attention_wgmma_tiles.cuh). One
+ * warpgroup copies: one warp each brings Q, K and V into slots of shared memory. The others compute, 64 query rows each
+ * (attention_wgmma_loop.cuh). They treat the KV tiles of all their query tiles as one stream: S = Q K(j)^T runs beside
+ * O += P V(j - 1), exponentials run beside the latter, and warpgroups take turns at the tensor cores. KV tiles go from
+ * the last to the first. So tiles that need a mask come first and, with a window, tiles at its edge last.
  *
  * If scores of a query tile's first KV tile lie so far apart that a later weight may overflow, all its KV tiles take a
  * running maximum (first_steps): 1.05 to 1.2 times as long. Other faults show in the sums and in O, and the same launch
- * computes the query tile again. The second pass has a running maximum; it is for sums out of range
- * (attention_wgmma_softmax.cuh). The third pass takes infinities and NaNs out of V; it is for an O that has one, since
- * a product spreads them to rows that do not see them (0 * NaN). Each column then remembers which rows see what. Rows
- * of V after a length are zeros from the start.
- *
- * One block a multiprocessor: 384 threads with 40 registers to copy and 232 to compute, or 512 with 32 and 160; 166 to
- * 210 KB of shared memory. Bound by the chip's power at head dimensions 128 and 256, by the exponentials' latencies
- * beside the products at 64: 800, 805 and 600 of the 990 TFLOP/s that an H200 is made for (full attention, 4096
- * positions, bf16), 735, 740 and 540 under the causal mask. */
+ * computes the query tile again: in the second pass with a running maximum, if sums are out of range; in the third
+ * pass without infinities and NaNs of V, if O has one, since a product spreads them to rows that do not see them. Each
+ * column then remembers which rows see what. Rows of V after a length are zeros from the start. */
 #include <math.h>
 
 #include "attention_wgmma_copies.cuh"
 #include "attention_wgmma_loop.cuh"
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
 
 /* The policy of attention_wgmma_loop.cuh. */
 template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
@@ -34,25 +26,23 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   using base::base, base::p, base::at, base::s, base::o, base::weights, base::rows, base::keys, base::wide;
   using base::first_row, base::warpgroup, base::needs_mask, base::edge_end, base::end_accumulate;
 
-  static __device__ __forceinline__ void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                              uint32_t rank) {
+  static DEVICE void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank) {
     copy_tiles<Size, value_copies<Size>>(p, at, rank);
   }
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 2; i++) o[i] = 0.0f;
+  DEVICE void clear() {
+    unroll<Size::dimension / 2>([&](int i) { o[i] = 0.0f; });
   }
 
   /* Scores of KV tile j lie far apart if they differ by more exponents than this: the tiles after it need maxima. */
-  __device__ __forceinline__ float far_apart(const query_tile &tile, int j) const {
+  DEVICE float far_apart(const query_tile &tile, int j) const {
     if (!needs_mask(tile, j)) return FAR_IN_WHOLE;
     const int most = limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64 + 63) - kv_begin_of<Size>(p, tile) -
                      j * Size::tile;
     return most < FEW_COLUMNS ? ALWAYS_FAR : FAR_IN_PART;
   }
 
-  __device__ __forceinline__ void note_if(bool far) {
+  DEVICE void note_if(bool far) {
     if constexpr (Size::causal)
       wide = far;
     else if (far)
@@ -60,12 +50,12 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   }
 
   /* The last KV tile, which comes first. */
-  __device__ __forceinline__ void weigh_first_tile(const query_tile &tile, int j) {
+  DEVICE void weigh_first_tile(const query_tile &tile, int j) {
     if (needs_mask(tile, j)) this->mask_tile(tile, j);
     note_if(weigh_first(s, rows, p.scale_log2, far_apart(tile, j)));
   }
-  __device__ __forceinline__ void round() { round_weights<T>(weights, s); }
-  __device__ __forceinline__ void end_accumulate_and_round() {
+  DEVICE void round() { round_weights<T>(weights, s); }
+  DEVICE void end_accumulate_and_round() {
     /* Without a mask, finish() beside the exponentials is better: 1 to 2 % at 512 and 1024 positions. */
     if constexpr (Size::causal) hold(s, rows, p.scale_log2, at.unwritten);
     end_accumulate();
@@ -73,7 +63,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   }
 
   /* Another, with the running maximum. */
-  __device__ __forceinline__ void weigh_tile_with_maximum(const query_tile &tile, int j) {
+  DEVICE void weigh_tile_with_maximum(const query_tile &tile, int j) {
     float factor[2];
     if constexpr (Size::causal)
       if (needs_mask(tile, j) || j < edge_end(tile)) this->mask_tile(tile, j);
@@ -87,7 +77,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   /* KV tiles with a running maximum: those that some rows do not see whole; if scores lie far apart in these, the tile
    * after them, whose maximum is a better reference; and if they do in that tile, all. Returns the first tile that is
    * left. */
-  __device__ __forceinline__ int first_steps(const query_tile &tile, int j) {
+  DEVICE int first_steps(const query_tile &tile, int j) {
     bool all = false;
     if constexpr (Size::causal) {
 #pragma unroll 1
@@ -115,13 +105,13 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   }
 
   /* Any other KV tile. Edge: all rows see its end, but not all its beginning, since the window begins in it. */
-  template <bool Edge> __device__ __forceinline__ void step(const query_tile &tile, int j) {
+  template <bool Edge> DEVICE void step(const query_tile &tile, int j) {
     this->score_beside_accumulate();
     if constexpr (Edge) this->mask_edge(tile, j);
     weigh_tile();
   }
   /* The wait for the sums sits amid the exponentials. Those after it share the pipes with the rounding of weights. */
-  __device__ __forceinline__ void weigh_tile() {
+  DEVICE void weigh_tile() {
     const float against[2] = {rows.reference[0], rows.reference[1]};
     weigh<0, Size::early>(s, p.scale_log2, against, rows.sum);
     hold(s, rows, p.scale_log2, at.unwritten);
@@ -136,27 +126,26 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
     }
   }
 
-  __device__ __forceinline__ void attend_rest(const query_tile &tile, int j) {
+  DEVICE void attend_rest(const query_tile &tile, int j) {
     j = first_steps(tile, j);
     for (const int end = edge_end(tile); j >= end; j--) step<false>(tile, j);
     if constexpr (Size::general)
       for (; j >= 0; j--) step<true>(tile, j);
   }
-  __device__ __forceinline__ void sums_end() {}
+  DEVICE void sums_end() {}
 
-  __device__ __forceinline__ void weigh_again() {
+  DEVICE void weigh_again() {
     float factor[2];
     weigh_with_maximum(s, rows, 1.0f, ALWAYS_FAR, factor);
     rescale(o, factor);
     round();
   }
-  __device__ __forceinline__ void tile_is_summed(int) {}
+  DEVICE void tile_is_summed(int) {}
 
   /* What the third pass has taken out of V comes back to the rows that see it. */
-  __device__ __forceinline__ void put_back(uint32_t parity) {
+  DEVICE void put_back(uint32_t parity) {
     barrier_wait(at.columns_full, parity);
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 2; i++) {
+    unroll<Size::dimension / 2>([&](int i) {
       const uint32_t row = first_row + (i & 2 ? 8 : 0);
       const uint32_t column = at.columns + (8 * (i / 4) + threadIdx.x % 4 * 2 + i % 2) * Size::column_bytes;
       if constexpr (Size::general) {
@@ -164,18 +153,20 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
         if (load_word(word) >> row % 32 & 1) o[i] += NAN;
         if (load_word(word + kind_bytes) >> row % 32 & 1) o[i] += INFINITY;
         if (load_word(word + 2 * kind_bytes) >> row % 32 & 1) o[i] -= INFINITY;
-        continue;
+        return;
       }
       const uint32_t seen = load_word(column);
       if (row >= (seen & 0xff)) o[i] += NAN;
       if (row >= (seen >> 8 & 0xff)) o[i] += INFINITY;
       if (row >= (seen >> 16 & 0xff)) o[i] -= INFINITY;
-    }
+    });
   }
 
+  DEVICE float sum_of(const softmax_rows &rows, int half) const { return quad_sum(rows.sum[half]); }
+  DEVICE bool fits(float, float sum) const { return sum > 0.5f && sum < 1e30f; }
+
   /* One of the thread's rows, o over the sum. Whether it has a number that is none. */
-  template <int Half>
-  __device__ __forceinline__ bool store_row(const query_tile &tile, float reference, float sum) const {
+  template <int Half> DEVICE bool store_row(const query_tile &tile, float reference, float sum) const {
     const bool nothing = sum == 0.0f;
     const float inverse = __fdividef(1.0f, sum);
     uint32_t special = 0; /* two zeros of T, or NaN */
@@ -188,21 +179,6 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
     this->template store_lse<Half>(tile, reference, sum);
     return special & 0x7fff7fff;
   }
-
-  /* Stores the warpgroup's rows of a tile; in the first two passes, tells if they have to be computed again. */
-  __device__ __forceinline__ void finish(const query_tile &tile, const softmax_rows &rows, uint32_t pass,
-                                         uint32_t number) {
-    const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
-    bool special[2] = {store_row<0>(tile, rows.reference[0], sum[0]), store_row<1>(tile, rows.reference[1], sum[1])};
-    bool failed = false;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const bool sees = this->sees_some(tile, half);
-      const bool fits = (sum[half] > 0.5f && sum[half] < 1e30f) || !sees;
-      failed |= pass ? special[half] && !isnan(sum[half]) : special[half] || !fits;
-    }
-    if (pass < PASSES - 1 && __any_sync(0xffffffffu, failed) && threadIdx.x % 32 == 0) fail(at, pass, number);
-  }
 };
 
 #define DEFINE(chips, parameters, name, threads, type, dimension, mask, warpgroups, tile, kv_slots, query_slots,       \
@@ -214,6 +190,6 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
                                            query_slots, cluster, early>>>(p);                                          \
     publish(p.done);                                                                                                   \
   }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
 ATTENTION_WGMMA_KERNELS(DEFINE)
-
 #endif

@@ -3,6 +3,7 @@
 #ifndef RONDO_ATTENTION_WGMMA_BLOCK_CUH
 #define RONDO_ATTENTION_WGMMA_BLOCK_CUH
 
+#include "../common/device_code.cuh"
 #include "../common/element.cuh"
 #include "../common/ptx.cuh"
 #include "../common/shared_words.cuh"
@@ -46,7 +47,7 @@ enum : uint32_t {
   PASS_BYTES = ATTENTION_WGMMA_MOST_TILES / 8 + 4
 };
 
-__device__ __forceinline__ void or_shared(uint32_t address, uint32_t bits) {
+DEVICE void or_shared(uint32_t address, uint32_t bits) {
   asm volatile("red.shared.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
 }
 
@@ -65,7 +66,7 @@ template <typename Size> struct shared_layout {
   uint32_t failed;                                       /* for two passes: a word, and a bit for each tile */
   uint32_t columns;                                      /* what the third pass has taken out of each column of V */
 
-  __device__ __forceinline__ explicit shared_layout(uint32_t base) {
+  DEVICE explicit shared_layout(uint32_t base) {
     query = base;
     key = query + Size::query_slots * Size::warpgroups * Size::query_bytes;
     value = key + Size::kv_slots * Size::kv_bytes;
@@ -91,7 +92,7 @@ template <typename Size> struct shared_layout {
   }
 
   /* By all threads, before products. */
-  __device__ __forceinline__ void fill() const {
+  DEVICE void fill() const {
     if (threadIdx.x < 2 * Size::warpgroups) store_word(wide + 4 * threadIdx.x, 0);
     if constexpr (Size::is_e4m3) {
       /* Eight rows of each V^T, all 1. */
@@ -103,7 +104,7 @@ template <typename Size> struct shared_layout {
 };
 
 /* One lane of a warp whose lanes are all here, and always the same. */
-__device__ __forceinline__ bool elected() {
+DEVICE bool elected() {
   uint32_t is;
   __syncwarp();
   asm volatile("{.reg .pred one;\nelect.sync _|one, 0xffffffff;\nselp.u32 %0, 1, 0, one;}" : "=r"(is));
@@ -112,11 +113,11 @@ __device__ __forceinline__ bool elected() {
 
 /* The same in all lanes, and known to be: ptxas puts a warp's reduction into a uniform register, and what follows from
  * it, operand descriptors above all, into others. */
-__device__ __forceinline__ uint32_t uniform(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
+DEVICE uint32_t uniform(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
 
 /* Of four times eight columns, each of a quad's lanes has two of every eight. A transposition inside the quad gives
  * it one eight whole, so that it stores 16 bytes at once. */
-__device__ __forceinline__ void transpose(uint32_t (&word)[4]) {
+DEVICE void transpose(uint32_t (&word)[4]) {
   const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
   uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? word[0] : word[1], 1);
   uint32_t b = __shfl_xor_sync(0xffffffffu, odd ? word[2] : word[3], 1);
@@ -131,8 +132,7 @@ __device__ __forceinline__ void transpose(uint32_t (&word)[4]) {
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
 
 /* A tile has to be computed again, and with it those of the cluster's other blocks, which share copies. */
-template <typename Size>
-__device__ __forceinline__ void fail(const shared_layout<Size> &at, uint32_t pass, uint32_t number) {
+template <typename Size> DEVICE void fail(const shared_layout<Size> &at, uint32_t pass, uint32_t number) {
   const uint32_t any = at.failed + pass * PASS_BYTES, word = any + 4 + number / 32 * 4;
   or_shared(any, 1);
   or_shared(word, 1u << number % 32);
@@ -143,7 +143,7 @@ __device__ __forceinline__ void fail(const shared_layout<Size> &at, uint32_t pas
 }
 
 /* All warps of the cluster: whether there is another pass after this one. */
-template <typename Size> __device__ __forceinline__ bool again(const shared_layout<Size> &at, uint32_t pass) {
+template <typename Size> DEVICE bool again(const shared_layout<Size> &at, uint32_t pass) {
   __syncwarp();
   if constexpr (Size::cluster > 1) {
     cluster_meet();
@@ -156,8 +156,7 @@ template <typename Size> __device__ __forceinline__ bool again(const shared_layo
 
 /* This block's next tile of a pass: all in the first, in a later one those that failed in the one before. */
 template <typename Size>
-__device__ __forceinline__ bool next_tile(tile_walk<Size> &walk, const shared_layout<Size> &at, uint32_t pass,
-                                          query_tile &tile) {
+DEVICE bool next_tile(tile_walk<Size> &walk, const shared_layout<Size> &at, uint32_t pass, query_tile &tile) {
   while (walk.next(tile)) {
     if (!pass) return true;
     const uint32_t word = at.failed + (pass - 1) * PASS_BYTES + 4 + tile.number / 32 * 4;

@@ -9,7 +9,7 @@
 /* The place in a ring of slots, and the parity that its empty barrier had before. */
 template <int Slots> struct ring_writer {
   uint32_t slot = 0, parity = 1;
-  __device__ __forceinline__ void advance() {
+  DEVICE void advance() {
     if (++slot < Slots) return;
     slot = 0;
     parity ^= 1;
@@ -20,8 +20,8 @@ template <int Slots> struct ring_writer {
 enum : uint32_t { NO_TILE = 0xffffffffu };
 
 template <typename Size>
-__device__ __forceinline__ void copy_query(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                           const query_tile &tile, uint32_t slot, uint32_t parity) {
+DEVICE void copy_query(const attention_wgmma_parameters &p, const shared_layout<Size> &at, const query_tile &tile,
+                       uint32_t slot, uint32_t parity) {
   const uint64_t policy = read_once_policy();
 #pragma unroll 1
   for (uint32_t w = 0; w < Size::warpgroups; w++) {
@@ -45,8 +45,8 @@ __device__ __forceinline__ void copy_query(const attention_wgmma_parameters &p, 
 
 /* Copies KV rows from `row` on. The blocks of a cluster copy a share each: panels if there are several, else rows. */
 template <typename Size>
-__device__ __forceinline__ void copy_rows(const void *map, uint32_t to, int row, int head, int batch, uint32_t rank,
-                                          uint32_t barrier, uint64_t policy) {
+DEVICE void copy_rows(const void *map, uint32_t to, int row, int head, int batch, uint32_t rank, uint32_t barrier,
+                      uint64_t policy) {
   const uint32_t share = to + rank * (Size::kv_bytes / 2);
   if constexpr (Size::cluster == 2 && Size::panels == 4)
     tensor_copy_to(3, share, map, 0, row, head, batch, (int)rank * 2, barrier, policy);
@@ -67,8 +67,7 @@ template <> constexpr uint32_t special_bits<__half> = 0x7c00;
 /* Rows of the query tile from the first to the last see, in this column, a NaN (kind 0), infinity, or -infinity. A
  * column's word has four bytes: the first row that sees one of a kind; 255: none. With a window also the last rows see
  * it no more, and the column has a bit for each kind and row. */
-template <typename Size>
-__device__ __forceinline__ void note(uint32_t columns, uint32_t column, uint32_t kind, int first, int last) {
+template <typename Size> DEVICE void note(uint32_t columns, uint32_t column, uint32_t kind, int first, int last) {
   const uint32_t address = columns + column * Size::column_bytes;
   if constexpr (Size::general) {
 #pragma unroll 1
@@ -83,26 +82,24 @@ __device__ __forceinline__ void note(uint32_t columns, uint32_t column, uint32_t
 }
 
 /* Takes infinities and NaNs out of eight numbers, of a column each from `column` on. */
-template <typename Size>
-__device__ __forceinline__ uint4 take_out(uint4 eight, uint32_t columns, uint32_t column, int first, int last) {
+template <typename Size> DEVICE uint4 take_out(uint4 eight, uint32_t columns, uint32_t column, int first, int last) {
   constexpr uint32_t special = special_bits<typename Size::type>;
   uint32_t word[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-  for (int i = 0; i < 8; i++) {
+  unroll<8>([&](int i) {
     const uint32_t number = word[i / 2] >> i % 2 * 16 & 0xffff;
-    if ((number & special) != special) continue;
+    if ((number & special) != special) return;
     const uint32_t kind = (number & ~special & 0x7fff) ? 0 : 1 + (number >> 15);
     note<Size>(columns, column + i, kind, first, last);
     word[i / 2] &= i % 2 ? 0xffffu : 0xffff0000u;
-  }
+  });
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
 /* Cleans a slot of V, by a whole warp. Rows beyond the length become zeros, whatever memory holds there. With `all`,
  * infinities and NaNs are taken out of the other rows. */
 template <typename Size>
-__device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                      const query_tile &tile, uint32_t slot, int row, bool all) {
+DEVICE void clean(const attention_wgmma_parameters &p, const shared_layout<Size> &at, const query_tile &tile,
+                  uint32_t slot, int row, bool all) {
   const uint32_t lane = threadIdx.x % 32;
   /* With a window the last tile ends with the last row that is seen. */
   const int there = Size::general ? Size::tile : min(tile.length - row, Size::tile);
@@ -135,9 +132,9 @@ __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const
 
 /* All KV tiles of a query tile, from the last to the first. */
 template <typename Size, bool Values>
-__device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                        const query_tile &tile, uint32_t rank, uint32_t pass,
-                                        ring_writer<Size::kv_slots> &ring, uint32_t &landed, uint32_t &parity) {
+DEVICE void copy_kv(const attention_wgmma_parameters &p, const shared_layout<Size> &at, const query_tile &tile,
+                    uint32_t rank, uint32_t pass, ring_writer<Size::kv_slots> &ring, uint32_t &landed,
+                    uint32_t &parity) {
   const void *map = Values ? &p.v : &p.k;
   const uint32_t to = Values ? at.value : at.key;
   const uint32_t full = Values ? at.value_full : at.key_full, empty = Values ? at.value_empty : at.key_empty;
@@ -187,18 +184,16 @@ template <typename Size> struct value_copies {
   ring_writer<Size::kv_slots> slots = {};
   uint32_t landed = 0, parity = 0; /* parities of V's landings; of columns_free */
 
-  __device__ __forceinline__ value_copies(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t)
-      : p(p), at(at) {}
-  __device__ __forceinline__ void copy(const query_tile &tile, uint32_t rank, uint32_t pass) {
+  DEVICE value_copies(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t) : p(p), at(at) {}
+  DEVICE void copy(const query_tile &tile, uint32_t rank, uint32_t pass) {
     copy_kv<Size, true>(p, at, tile, rank, pass, slots, landed, parity);
   }
-  __device__ __forceinline__ void finish(uint32_t) {}
+  DEVICE void finish(uint32_t) {}
 };
 
 /* The warpgroup that copies: warp 0 brings K, warp 2 Q, and warp 1, in e4m3 warp 3 too, V by `Values`. */
 template <typename Size, typename Values>
-__device__ __forceinline__ void copy_tiles(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                           uint32_t rank) {
+DEVICE void copy_tiles(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank) {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Size::copying_registers));
   const uint32_t warp = uniform(threadIdx.x / 32);
   ring_writer<Size::kv_slots> keys;

@@ -1,27 +1,20 @@
 /* attention_wgmma_e4m3.cu - softmax(scale Q K^T) V of many query rows in e4m3, for sm_90a: attention_wgmma.cu's
- * pipeline with products of one-byte numbers, which are twice as fast, and weights in e4m3 too
- * (attention_wgmma_e4m3_softmax.cuh).
+ * pipeline with products of one-byte numbers, which are twice as fast, and weights in e4m3 too. Bound by latencies of
+ * exponentials beside products.
  *
  * Two warps transpose V after its copy (attention_wgmma_e4m3_copies.cuh). A row of ones after V^T makes the products
- * sum the weights beside O, rounded and with the same losses as O, so that both errors cancel in the quotient. Sums of
- * exact weights take longer, and the error is no smaller.
+ * sum the weights beside O, rounded and with the same losses as O, so that both errors cancel in the quotient.
  *
  * Products keep 14 bits of a term, counted from the first bit of the sum so far. A sum of 4096 positive terms would
- * come out some 4 % too small, one of 16384 terms a quarter. So every 512 KV rows O goes to totals in bf16, without the
- * bits that these cannot hold, and begins anew. The error of a mean of numbers near 1 stays at 0.6 %, the cost of
- * rounding the weights. A remainder is at most 2^-8 of its total: at 2^19 KV rows, four times the amount that 512 rows
- * add.
- *
- * One block a multiprocessor: 384 threads with 56 registers to copy and 224 to compute; 190 KB of shared memory. Bound
- * by latencies of exponentials beside products; each of the two keeps its units busy for 57 % of the time. */
+ * come out some 4 % too small. So every 512 KV rows O goes to totals in bf16, without the bits that these cannot hold,
+ * and begins anew. A remainder is at most 2^-8 of its total: at 2^19 KV rows, four times the amount that 512 rows add.
+ */
 #include <math.h>
 
 #include "../common/wgmma_e4m3.cuh"
 #include "attention_wgmma_e4m3_copies.cuh"
 #include "attention_wgmma_e4m3_softmax.cuh"
 #include "attention_wgmma_loop.cuh"
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
 
 /* A line of the list in attention_wgmma.h. */
 template <int Dimension, attention_wgmma_mask Mask, int Warpgroups, int Tile, int KvSlots, int QuerySlots, int Early>
@@ -58,26 +51,23 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
   uint32_t totals[Size::dimension / 4]; /* of O, two in bf16 to a word; totals of the sums are in rows */
   float totals_factor[2];               /* that totals are still to be multiplied by */
 
-  static __device__ __forceinline__ void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                              uint32_t rank) {
+  static DEVICE void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank) {
     copy_tiles<Size, value_transposer<Size>>(p, at, rank);
   }
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < Size::output / 2; i++) o[i] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 4; i++) totals[i] = 0;
+  DEVICE void clear() {
+    unroll<Size::output / 2>([&](int i) { o[i] = 0.0f; });
+    unroll<Size::dimension / 4>([&](int i) { totals[i] = 0; });
     totals_factor[0] = totals_factor[1] = 1.0f;
   }
 
   /* The last KV tile, which comes first. */
-  __device__ __forceinline__ void weigh_first_tile(const query_tile &tile, int j) {
+  DEVICE void weigh_first_tile(const query_tile &tile, int j) {
     if (needs_mask(tile, j)) mask_tile(tile, j);
     wide = weigh_first<true>(s, rows, p.scale_log2, FAR_E4M3);
   }
-  __device__ __forceinline__ void round() { round_e4m3(weights, s); }
-  __device__ __forceinline__ void end_accumulate_and_round() {
+  DEVICE void round() { round_e4m3(weights, s); }
+  DEVICE void end_accumulate_and_round() {
     uint16_t upper[Size::tile / 16];
     round_upper_halves(upper, s);
     /* Without a mask, finish() beside the exponentials is better. */
@@ -88,35 +78,30 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
 
   /* O and the sums go to their totals. What a total of eight bits cannot hold stays in O until it has grown: otherwise
    * a total would grow no more after some 256 times. */
-  __device__ __forceinline__ void take_over() {
+  DEVICE void take_over() {
     add_totals();
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 4; i++) {
+    unroll<Size::dimension / 4>([&](int i) {
       totals[i] = pack_two<__nv_bfloat16>(o[2 * i], o[2 * i + 1]);
       o[2 * i] -= __uint_as_float(totals[i] << 16);
       o[2 * i + 1] -= __uint_as_float(totals[i] & 0xffff0000u);
-    }
+    });
     totals_factor[0] = totals_factor[1] = 1.0f;
-#pragma unroll
-    for (int half = 0; half < 2; half++) rows.sum[half] += o[Size::sums / 2 + 2 * half];
+    unroll<2>([&](int half) { rows.sum[half] += o[Size::sums / 2 + 2 * half]; });
 #pragma unroll
     for (int i = Size::sums / 2; i < Size::output / 2; i++) o[i] = 0.0f;
   }
   /* They are not multiplied before O is added to them. */
-  __device__ __forceinline__ void rescale_totals(const float (&factor)[2]) {
-    totals_factor[0] *= factor[0], totals_factor[1] *= factor[1];
-  }
-  __device__ __forceinline__ void add_totals() {
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 4; i++) {
+  DEVICE void rescale_totals(const float (&factor)[2]) { totals_factor[0] *= factor[0], totals_factor[1] *= factor[1]; }
+  DEVICE void add_totals() {
+    unroll<Size::dimension / 4>([&](int i) {
       o[2 * i] = fmaf(__uint_as_float(totals[i] << 16), totals_factor[i % 2], o[2 * i]);
       o[2 * i + 1] = fmaf(__uint_as_float(totals[i] & 0xffff0000u), totals_factor[i % 2], o[2 * i + 1]);
-    }
+    });
   }
 
   /* A KV tile with the running maximum: Masked, one that some rows do not see whole, which comes before there are
    * totals; or one of wide rows. */
-  template <bool Masked> __device__ __forceinline__ void step_with_maximum(const query_tile &tile, int j) {
+  template <bool Masked> DEVICE void step_with_maximum(const query_tile &tile, int j) {
     float factor[2];
     uint16_t upper[Size::tile / 16];
     score_beside_accumulate();
@@ -133,7 +118,7 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
 
   /* Any other. The wait for the sums sits amid the exponentials. Words that are half made before it are finished after
    * it: no product under way reads the registers that they go to. */
-  __device__ __forceinline__ void step() {
+  DEVICE void step() {
     const float against[2] = {rows.reference[0], rows.reference[1]};
     uint16_t upper[Size::early];
     score_beside_accumulate();
@@ -155,10 +140,10 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
   }
 
   /* Does KV tile j say too little of the others? Under the causal mask each tile that needs one does. */
-  __device__ __forceinline__ bool is_poor(const query_tile &tile, int j) const {
+  DEVICE bool is_poor(const query_tile &tile, int j) const {
     return Size::causal ? needs_mask(tile, j) : tile.length - j * Size::tile < FEW_COLUMNS;
   }
-  __device__ __forceinline__ void attend_rest(const query_tile &tile, int j) {
+  DEVICE void attend_rest(const query_tile &tile, int j) {
     /* Also the tile after a poor one: a first maximum of a few columns makes a reference that would have to move. */
     for (; j >= 0 && is_poor(tile, j + 1); j--) step_with_maximum<true>(tile, j);
     const bool all_wide = this->any_of_warpgroup(wide);
@@ -172,33 +157,38 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
       take_over();
     }
   }
-  __device__ __forceinline__ void sums_end() { add_totals(); }
+  DEVICE void sums_end() { add_totals(); }
 
-  __device__ __forceinline__ void weigh_again() {
+  DEVICE void weigh_again() {
     float factor[2];
     weigh_with_maximum<true>(s, rows, 1.0f, ALWAYS_FAR, factor);
     rescale(o, factor);
     rescale_totals(factor);
     round();
   }
-  __device__ __forceinline__ void tile_is_summed(int j) {
+  DEVICE void tile_is_summed(int j) {
     if (j % Size::together == 0) take_over();
   }
 
   /* What the third pass has taken out of V comes back to the rows that see it. */
-  __device__ __forceinline__ void put_back(uint32_t parity) {
+  DEVICE void put_back(uint32_t parity) {
     barrier_wait(at.columns_full, parity);
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 2; i++) {
+    unroll<Size::dimension / 2>([&](int i) {
       const uint32_t row = first_row + (i & 2 ? 8 : 0);
       const uint32_t word = at.columns + 4 * (8 * (i / 4) + threadIdx.x % 4 * 2 + i % 2);
       if (row >= min(load_word(word), load_word(word + 4 * Size::dimension))) o[i] = NAN;
-    }
+    });
   }
 
+  DEVICE float sum_of(const softmax_rows &rows, int half) const {
+    return rows.sum[half] + o[Size::sums / 2 + 2 * half];
+  }
+  /* A reference of 2^24 and more is rounded by up to 1, or by more: the largest weight of its tile may have been
+   * rounded to 448. */
+  DEVICE bool fits(float reference, float sum) const { return sum > 1.0f && sum < 1e30f && fabsf(reference) < 0x1p24f; }
+
   /* One of the thread's rows, o over the sum. Whether it has a NaN. */
-  template <int Half>
-  __device__ __forceinline__ bool store_row(const query_tile &tile, float reference, float sum) const {
+  template <int Half> DEVICE bool store_row(const query_tile &tile, float reference, float sum) const {
     const float inverse = sum == 0.0f ? 0.0f : __fdividef(p.v_scale, sum);
     float special = 0.0f; /* or NaN */
     this->template store_output<Half>(tile, [&](int i) {
@@ -208,24 +198,6 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
     });
     this->template store_lse<Half>(tile, reference, sum);
     return isnan(special);
-  }
-
-  /* Stores the warpgroup's rows of a tile; in the first two passes, tells if they have to be computed again. */
-  __device__ __forceinline__ void finish(const query_tile &tile, const softmax_rows &rows, uint32_t pass,
-                                         uint32_t number) {
-    const float sum[2] = {rows.sum[0] + o[Size::sums / 2], rows.sum[1] + o[Size::sums / 2 + 2]};
-    const bool special[2] = {store_row<0>(tile, rows.reference[0], sum[0]),
-                             store_row<1>(tile, rows.reference[1], sum[1])};
-    bool failed = false;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      /* A reference of 2^24 and more is rounded by up to 1, or by more: the largest weight of its tile may have been
-       * rounded to 448. */
-      const bool near = fabsf(rows.reference[half]) < 0x1p24f, sees = this->sees_some(tile, half);
-      const bool fits = (sum[half] > 1.0f && sum[half] < 1e30f && near) || !sees;
-      failed |= pass ? special[half] && !isnan(sum[half]) : special[half] || !fits;
-    }
-    if (pass < PASSES - 1 && __any_sync(0xffffffffu, failed) && threadIdx.x % 32 == 0) fail(at, pass, number);
   }
 };
 
@@ -237,6 +209,6 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
         one_byte<e4m3_tiling<dimension, ATTENTION_WGMMA_##mask, warpgroups, tile, kv_slots, query_slots, early>>>(p);  \
     publish(p.done);                                                                                                   \
   }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
 ATTENTION_E4M3_KERNELS(DEFINE)
-
 #endif

@@ -14,8 +14,7 @@ struct value_part {
 
 /* Rows that there are not become zeros, whatever memory holds there. Where `all`, NaNs become zeros too, and a column's
  * word tells the first row of the query tile that sees one. */
-template <typename Size>
-__device__ __forceinline__ void clean_part(uint32_t from, const value_part &part, uint32_t columns, bool all) {
+template <typename Size> DEVICE void clean_part(uint32_t from, const value_part &part, uint32_t columns, bool all) {
   const uint32_t lane = threadIdx.x % 32;
   /* Four rows at a time, a lane 16 numbers. */
 #pragma unroll 1
@@ -27,12 +26,11 @@ __device__ __forceinline__ void clean_part(uint32_t from, const value_part &part
     const uint4 sixteen = load_four_words(address);
     uint32_t word[4] = {sixteen.x, sixteen.y, sixteen.z, sixteen.w};
     const uint32_t first_row = Size::causal ? (uint32_t)min(max(part.first + mine, 0), 255) : 0;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-      if ((word[i / 4] >> i % 4 * 8 & 0x7f) != 0x7f) continue;
+    unroll<16>([&](int i) {
+      if ((word[i / 4] >> i % 4 * 8 & 0x7f) != 0x7f) return;
       asm volatile("red.shared.min.u32 [%0], %1;" ::"r"(columns + 4 * (column + i)), "r"(first_row) : "memory");
       word[i / 4] &= ~(0xffu << i % 4 * 8);
-    }
+    });
     store_four_words(address, make_uint4(word[0], word[1], word[2], word[3]));
   }
   __syncwarp();
@@ -44,7 +42,7 @@ __device__ __forceinline__ void clean_part(uint32_t from, const value_part &part
  * four times 2 quad, 2 quad + 1, 8 + 2 quad, 8 + 2 quad + 1. That is how ldmatrix, for numbers of two bytes, gives
  * them: two registers have columns 2 c and 2 c + 1 of these four rows. The new registers of two columns are exchanged
  * in half of the lanes, so that the eight rows of a matrix that is stored lie in different banks. */
-template <typename Size> __device__ __forceinline__ void transpose_part(uint32_t from, uint32_t to, uint32_t half) {
+template <typename Size> DEVICE void transpose_part(uint32_t from, uint32_t to, uint32_t half) {
   const uint32_t lane = threadIdx.x % 32, matrix = lane / 8, i = lane % 8;
   const uint32_t load = (matrix % 2 * 8 + i) * 128, load_chunk = (matrix / 2 ^ i) * 16;
   const uint32_t column = matrix / 2 * 16 + 2 * i + (matrix % 2 ^ i / 4);
@@ -56,13 +54,12 @@ template <typename Size> __device__ __forceinline__ void transpose_part(uint32_t
 #pragma unroll
     for (uint32_t c = 0; c < Size::dimension / 32; c += 2) {
       uint32_t r[2][4];
-#pragma unroll
-      for (uint32_t k = 0; k < 2; k++) ldmatrix_x4_transposed(r[k], here + (load_chunk ^ (c + k) * 32));
-#pragma unroll
-      for (uint32_t k = 0; k < 2; k++)
+      unroll<2>([&](uint32_t k) { ldmatrix_x4_transposed(r[k], here + (load_chunk ^ (c + k) * 32)); });
+      unroll<2>([&](uint32_t k) {
         stmatrix_x4(there + (c + k) * (32 * 128), __byte_perm(r[k][0], r[k][1], select_first),
                     __byte_perm(r[k][0], r[k][1], select_second), __byte_perm(r[k][2], r[k][3], select_first),
                     __byte_perm(r[k][2], r[k][3], select_second));
+      });
     }
   }
 }
@@ -77,12 +74,11 @@ template <typename Size> struct value_transposer {
   uint32_t begun = 0, ended = 0; /* parts */
   uint32_t parity = 0;           /* of columns_free */
 
-  __device__ __forceinline__ value_transposer(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                              uint32_t half)
+  DEVICE value_transposer(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t half)
       : p(p), at(at), half(half) {}
 
   /* Transposes the part that is under way, if there is one. */
-  __device__ __forceinline__ void finish(uint32_t pass) {
+  DEVICE void finish(uint32_t pass) {
     if (begun == ended) return;
     const bool all = pass == PASSES - 1;
     const uint32_t landing = half * 2 + ended % 2, from = at.landing + landing * Size::landing_bytes;
@@ -105,7 +101,7 @@ template <typename Size> struct value_transposer {
     ended++;
   }
 
-  __device__ __forceinline__ void copy(const query_tile &tile, uint32_t, uint32_t pass) {
+  DEVICE void copy(const query_tile &tile, uint32_t, uint32_t pass) {
     const uint64_t policy = read_often_policy();
     const int tiles = kv_tiles_of<Size>(p, tile);
 #pragma unroll 1

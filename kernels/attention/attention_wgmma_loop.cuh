@@ -8,7 +8,8 @@
  *   attend_rest                all other KV tiles of a query tile
  *   sums_end                   what O lacks after its last product
  *   weigh_again                a KV tile in a later pass
- *   put_back, finish           infinities and NaNs of V; results
+ *   put_back                   infinities and NaNs of V
+ *   sum_of, fits, store_row    a row's sum, whether it is in range, results
  *   copy                       the warps that copy */
 #ifndef RONDO_ATTENTION_WGMMA_LOOP_CUH
 #define RONDO_ATTENTION_WGMMA_LOOP_CUH
@@ -16,15 +17,26 @@
 #include "../common/launch.cuh"
 #include "attention_wgmma_products.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
-
 template <typename Policy> struct attention_loop : Policy {
   using Size = typename Policy::tiling;
   using Policy::p, Policy::at, Policy::rows, Policy::s, Policy::o, Policy::weights, Policy::query, Policy::values;
   using Policy::Policy;
 
+  /* Stores the warpgroup's rows of a tile; in the first two passes, tells if they have to be computed again. */
+  DEVICE void finish(const query_tile &tile, const softmax_rows &done, uint32_t pass, uint32_t number) {
+    const float sum[2] = {this->sum_of(done, 0), this->sum_of(done, 1)};
+    const bool special[2] = {this->template store_row<0>(tile, done.reference[0], sum[0]),
+                             this->template store_row<1>(tile, done.reference[1], sum[1])};
+    bool failed = false;
+    unroll<2>([&](int half) {
+      const bool fits = this->fits(done.reference[half], sum[half]) || !this->sees_some(tile, half);
+      failed |= pass ? special[half] && !isnan(sum[half]) : special[half] || !fits;
+    });
+    if (pass < PASSES - 1 && __any_sync(0xffffffffu, failed) && threadIdx.x % 32 == 0) fail(at, pass, number);
+  }
+
   /* The first pass. */
-  __device__ __forceinline__ void attend() {
+  DEVICE void attend() {
     query_tile tile;
     uint32_t number = 0;
     if (this->warpgroup == Size::warpgroups - 1) this->pass_turn();
@@ -60,7 +72,7 @@ template <typename Policy> struct attention_loop : Policy {
   }
 
   /* The other passes, one step after the other: load, score, mask, update, accumulate. */
-  __device__ __forceinline__ void attend_again(uint32_t pass) {
+  DEVICE void attend_again(uint32_t pass) {
     query_tile tile;
     uint32_t parity = 0;
 #pragma unroll 1
@@ -91,8 +103,7 @@ template <typename Policy> struct attention_loop : Policy {
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* All that needs no predecessor. */
-template <typename Size>
-__device__ __forceinline__ void prepare(const attention_wgmma_parameters &p, const shared_layout<Size> &at) {
+template <typename Size> DEVICE void prepare(const attention_wgmma_parameters &p, const shared_layout<Size> &at) {
   if (threadIdx.x == 0) {
     tensor_prefetch(&p.q);
     tensor_prefetch(&p.k);
@@ -122,7 +133,7 @@ __device__ __forceinline__ void prepare(const attention_wgmma_parameters &p, con
     __syncthreads();
 }
 
-template <typename Policy> __device__ __forceinline__ void attend_wgmma(const attention_wgmma_parameters &p) {
+template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parameters &p) {
   using Size = typename Policy::tiling;
   extern __shared__ __align__(1024) unsigned char wgmma_shared[];
   const shared_layout<Size> at(shared_address(wgmma_shared));
@@ -142,5 +153,4 @@ template <typename Policy> __device__ __forceinline__ void attend_wgmma(const at
   if (Size::cluster > 1) cluster_meet();
 }
 
-#endif
 #endif

@@ -7,8 +7,6 @@
 #include "attention_wgmma_copies.cuh"
 #include "attention_wgmma_softmax.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
-
 /* The slots of K or of V, for the warpgroup that reads them. */
 template <typename Size, int Bytes> struct ring_reader {
   uint32_t full, empty;
@@ -17,10 +15,10 @@ template <typename Size, int Bytes> struct ring_reader {
   bool leads;         /* the thread is the one of its warp that arrives */
   uint32_t taken = 0; /* slot and parity are bits of it */
 
-  __device__ __forceinline__ uint32_t slot() const { return taken & (Size::kv_slots - 1); }
-  __device__ __forceinline__ void wait() const { barrier_wait(full + 8 * slot(), taken / Size::kv_slots & 1); }
-  __device__ __forceinline__ uint64_t descriptor() const { return operand_further(first, slot() * Bytes); }
-  __device__ __forceinline__ void release() {
+  DEVICE uint32_t slot() const { return taken & (Size::kv_slots - 1); }
+  DEVICE void wait() const { barrier_wait(full + 8 * slot(), taken / Size::kv_slots & 1); }
+  DEVICE uint64_t descriptor() const { return operand_further(first, slot() * Bytes); }
+  DEVICE void release() {
     const uint32_t barrier = empty + 8 * slot();
     if (leads) {
       barrier_arrive(barrier);
@@ -37,9 +35,9 @@ template <typename Size> struct query_ring {
   bool leads;
   uint32_t taken = 0;
 
-  __device__ __forceinline__ uint32_t slot() const { return taken & (Size::query_slots - 1); }
+  DEVICE uint32_t slot() const { return taken & (Size::query_slots - 1); }
   /* Waits for the next query tile; false after the last. The thread that arrives at the empty barrier reads it. */
-  __device__ __forceinline__ bool wait(query_tile &tile) {
+  DEVICE bool wait(query_tile &tile) {
     barrier_wait(full + 8 * Size::warpgroups * slot(), taken / Size::query_slots & 1);
     const uint32_t from = tiles + 32 * Size::warpgroups * slot();
     uint4 words = make_uint4(0, 0, 0, 0);
@@ -57,10 +55,10 @@ template <typename Size> struct query_ring {
     release();
     return false;
   }
-  __device__ __forceinline__ uint64_t descriptor() const {
+  DEVICE uint64_t descriptor() const {
     return operand_layout | uniform((uint32_t)first + slot() * (Size::warpgroups * Size::query_bytes / 16));
   }
-  __device__ __forceinline__ void release() {
+  DEVICE void release() {
     if (leads) barrier_arrive(empty + 8 * Size::warpgroups * slot());
     taken++;
   }
@@ -81,8 +79,8 @@ template <typename Size> struct warpgroup_products {
   softmax_rows rows;
   bool wide; /* the scores of this thread's rows lie far apart */
 
-  __device__ __forceinline__ warpgroup_products(const attention_wgmma_parameters &p, const shared_layout<Size> &at,
-                                                uint32_t warpgroup, uint32_t rank)
+  DEVICE warpgroup_products(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t warpgroup,
+                            uint32_t rank)
       : p(p), at(at), warpgroup(warpgroup), rank(rank),
         first_row((int)(warpgroup * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4)),
         keys{at.key_full, at.key_empty, operand_descriptor(at.key, 16), rank, threadIdx.x % 32 == 0},
@@ -94,37 +92,37 @@ template <typename Size> struct warpgroup_products {
   /* ---- Products ---- */
 
   /* Turns at the tensor cores. */
-  __device__ __forceinline__ void take_turn() const { warps_meet(TURN_BARRIER + warpgroup, 256); }
-  __device__ __forceinline__ void pass_turn() const {
+  DEVICE void take_turn() const { warps_meet(TURN_BARRIER + warpgroup, 256); }
+  DEVICE void pass_turn() const {
     warps_arrive(TURN_BARRIER + (warpgroup + 1 == Size::warpgroups ? 0 : warpgroup + 1), 256);
   }
 
   /* Begins S = Q K^T. A product reduces 32 bytes of each row. */
-  __device__ __forceinline__ void begin_score() {
+  DEVICE void begin_score() {
     const uint64_t q = query.descriptor(), k = keys.descriptor();
     pin(s);
     wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < Size::row_bytes / 32; i++)
+    unroll<Size::row_bytes / 32>([&](int i) {
       Size::template product<Size::tile>::shared(s, operand_further(q, i / 4 * 64 * 128 + i % 4 * 32),
                                                  operand_further(k, i / 4 * Size::tile * 128 + i % 4 * 32), i != 0);
+    });
     wgmma_commit();
   }
 
   /* Begins O += P V. */
-  __device__ __forceinline__ void begin_accumulate() {
+  DEVICE void begin_accumulate() {
     const uint64_t v = values.descriptor();
     pin(o);
     pin(weights);
     wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < Size::weight_words / 4; i++)
+    unroll<Size::weight_words / 4>([&](int i) {
       Size::template product<Size::output>::registers(o, weights[4 * i], weights[4 * i + 1], weights[4 * i + 2],
                                                       weights[4 * i + 3],
                                                       operand_further(v, i * Size::value_step_bytes));
+    });
     wgmma_commit();
   }
-  __device__ __forceinline__ void end_accumulate() {
+  DEVICE void end_accumulate() {
     wgmma_wait<0>();
     pin(o);
     pin(weights);
@@ -133,7 +131,7 @@ template <typename Size> struct warpgroup_products {
 
   /* The score of the next KV tile beside the sums of the tile before; ends with the score. Returns is_noted() if asked.
    */
-  template <bool Asks = false> __device__ __forceinline__ bool score_beside_accumulate() {
+  template <bool Asks = false> DEVICE bool score_beside_accumulate() {
     keys.wait();
     if constexpr (Size::is_e4m3) pin(weights);
     take_turn();
@@ -147,13 +145,13 @@ template <typename Size> struct warpgroup_products {
     end_score();
     return noted;
   }
-  __device__ __forceinline__ void score_alone() {
+  DEVICE void score_alone() {
     keys.wait();
     begin_score();
     wgmma_wait<0>();
     end_score();
   }
-  __device__ __forceinline__ void end_score() {
+  DEVICE void end_score() {
     pin(s);
     keys.release();
     if constexpr (Size::general)
@@ -166,21 +164,19 @@ template <typename Size> struct warpgroup_products {
    * warpgroup take part in a product. Under the causal mask, and in e4m3, they vote. Without a mask a thread notes it
    * in shared memory, and all read it after their next turn, where they have met: a vote would cost 3 % at 512
    * positions. There are two words, since the fastest warp may be a tile further than the slowest. */
-  __device__ __forceinline__ bool any_of_warpgroup(bool here) const {
-    return warpgroup_any(WIDE_BARRIER + warpgroup, here);
-  }
-  __device__ __forceinline__ uint32_t note() const { return at.wide + 8 * warpgroup + keys.taken % 2 * 4; }
-  __device__ __forceinline__ bool is_noted() const { return uniform(load_word(note())) == keys.taken; }
+  DEVICE bool any_of_warpgroup(bool here) const { return warpgroup_any(WIDE_BARRIER + warpgroup, here); }
+  DEVICE uint32_t note() const { return at.wide + 8 * warpgroup + keys.taken % 2 * 4; }
+  DEVICE bool is_noted() const { return uniform(load_word(note())) == keys.taken; }
 
   /* ---- Masks ---- */
 
   /* Is there a row of the warpgroup that does not see the end of KV tile j or, under the causal mask, nothing after it?
    */
-  __device__ __forceinline__ bool needs_mask(const query_tile &tile, int j) const {
+  DEVICE bool needs_mask(const query_tile &tile, int j) const {
     return kv_begin_of<Size>(p, tile) + (j + 1) * Size::tile + (Size::causal ? 0 : -1) >=
            limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64);
   }
-  __device__ __forceinline__ void mask_tile(const query_tile &tile, int j) {
+  DEVICE void mask_tile(const query_tile &tile, int j) {
     const int column = kv_begin_of<Size>(p, tile) + j * Size::tile + (int)threadIdx.x % 4 * 2,
               row = tile.row_begin + first_row;
     mask(s, limit_of<Size>(p, tile, row) - column, limit_of<Size>(p, tile, row + 8) - column);
@@ -188,11 +184,11 @@ template <typename Size> struct warpgroup_products {
       if (j < edge_end(tile)) mask_edge(tile, j);
   }
   /* The first KV tile whose beginning all rows of the warpgroup see. */
-  __device__ __forceinline__ int edge_end(const query_tile &tile) const {
+  DEVICE int edge_end(const query_tile &tile) const {
     const int begin = begin_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64 + 63);
     return Size::general ? (begin - kv_begin_of<Size>(p, tile) + Size::tile - 1) / Size::tile : 0;
   }
-  __device__ __forceinline__ void mask_edge(const query_tile &tile, int j) {
+  DEVICE void mask_edge(const query_tile &tile, int j) {
     const int column = kv_begin_of<Size>(p, tile) + j * Size::tile + (int)threadIdx.x % 4 * 2,
               row = tile.row_begin + first_row;
     mask_before(s, begin_of<Size>(p, tile, row) - column, begin_of<Size>(p, tile, row + 8) - column);
@@ -201,8 +197,7 @@ template <typename Size> struct warpgroup_products {
   /* ---- Results ---- */
 
   /* Stores one of the thread's rows of O. `pack` makes a word of two numbers, given their index in o. */
-  template <int Half, typename Pack>
-  __device__ __forceinline__ void store_output(const query_tile &tile, Pack pack) const {
+  template <int Half, typename Pack> DEVICE void store_output(const query_tile &tile, Pack pack) const {
     const int row = tile.row_begin + first_row + 8 * Half;
     const bool there = row < p.query_length;
     const uint32_t lane = threadIdx.x % 4;
@@ -211,25 +206,22 @@ template <typename Size> struct warpgroup_products {
 #pragma unroll
     for (int g = 0; g < Size::dimension / 8; g += 4) {
       uint32_t word[4];
-#pragma unroll
-      for (int j = 0; j < 4; j++) word[j] = pack(4 * (g + j) + 2 * Half);
+      unroll<4>([&](int j) { word[j] = pack(4 * (g + j) + 2 * Half); });
       transpose(word);
       const bool in_head = Size::dimension > ATTENTION_WGMMA_LEAST_DIMENSION || 8 * (int)(g + lane) < p.head_dimension;
       if (there && in_head)
         *reinterpret_cast<uint4 *>(to + 8 * (g + lane)) = make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
-  template <int Half>
-  __device__ __forceinline__ void store_lse(const query_tile &tile, float reference, float sum) const {
+  template <int Half> DEVICE void store_lse(const query_tile &tile, float reference, float sum) const {
     const int row = tile.row_begin + first_row + 8 * Half;
     if (row < p.query_length && threadIdx.x % 4 == 0 && p.lse)
       p.lse[tile.batch * p.lse_batch_stride + tile.head * p.lse_head_stride + row] =
           sum == 0.0f ? -INFINITY : (reference + __log2f(sum)) * 0.693147181f;
   }
-  __device__ __forceinline__ bool sees_some(const query_tile &tile, int half) const {
+  DEVICE bool sees_some(const query_tile &tile, int half) const {
     return limit_of<Size>(p, tile, tile.row_begin + first_row + 8 * half) > 0;
   }
 };
 
-#endif
 #endif

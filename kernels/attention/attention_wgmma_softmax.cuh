@@ -2,11 +2,9 @@
  * numbers, those with i / 2 even belong to its first row, the others to its second, eight rows below.
  *
  * Weights are 2^(score * scale_log2 - reference). Any reference gives the same result up to rounding unless weights
- * overflow or vanish, since weights, sums and O have the same factor. So the reference need not be the running maximum:
- * a row keeps the maximum of its first tile, and moves it only after a sum has grown large. This saves the maximum of
- * every other tile, its shuffles and their latencies. If the scores of the first tile lie far apart, the reference is
- * the running maximum. If a weight overflows all the same, the sum shows it, and the row is computed again with the
- * running maximum. */
+ * overflow or vanish. So a row keeps the maximum of its first tile, and moves it only after a sum has grown large. This
+ * saves the maximum of every other tile, its shuffles and their latencies. If the scores of the first tile lie far
+ * apart, or if a weight overflows all the same, the row has a running maximum. */
 #ifndef RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
 #define RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
 
@@ -15,6 +13,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "../common/device_code.cuh"
 #include "../common/ptx.cuh"
 
 /* A thread's two rows. */
@@ -24,24 +23,23 @@ struct softmax_rows {
 };
 
 /* Columns from `visible` on, counted from the thread's first one, become -infinity. */
-template <int Count> __device__ __forceinline__ void mask(float (&s)[Count], int visible_first, int visible_second) {
-#pragma unroll
-  for (int i = 0; i < Count; i++)
+template <int Count> DEVICE void mask(float (&s)[Count], int visible_first, int visible_second) {
+  unroll<Count>([&](int i) {
     if (8 * (i / 4) + i % 2 >= (i & 2 ? visible_second : visible_first)) s[i] = -INFINITY;
+  });
 }
 
 /* Columns before `begin`, counted in the same way, become -infinity. */
-template <int Count> __device__ __forceinline__ void mask_before(float (&s)[Count], int begin_first, int begin_second) {
-#pragma unroll
-  for (int i = 0; i < Count; i++)
+template <int Count> DEVICE void mask_before(float (&s)[Count], int begin_first, int begin_second) {
+  unroll<Count>([&](int i) {
     if (8 * (i / 4) + i % 2 < (i & 2 ? begin_second : begin_first)) s[i] = -INFINITY;
+  });
 }
 
 /* Scores to tanh(score * scale), 2^-11 of it wrong at most (PTX ISA). As 1 - 2 / (1 + e^2x), exact to fp32, it makes
  * attention at head dimension 128 a third slower; as a polynomial where all are below 1, a fifth. */
-template <int Count> __device__ __forceinline__ void cap(float (&s)[Count], float scale) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) asm("tanh.approx.f32 %0, %1;" : "=f"(s[i]) : "f"(s[i] * scale));
+template <int Count> DEVICE void cap(float (&s)[Count], float scale) {
+  unroll<Count>([&](int i) { asm("tanh.approx.f32 %0, %1;" : "=f"(s[i]) : "f"(s[i] * scale)); });
 }
 
 /* Sums up to here need no new reference. No weight is larger; f16 ends at 65504, and O, of which a row of V may be 2^60
@@ -49,9 +47,8 @@ template <int Count> __device__ __forceinline__ void cap(float (&s)[Count], floa
 template <typename T> constexpr float most_sum = 0x1p60f;
 template <> constexpr float most_sum<__half> = 0x1p15f;
 /* Of a thread's columns. NaN is ignored here, and found in the sum. */
-template <int Count> __device__ __forceinline__ void own_maximum(const float (&s)[Count], float (&maximum)[2]) {
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
+template <int Count> DEVICE void own_maximum(const float (&s)[Count], float (&maximum)[2]) {
+  unroll<2>([&](int half) {
     float even = fmaxf(s[2 * half], s[2 * half + 1]), odd = fmaxf(s[4 + 2 * half], s[5 + 2 * half]);
 #pragma unroll
     for (int i = 8 + 2 * half; i < Count; i += 8) {
@@ -59,28 +56,26 @@ template <int Count> __device__ __forceinline__ void own_maximum(const float (&s
       odd = fmaxf(odd, fmaxf(s[i + 4], s[i + 5]));
     }
     maximum[half] = fmaxf(even, odd);
-  }
+  });
 }
 
 /* Over the row's four lanes. */
-template <int Count> __device__ __forceinline__ void row_maximum(const float (&s)[Count], float (&maximum)[2]) {
+template <int Count> DEVICE void row_maximum(const float (&s)[Count], float (&maximum)[2]) {
   own_maximum(s, maximum);
-#pragma unroll
-  for (int half = 0; half < 2; half++) maximum[half] = quad_max(maximum[half]);
+  unroll<2>([&](int half) { maximum[half] = quad_max(maximum[half]); });
 }
 
 /* The same. Whether scores of the thread's columns lie far apart from the row's: the largest of that quarter is more
  * than `far` exponents below the largest of all. */
 template <int Count>
-__device__ __forceinline__ bool row_maximum(const float (&s)[Count], float (&maximum)[2], float scale_log2, float far) {
+DEVICE bool row_maximum(const float (&s)[Count], float (&maximum)[2], float scale_log2, float far) {
   bool is_wide = false;
   own_maximum(s, maximum);
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
+  unroll<2>([&](int half) {
     const float own = maximum[half];
     maximum[half] = quad_max(own);
     is_wide |= own > -INFINITY && (maximum[half] - own) * scale_log2 > far;
-  }
+  });
   return is_wide;
 }
 
@@ -93,37 +88,34 @@ enum { FEW_COLUMNS = 16 };
 
 /* s[Begin, End) to weights, which are added to the sums. */
 template <int Begin, int End, int Count>
-__device__ __forceinline__ void weigh(float (&s)[Count], float scale_log2, const float (&against)[2], float (&sum)[2]) {
+DEVICE void weigh(float (&s)[Count], float scale_log2, const float (&against)[2], float (&sum)[2]) {
   float other[2] = {0.0f, 0.0f}; /* two chains of additions a row */
 #pragma unroll
   for (int i = Begin; i < End; i += 4) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
+    unroll<2>([&](int half) {
       s[i + 2 * half] = exp2_approximate(fmaf(s[i + 2 * half], scale_log2, -against[half]));
       s[i + 2 * half + 1] = exp2_approximate(fmaf(s[i + 2 * half + 1], scale_log2, -against[half]));
       sum[half] += s[i + 2 * half];
       other[half] += s[i + 2 * half + 1];
-    }
+    });
   }
   sum[0] += other[0];
   sum[1] += other[1];
 }
 
 /* Against 0 while a row has seen nothing: 2^-infinity is 0, and a NaN stays one. */
-__device__ __forceinline__ float against_of(float reference) { return reference == -INFINITY ? 0.0f : reference; }
+DEVICE float against_of(float reference) { return reference == -INFINITY ? 0.0f : reference; }
 
 /* Weights in e4m3: the reference makes the largest weight 2^6, and the products sum the weights
  * (attention_wgmma_e4m3_softmax.cuh). */
 constexpr int first_exponent = 6;
-template <bool E4m3> __device__ __forceinline__ float reference_of(float maximum, float scale_log2) {
+template <bool E4m3> DEVICE float reference_of(float maximum, float scale_log2) {
   return E4m3 ? fmaf(maximum, scale_log2, -(float)first_exponent) : maximum * scale_log2;
 }
 template <bool E4m3, int Count>
-__device__ __forceinline__ void weigh_tile(float (&s)[Count], float scale_log2, const float (&against)[2],
-                                           float (&sum)[2]) {
+DEVICE void weigh_tile(float (&s)[Count], float scale_log2, const float (&against)[2], float (&sum)[2]) {
   if constexpr (E4m3) {
-#pragma unroll
-    for (int i = 0; i < Count; i++) s[i] = exp2_approximate(fmaf(s[i], scale_log2, -against[i / 2 % 2]));
+    unroll<Count>([&](int i) { s[i] = exp2_approximate(fmaf(s[i], scale_log2, -against[i / 2 % 2])); });
   } else {
     weigh<0, Count>(s, scale_log2, against, sum);
   }
@@ -131,50 +123,44 @@ __device__ __forceinline__ void weigh_tile(float (&s)[Count], float scale_log2, 
 
 /* The first tile: its maximum makes the reference. Whether the thread's scores lie far apart. */
 template <bool E4m3 = false, int Count>
-__device__ __forceinline__ bool weigh_first(float (&s)[Count], softmax_rows &rows, float scale_log2, float far) {
+DEVICE bool weigh_first(float (&s)[Count], softmax_rows &rows, float scale_log2, float far) {
   float maximum[2], against[2];
   const bool wide = row_maximum(s, maximum, scale_log2, far);
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
+  unroll<2>([&](int half) {
     rows.reference[half] = reference_of<E4m3>(maximum[half], scale_log2);
     against[half] = against_of(rows.reference[half]);
     rows.sum[half] = 0.0f;
-  }
+  });
   weigh_tile<E4m3>(s, scale_log2, against, rows.sum);
   return wide;
 }
 
 /* Scores to exponents, rounded as their maximum is. weigh() rounds no product: beyond 2^25 the difference from a
  * rounded reference could make the greatest weight vanish or overflow. */
-template <int Count> __device__ __forceinline__ void scale_first(float (&s)[Count], float scale_log2) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) s[i] = __fmul_rn(s[i], scale_log2);
+template <int Count> DEVICE void scale_first(float (&s)[Count], float scale_log2) {
+  unroll<Count>([&](int i) { s[i] = __fmul_rn(s[i], scale_log2); });
 }
 
 /* A later tile, with the running maximum as reference. O has to be multiplied by `factor`. Whether the thread's scores
  * lie far apart. */
 template <bool E4m3 = false, int Count>
-__device__ __forceinline__ bool weigh_with_maximum(float (&s)[Count], softmax_rows &rows, float scale_log2, float far,
-                                                   float (&factor)[2]) {
+DEVICE bool weigh_with_maximum(float (&s)[Count], softmax_rows &rows, float scale_log2, float far, float (&factor)[2]) {
   float maximum[2], against[2];
   const bool wide = row_maximum(s, maximum, scale_log2, far);
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
+  unroll<2>([&](int half) {
     const float highest = fmaxf(reference_of<E4m3>(maximum[half], scale_log2), rows.reference[half]);
     against[half] = against_of(highest);
     factor[half] = exp2_approximate(rows.reference[half] - against[half]);
     rows.reference[half] = highest;
     rows.sum[half] *= factor[half];
-  }
+  });
   weigh_tile<E4m3>(s, scale_log2, against, rows.sum);
   return wide;
 }
 
 /* Brings the larger of a row's sums down to [1, 4), and all that was weighed with it. 2^-127 would be 0. */
-template <int Count>
-__device__ __forceinline__ void move_reference(float (&s)[Count], softmax_rows &rows, float (&factor)[2]) {
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
+template <int Count> DEVICE void move_reference(float (&s)[Count], softmax_rows &rows, float (&factor)[2]) {
+  unroll<2>([&](int half) {
     const int bits = __float_as_int(quad_max(rows.sum[half])), steps = min(max((bits >> 23) - 127, 0), 126);
     factor[half] = exp2_approximate(-(float)steps);
     rows.reference[half] += (float)steps;
@@ -184,28 +170,25 @@ __device__ __forceinline__ void move_reference(float (&s)[Count], softmax_rows &
       s[i] *= factor[half];
       s[i + 1] *= factor[half];
     }
-  }
+  });
 }
 
-template <int Count> __device__ __forceinline__ void rescale(float (&o)[Count], const float (&factor)[2]) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) o[i] *= factor[i / 2 % 2];
+template <int Count> DEVICE void rescale(float (&o)[Count], const float (&factor)[2]) {
+  unroll<Count>([&](int i) { o[i] *= factor[i / 2 % 2]; });
 }
 
 /* Weights as operand A of the next product. */
-template <typename T, int Count>
-__device__ __forceinline__ void round_weights(uint32_t (&weights)[Count / 2], const float (&s)[Count]) {
-#pragma unroll
-  for (int i = 0; i < Count / 2; i++) weights[i] = pack_two<T>(s[2 * i], s[2 * i + 1]);
+template <typename T, int Count> DEVICE void round_weights(uint32_t (&weights)[Count / 2], const float (&s)[Count]) {
+  unroll<Count / 2>([&](int i) { weights[i] = pack_two<T>(s[2 * i], s[2 * i + 1]); });
 }
 
 /* `so_far`, two zeros, while neither of the two numbers of `word` is an infinity or a NaN; from then on NaN. */
-template <typename T> __device__ __forceinline__ uint32_t zero_or_nan(uint32_t word, uint32_t so_far);
-template <> __device__ __forceinline__ uint32_t zero_or_nan<__half>(uint32_t word, uint32_t so_far) {
+template <typename T> DEVICE uint32_t zero_or_nan(uint32_t word, uint32_t so_far);
+template <> DEVICE uint32_t zero_or_nan<__half>(uint32_t word, uint32_t so_far) {
   asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(so_far) : "r"(word), "r"(0));
   return so_far;
 }
-template <> __device__ __forceinline__ uint32_t zero_or_nan<__nv_bfloat16>(uint32_t word, uint32_t so_far) {
+template <> DEVICE uint32_t zero_or_nan<__nv_bfloat16>(uint32_t word, uint32_t so_far) {
   asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(so_far) : "r"(word), "r"(0));
   return so_far;
 }
@@ -215,8 +198,7 @@ template <> __device__ __forceinline__ uint32_t zero_or_nan<__nv_bfloat16>(uint3
  * a wait above a store. This store depends on the sums, so on every exponential, and is never executed: sums are not
  * negative, and the scale is positive. A comparison with 0 would be removed where ptxas sees that a sum begins with 0;
  * it knows nothing of a parameter. build/check-overlap checks that the store stays. */
-template <int Count>
-__device__ __forceinline__ void hold(float (&s)[Count], const softmax_rows &rows, float scale_log2, uint32_t shared) {
+template <int Count> DEVICE void hold(float (&s)[Count], const softmax_rows &rows, float scale_log2, uint32_t shared) {
   pin(s);
   asm volatile("{\n.reg .pred never;\nsetp.lt.f32 never, %1, %2;\n@never st.shared.f32 [%0], %1;\n}" ::"r"(shared),
                "f"(rows.sum[0] + rows.sum[1]), "f"(-scale_log2)

@@ -1,15 +1,14 @@
 /* attention_wgmma_tiles.cuh - the order in which a block of attention_wgmma.cu takes query tiles, and the KV rows that
  * their rows see.
  *
- * Without a mask all query tiles take equally long. Clusters take them in turn, head by head, so that tiles at work
- * share K and V in L2. Under the causal mask the last positions see most KV rows. Heads are then dealt in groups whose
- * K and V stay in L2 together. Within a group the last positions of all heads go first, and clusters take turns
- * forwards and backwards: a cluster with a longer tile in one round gets a shorter one in the next. After a group all
- * clusters have done the same work up to the shortest tiles. There is no table and no counter to reset, and a tile's
- * bits do not depend on its block. */
+ * Without a mask clusters take query tiles in turn, head by head, so that tiles at work share K and V in L2. Under the
+ * causal mask the last positions see most KV rows. Heads are then dealt in groups whose K and V stay in L2 together.
+ * Within a group the last positions of all heads go first, and clusters take turns forwards and backwards: a cluster
+ * with a longer tile in one round gets a shorter one in the next. There is no table and no counter to reset. */
 #ifndef RONDO_ATTENTION_WGMMA_TILES_CUH
 #define RONDO_ATTENTION_WGMMA_TILES_CUH
 
+#include "../common/device_code.cuh"
 #include "attention_wgmma.h"
 
 /* Rows of a query head that a block takes. */
@@ -26,7 +25,7 @@ template <typename Size> struct tile_walk {
   uint32_t rank; /* of the block in its cluster */
   uint32_t number = 0, turn = 0, group = 0, round = 0;
 
-  __device__ __forceinline__ bool next(query_tile &tile) {
+  DEVICE bool next(query_tile &tile) {
     const uint32_t clusters = gridDim.x / Size::cluster, cluster = blockIdx.x / Size::cluster;
     uint32_t head, row_tile;
     if constexpr (Size::causal) {
@@ -63,24 +62,21 @@ template <typename Size> struct tile_walk {
 
 /* How many KV rows a row sees, of those that there are; below 1: none. In a general kernel the parameters say whether
  * there is a causal mask, by a number and not by a branch, for which ptxas has no register left. */
-template <typename Size> __device__ __forceinline__ int causal_length_of(const attention_wgmma_parameters &p) {
+template <typename Size> DEVICE int causal_length_of(const attention_wgmma_parameters &p) {
   return Size::general ? p.causal_length : p.query_length;
 }
-template <typename Size>
-__device__ __forceinline__ int limit_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
+template <typename Size> DEVICE int limit_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
   if (!Size::causal) return tile.length;
   return min(min(row + 1 - causal_length_of<Size>(p), 0) + tile.length, p.capacity);
 }
 
 /* The first of them. */
-template <typename Size>
-__device__ __forceinline__ int begin_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
+template <typename Size> DEVICE int begin_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
   return Size::general ? max(limit_of<Size>(p, tile, row) - p.window, 0) : 0;
 }
 
 /* Tiles of K and V that some row of the query tile sees, and one for rows that see none. */
-template <typename Size>
-__device__ __forceinline__ int kv_tiles_of(const attention_wgmma_parameters &p, const query_tile &tile) {
+template <typename Size> DEVICE int kv_tiles_of(const attention_wgmma_parameters &p, const query_tile &tile) {
   int rows = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
   if constexpr (Size::general) rows -= begin_of<Size>(p, tile, tile.row_begin);
   return max((rows + Size::tile - 1) / Size::tile, 1);
@@ -88,8 +84,7 @@ __device__ __forceinline__ int kv_tiles_of(const attention_wgmma_parameters &p, 
 
 /* The first row of the first of them. With a window the last ends with the last row that is seen, wherever that is, and
  * the first may begin before row 0: there copies bring zeros, and masks take them for invisible. */
-template <typename Size>
-__device__ __forceinline__ int kv_begin_of(const attention_wgmma_parameters &p, const query_tile &tile) {
+template <typename Size> DEVICE int kv_begin_of(const attention_wgmma_parameters &p, const query_tile &tile) {
   if (!Size::general) return 0;
   const int limit = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
   return limit - kv_tiles_of<Size>(p, tile) * Size::tile;

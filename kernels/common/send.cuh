@@ -6,8 +6,6 @@
 
 #include "cluster.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 __device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
                "r"(barrier)
@@ -50,5 +48,4 @@ __device__ __forceinline__ void send_of_four_lanes(uint32_t word, uint32_t to, u
   }
 }
 
-#endif
 #endif

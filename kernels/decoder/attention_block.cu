@@ -8,12 +8,10 @@
 #include "attention_block_attend.cuh"
 #include "attention_block_numbers.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* ---- The row, and the first product ------------------------------------------------------------------------------ */
 
 /* x and the sum of its parts, rounded, at elements 4 i to 4 i + 3. */
-__device__ __forceinline__ uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 words) {
+DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 words) {
   constexpr uint32_t at_once = 8;
   const float2 low = two_numbers(words.x), high = two_numbers(words.y);
   float4 sum = {low.x, low.y, high.x, high.y};
@@ -32,8 +30,7 @@ __device__ __forceinline__ uint2 sum_parts(const attention_block_parameters &p, 
 }
 
 /* The norm's weights come from memory too. Each thread uses its own request. */
-template <typename Size>
-__device__ __forceinline__ void ask_norm(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const block_place &b) {
   if (!p.norm) return;
 #pragma unroll 1
   for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads)
@@ -42,8 +39,7 @@ __device__ __forceinline__ void ask_norm(const attention_block_parameters &p, co
 
 /* The row as the first product's vector, and the sums of its squares. The last warps begin, since the first warps
  * request tiles of K and V. */
-template <typename Size>
-__device__ __forceinline__ void gather(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void gather(const attention_block_parameters &p, const block_place &b) {
   float square = 0;
   cp_async_wait<0>();
 #pragma unroll 1
@@ -68,7 +64,7 @@ __device__ __forceinline__ void gather(const attention_block_parameters &p, cons
   if (b.lane == 0) store_number(b.shared + ATTENTION_BLOCK_SQUARES + b.warp * 4, square);
 }
 
-__device__ __forceinline__ float norm_factor(const attention_block_parameters &p, const block_place &b) {
+DEVICE float norm_factor(const attention_block_parameters &p, const block_place &b) {
   if (p.epsilon == 0.0f) return 1.0f;
   float sum = 0;
 #pragma unroll
@@ -81,8 +77,7 @@ __device__ __forceinline__ float norm_factor(const attention_block_parameters &p
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
-template <typename Size>
-__device__ __forceinline__ void store_sums(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void store_sums(const attention_block_parameters &p, const block_place &b) {
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < p.second.tiles * 4; i += Size::threads) {
     const uint32_t couple = i % 4, mine = i / 4, tile = mine * Size::cluster + b.rank;
@@ -102,8 +97,7 @@ __device__ __forceinline__ void store_sums(const attention_block_parameters &p, 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* Barriers. Other blocks use them after the cluster has met. */
-template <typename Size>
-__device__ __forceinline__ void set_up(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void set_up(const attention_block_parameters &p, const block_place &b) {
   if (threadIdx.x == 0) {
     barrier_init(b.numbers_barrier(), 1);
     barrier_init(b.partials_barrier(), 1);
@@ -115,7 +109,7 @@ __device__ __forceinline__ void set_up(const attention_block_parameters &p, cons
   arrive_at_cluster();
 }
 
-template <typename Size> __device__ __forceinline__ void attention_block(const attention_block_parameters &p) {
+template <typename Size> DEVICE void attention_block(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_block_memory[];
   const block_place b(shared_address(attention_block_memory), 1);
   set_up<Size>(p, b);
@@ -177,6 +171,6 @@ template <typename Size> __device__ __forceinline__ void attention_block(const a
 #define DEFINE(chips, parameters, name, threads, weights, dimension)                                                   \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 1,                 \
                         attention_block<block_sizes<weights, dimension>>)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_BLOCK_KERNELS(DEFINE)
-
 #endif

@@ -9,15 +9,13 @@
 #include "attention_block_shared.cuh"
 #include "decoder_integers.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* The warp's ring, and the addresses for the request of a tile. */
 template <typename Size> struct tile_ring {
   const unsigned char *k, *v; /* the lane's chunk of the head's first row */
   uint32_t k_row, v_row;      /* bytes */
   uint32_t ring, in_tile, to;
 
-  __device__ __forceinline__ tile_ring(const attention_block_parameters &p, const block_place &b) {
+  DEVICE tile_ring(const attention_block_parameters &p, const block_place &b) {
     using tile = typename Size::tile;
     const uint32_t chunk = b.lane % tile::chunks;
     ring = b.shared + Size::ring(p) + b.warp * Size::ring_bytes;
@@ -30,8 +28,7 @@ template <typename Size> struct tile_ring {
   }
 
   /* Past the cache's last row, that row again. Early: before the wait. */
-  template <bool Early = false>
-  __device__ __forceinline__ void ask(uint32_t capacity, uint32_t first, uint32_t stage) const {
+  template <bool Early = false> DEVICE void ask(uint32_t capacity, uint32_t first, uint32_t stage) const {
     using tile = typename Size::tile;
 #pragma unroll
     for (uint32_t i = 0; i < ATTENTION_BLOCK_TILE; i += tile::rows_at_once) {
@@ -47,14 +44,14 @@ template <typename Size> struct tile_ring {
 };
 
 /* The first KV row of a warp's first tile. */
-template <typename Size> __device__ __forceinline__ uint32_t first_row_of(const block_place &b) {
+template <typename Size> DEVICE uint32_t first_row_of(const block_place &b) {
   return (b.warp * Size::sharing + b.rank % Size::sharing) * ATTENTION_BLOCK_TILE;
 }
 
 /* The new row, into a tile that has come and into the cache, of which the lane has the chunk that it copies. */
 template <typename Size>
-__device__ __forceinline__ void place_new_row(const attention_block_parameters &p, const block_place &b,
-                                              const tile_ring<Size> &tiles, uint32_t row, uint32_t to) {
+DEVICE void place_new_row(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
+                          uint32_t row, uint32_t to) {
   using tile = typename Size::tile;
   if (b.lane < 2 * tile::chunks) {
     const uint32_t is_v = b.lane / tile::chunks, chunk = b.lane % tile::chunks, in_tile = row % ATTENTION_BLOCK_TILE;
@@ -69,8 +66,8 @@ __device__ __forceinline__ void place_new_row(const attention_block_parameters &
 
 /* Past the group's last head, that head again. */
 template <typename Size>
-__device__ __forceinline__ void load_query(const attention_block_parameters &p, const block_place &b,
-                                           query_fragments<typename Size::tile> &q) {
+DEVICE void load_query(const attention_block_parameters &p, const block_place &b,
+                       query_fragments<typename Size::tile> &q) {
   const uint32_t head = min(b.lane % 8, Size::group(p) - 1),
                  from = b.shared + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + b.lane / 8 * 16;
 #pragma unroll
@@ -83,9 +80,8 @@ __device__ __forceinline__ void load_query(const attention_block_parameters &p, 
 
 /* A tile that has arrived, of which `count` rows count. */
 template <typename Size>
-__device__ __forceinline__ void attend_tile(const block_place &b, float scale_log2,
-                                            const query_fragments<typename Size::tile> &q, uint32_t key, uint32_t value,
-                                            uint32_t count, partial<typename Size::tile> &all) {
+DEVICE void attend_tile(const block_place &b, float scale_log2, const query_fragments<typename Size::tile> &q,
+                        uint32_t key, uint32_t value, uint32_t count, partial<typename Size::tile> &all) {
   using tile = typename Size::tile;
   score_fragments<tile> s = {}, odd = {};
   score<tile>(q, key, s, odd);
@@ -107,8 +103,8 @@ __device__ __forceinline__ void attend_tile(const block_place &b, float scale_lo
 
 /* The warp's result, in place of its first tile. */
 template <typename Size>
-__device__ __forceinline__ void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t ring,
-                                        const partial<typename Size::tile> &all) {
+DEVICE void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t ring,
+                    const partial<typename Size::tile> &all) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const uint32_t head = 2 * b.t + i;
@@ -127,8 +123,8 @@ __device__ __forceinline__ void lay_out(const attention_block_parameters &p, con
 
 /* The first tile has arrived, and all stages are requested. */
 template <typename Size>
-__device__ __forceinline__ void attend(const attention_block_parameters &p, const block_place &b,
-                                       const tile_ring<Size> &tiles, uint32_t length, int32_t position) {
+DEVICE void attend(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
+                   uint32_t length, int32_t position) {
   using tile = typename Size::tile;
   partial<tile> all;
   all.clear();
@@ -161,23 +157,23 @@ __device__ __forceinline__ void attend(const attention_block_parameters &p, cons
 template <typename Size> struct sender {
   uint32_t packed; /* one register: head, four of its numbers, first block, step */
 
-  __device__ __forceinline__ explicit sender(const attention_block_parameters &p) {
+  DEVICE explicit sender(const attention_block_parameters &p) {
     const uint32_t all = Size::group(p) * (Size::dimension / 4), of_block = threadIdx.x / all,
                    place = threadIdx.x % all;
     const uint32_t step = Size::threads / all, first_block = of_block < step ? of_block : Size::cluster;
     packed = place / (Size::dimension / 4) | place % (Size::dimension / 4) << 8 | first_block << 16 | step << 24;
     if (!Size::knows_sizes) keep(packed);
   }
-  __device__ __forceinline__ uint32_t head() const { return packed & 255; }
-  __device__ __forceinline__ uint32_t four() const { return packed >> 8 & 255; }
-  __device__ __forceinline__ uint32_t first_block() const { return packed >> 16 & 255; }
-  __device__ __forceinline__ uint32_t step() const { return packed >> 24; }
+  DEVICE uint32_t head() const { return packed & 255; }
+  DEVICE uint32_t four() const { return packed >> 8 & 255; }
+  DEVICE uint32_t first_block() const { return packed >> 16 & 255; }
+  DEVICE uint32_t step() const { return packed >> 24; }
 };
 
 /* The warps' results, joined, to all blocks. */
 template <typename Size>
-__device__ __forceinline__ void send_partial(const attention_block_parameters &p, const block_place &b,
-                                             const sender<Size> &sender, uint32_t length) {
+DEVICE void send_partial(const attention_block_parameters &p, const block_place &b, const sender<Size> &sender,
+                         uint32_t length) {
   if (sender.first_block() >= Size::cluster) return;
   const uint32_t tiles = (length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE;
   const uint32_t active = min((tiles + Size::sharing - 1 - b.rank % Size::sharing) / Size::sharing, Size::attending);
@@ -222,8 +218,7 @@ __device__ __forceinline__ void send_partial(const attention_block_parameters &p
 
 /* All blocks' results, joined, as the second product's vector: each block makes all of it. A warp has sixteen columns
  * of a head's row at a time; each half of the warp joins every other block's result. */
-template <typename Size>
-__device__ __forceinline__ void join_partials(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void join_partials(const attention_block_parameters &p, const block_place &b) {
   constexpr uint32_t of_row = Size::dimension / 16;
   static_assert(Size::cluster == 8, "a lane joins four");
   const uint32_t step = Size::group(p) * Size::dimension * 4;
@@ -259,5 +254,4 @@ __device__ __forceinline__ void join_partials(const attention_block_parameters &
   }
 }
 
-#endif
 #endif

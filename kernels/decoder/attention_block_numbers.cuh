@@ -6,14 +6,12 @@
 #include "../model/rope.cuh"
 #include "attention_block_product.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* Radians a position of the lane's pairs, lane + 32 i. If they follow from a base, they are computed before the wait.
  */
 template <typename Size> struct lane_angles {
   float frequency[Size::dimension / 64];
 
-  __device__ __forceinline__ lane_angles(const attention_block_parameters &p, bool has_table) {
+  DEVICE lane_angles(const attention_block_parameters &p, bool has_table) {
 #pragma unroll
     for (int i = 0; i < Size::dimension / 64; i++) {
       frequency[i] = 0;
@@ -22,10 +20,9 @@ template <typename Size> struct lane_angles {
       keep_number(frequency[i]);
     }
   }
-  static __device__ __forceinline__ void keep_number(float &value) { asm volatile("" : "+f"(value)); }
+  static DEVICE void keep_number(float &value) { asm volatile("" : "+f"(value)); }
 
-  __device__ __forceinline__ void make_table(const attention_block_parameters &p, const block_place &b,
-                                             int32_t position) const {
+  DEVICE void make_table(const attention_block_parameters &p, const block_place &b, int32_t position) const {
 #pragma unroll
     for (int i = 0; i < Size::dimension / 64; i++) {
       const float radians = p.frequencies ? p.frequencies[b.lane + 32 * i] : frequency[i];
@@ -39,7 +36,7 @@ template <typename Size> struct lane_angles {
 template <typename Size> struct qkv_rows {
   uint32_t part, kv_head, heads, splits, group, halves;
 
-  __device__ __forceinline__ weight_rows operator()(uint32_t tile, uint32_t pair) const {
+  DEVICE weight_rows operator()(uint32_t tile, uint32_t pair) const {
     constexpr uint32_t of_head = Size::dimension / 16;
     const uint32_t head = tile / of_head, in_head = tile % of_head * 8 + pair;
     uint32_t row = (head < group ? part * group + head : heads * splits * group + (head - group) * heads + kv_head) *
@@ -51,7 +48,7 @@ template <typename Size> struct qkv_rows {
 
 /* Of the output. */
 struct output_rows {
-  __device__ __forceinline__ weight_rows operator()(uint32_t tile, uint32_t pair) const {
+  DEVICE weight_rows operator()(uint32_t tile, uint32_t pair) const {
     return {tile * ATTENTION_BLOCK_TILE + pair, tile * ATTENTION_BLOCK_TILE + pair + 8};
   }
 };
@@ -59,8 +56,7 @@ struct output_rows {
 /* Two pairs of a head's numbers, `sum` (see sum_cuts), rounded: two words as in shared memory. Those of q and k are
  * rotated by the cosines and sines at `table`. */
 template <typename Size>
-__device__ __forceinline__ uint2 rotate_and_round(const attention_block_parameters &p, uint32_t head, float4 sum,
-                                                  uint32_t table) {
+DEVICE uint2 rotate_and_round(const attention_block_parameters &p, uint32_t head, float4 sum, uint32_t table) {
   if (p.has_rope && head <= Size::group(p)) {
     const float4 by = load_shared_four(table);
     rotate_pair({by.y, by.x}, sum.x, sum.y);
@@ -72,8 +68,8 @@ __device__ __forceinline__ uint2 rotate_and_round(const attention_block_paramete
 
 /* These words to a block. */
 template <typename Size>
-__device__ __forceinline__ void send_pairs(const attention_block_parameters &p, const block_place &b, uint32_t head,
-                                           uint32_t pair, uint2 words, uint32_t to_block) {
+DEVICE void send_pairs(const attention_block_parameters &p, const block_place &b, uint32_t head, uint32_t pair,
+                       uint2 words, uint32_t to_block) {
   const uint32_t there = address_in_block(b.shared, to_block),
                  to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.rope_is_halves ? 2 : 4);
   send_word(to, words.x, there + ATTENTION_BLOCK_BARRIERS);
@@ -82,7 +78,7 @@ __device__ __forceinline__ void send_pairs(const attention_block_parameters &p, 
 
 /* Sums of the first product, times `factor`, rotated and rounded, to all blocks. */
 template <typename Size>
-__device__ __forceinline__ void send_numbers(const attention_block_parameters &p, const block_place &b, float factor) {
+DEVICE void send_numbers(const attention_block_parameters &p, const block_place &b, float factor) {
   constexpr uint32_t of_head = Size::dimension / 16;
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < Size::first(p).tiles * 4 * Size::cluster; i += Size::threads) {
@@ -96,5 +92,4 @@ __device__ __forceinline__ void send_numbers(const attention_block_parameters &p
   }
 }
 
-#endif
 #endif

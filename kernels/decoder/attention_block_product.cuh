@@ -12,8 +12,6 @@
 #include "../gemv/e2m1.cuh"
 #include "attention_block_shared.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* A block's part of a matrix: the two rows of a lane (pair g) of its tiles, and those whose scales it copies. */
 struct weight_rows {
   uint32_t low, high;
@@ -22,9 +20,8 @@ struct weight_rows {
 /* Requests all chunks of the warp. `rows_of(tile, pair)` returns the rows of a pair of a tile; their numbers begin at
  * `column` of `columns`. */
 template <typename Size, typename Rows>
-__device__ __forceinline__ void ask_weights(const block_place &b, const attention_block_share &share,
-                                            const void *matrix, const void *scales, uint32_t columns, uint32_t column,
-                                            uint32_t slots, const Rows &rows_of) {
+DEVICE void ask_weights(const block_place &b, const attention_block_share &share, const void *matrix,
+                        const void *scales, uint32_t columns, uint32_t column, uint32_t slots, const Rows &rows_of) {
   constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
 #pragma unroll 1
   for (uint32_t unit = b.warp; unit < share.tiles * share.cuts; unit += Size::warps) {
@@ -56,7 +53,7 @@ __device__ __forceinline__ void ask_weights(const block_place &b, const attentio
 
 /* A scale factor as a pair of bf16, times 2^118. decode_e2m1_bf16 leaves codes times 2^-126, so that a product has the
  * factor 2^-8. Exact: a code has two bits, a scale four. */
-__device__ __forceinline__ __nv_bfloat162 block_scale(uint32_t from) {
+DEVICE __nv_bfloat162 block_scale(uint32_t from) {
   uint32_t byte, halves;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(from) : "memory");
   asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(halves) : "r"(byte));
@@ -64,7 +61,7 @@ __device__ __forceinline__ __nv_bfloat162 block_scale(uint32_t from) {
   return __float2bfloat162_rn(scale);
 }
 
-__device__ __forceinline__ void decode_row(uint32_t codes, __nv_bfloat162 scale, uint32_t (&pairs)[4]) {
+DEVICE void decode_row(uint32_t codes, __nv_bfloat162 scale, uint32_t (&pairs)[4]) {
   decode_e2m1_bf16(codes, pairs);
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -75,8 +72,7 @@ __device__ __forceinline__ void decode_row(uint32_t codes, __nv_bfloat162 scale,
 
 /* c += a chunk: of the weights at `slot`, of the vector at `vector`, the lane's place. */
 template <typename Size>
-__device__ __forceinline__ void multiply_chunk(const block_place &b, uint32_t slot, uint32_t vector, bool has_vector,
-                                               float (&c)[2][4]) {
+DEVICE void multiply_chunk(const block_place &b, uint32_t slot, uint32_t vector, bool has_vector, float (&c)[2][4]) {
   if constexpr (Size::weights == RONDO_NVFP4) {
     const uint2 low = load_two_words(slot + b.lane * 8), high = load_two_words(slot + 256 + b.lane * 8);
     const __nv_bfloat162 low_scale = block_scale(slot + 512 + b.g * 4 + b.t),
@@ -106,7 +102,7 @@ __device__ __forceinline__ void multiply_chunk(const block_place &b, uint32_t sl
 /* The warp's first piece of a tile, computed before the wait, since divisions are slow. */
 struct first_unit {
   uint32_t cut, mine;
-  __device__ __forceinline__ first_unit(const block_place &b, const attention_block_share &share) {
+  DEVICE first_unit(const block_place &b, const attention_block_share &share) {
     cut = b.warp / share.tiles, mine = b.warp - cut * share.tiles;
     keep(cut), keep(mine);
   }
@@ -114,8 +110,8 @@ struct first_unit {
 
 /* The warp's sums: of each piece of a tile, eight pairs of rows. */
 template <typename Size>
-__device__ __forceinline__ void multiply(const attention_block_parameters &p, const block_place &b,
-                                         const attention_block_share &share, const first_unit &first, uint32_t slots) {
+DEVICE void multiply(const attention_block_parameters &p, const block_place &b, const attention_block_share &share,
+                     const first_unit &first, uint32_t slots) {
   constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights),
                      chunk_columns = ATTENTION_BLOCK_CHUNK_COLUMNS(Size::weights);
   const bool has_vector = b.g < 2;
@@ -139,8 +135,7 @@ __device__ __forceinline__ void multiply(const attention_block_parameters &p, co
 }
 
 /* Four sums of all pieces, times `factor`: of the first piece at `from`, where each tile has `tile_bytes`. */
-__device__ __forceinline__ float4 sum_fours(uint32_t from, const attention_block_share &share, uint32_t tile_bytes,
-                                            float factor) {
+DEVICE float4 sum_fours(uint32_t from, const attention_block_share &share, uint32_t tile_bytes, float factor) {
   float4 sum = {};
 #pragma unroll 4
   for (uint32_t cut = 0; cut < share.cuts; cut++, from += share.tiles * tile_bytes) {
@@ -151,10 +146,9 @@ __device__ __forceinline__ float4 sum_fours(uint32_t from, const attention_block
 }
 
 /* Two pairs of a tile: x and z their first rows, y and w their second. Sums of pieces lie at `cuts`. */
-__device__ __forceinline__ float4 sum_cuts(uint32_t cuts, const attention_block_share &share, uint32_t tile,
-                                           uint32_t couple, float factor) {
+DEVICE float4 sum_cuts(uint32_t cuts, const attention_block_share &share, uint32_t tile, uint32_t couple,
+                       float factor) {
   return sum_fours(cuts + tile * 64 + couple * 16, share, 64, factor);
 }
 
-#endif
 #endif

@@ -7,8 +7,6 @@
 #include "attention_block.h"
 #include "decoder_shared.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* A line of the list in attention_block.h. */
 template <rondo_dtype Weights, int Dimension> struct block_sizes {
   using tile = tiling<RONDO_BF16, DECODE_PLAIN, Dimension, 1, 1, 1, DECODE_PARTS>; /* of K and V */
@@ -22,7 +20,7 @@ template <rondo_dtype Weights, int Dimension> struct block_sizes {
   static constexpr uint32_t stages = ATTENTION_BLOCK_STAGES, stage_bytes = tile::stage_bytes,
                             ring_bytes = stages * stage_bytes;
   /* From a stage to the next, in bytes from the warp's first. */
-  static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
+  static DEVICE uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
     static_assert(stages == 2, "there and back");
     return stage ^ stage_bytes;
   }
@@ -31,14 +29,14 @@ template <rondo_dtype Weights, int Dimension> struct block_sizes {
   static constexpr bool knows_sizes = false;   /* at compile time */
   /* Parameters of the kernel, or constants in attention_block_wide.cu: */
   typedef const attention_block_parameters &told;
-  static __device__ __forceinline__ attention_block_share first(told p) { return p.first; }
-  static __device__ __forceinline__ uint32_t group(told p) { return p.group; }
-  static __device__ __forceinline__ uint32_t received(told p) { return p.received; }
-  static __device__ __forceinline__ uint32_t cuts(told p) { return p.cuts; }
-  static __device__ __forceinline__ uint32_t activations(told p) { return p.activations; }
-  static __device__ __forceinline__ uint32_t pitch(told p) { return p.pitch; }
-  static __device__ __forceinline__ uint32_t powers(told) { return 0; } /* only where vectors are scaled */
-  static __device__ __forceinline__ uint32_t ring(told p) { return p.ring; }
+  static DEVICE attention_block_share first(told p) { return p.first; }
+  static DEVICE uint32_t group(told p) { return p.group; }
+  static DEVICE uint32_t received(told p) { return p.received; }
+  static DEVICE uint32_t cuts(told p) { return p.cuts; }
+  static DEVICE uint32_t activations(told p) { return p.activations; }
+  static DEVICE uint32_t pitch(told p) { return p.pitch; }
+  static DEVICE uint32_t powers(told) { return 0; } /* only where vectors are scaled */
+  static DEVICE uint32_t ring(told p) { return p.ring; }
 };
 
 /* `splits` clusters share the query heads of a KV head, whose new row the first of them writes. */
@@ -47,25 +45,24 @@ struct block_place {
   uint32_t lane, warp, g, t;            /* lane = 4 g + t */
   bool keeps_row;
 
-  __device__ __forceinline__ block_place(uint32_t memory, uint32_t splits) : shared(memory) {
+  DEVICE block_place(uint32_t memory, uint32_t splits) : shared(memory) {
     rank = blockIdx.x % ATTENTION_BLOCK_CLUSTER, part = blockIdx.x / ATTENTION_BLOCK_CLUSTER;
     kv_head = part / splits, keeps_row = kv_head * splits == part;
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   }
   /* The barriers of numbers of q, k and v, of partial results, and where blocks share its making of the row; each has
    * one phase. */
-  __device__ __forceinline__ uint32_t numbers_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS; }
-  __device__ __forceinline__ uint32_t partials_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 8; }
-  __device__ __forceinline__ uint32_t row_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 16; }
-  __device__ __forceinline__ uint32_t squares_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 24; }
+  DEVICE uint32_t numbers_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS; }
+  DEVICE uint32_t partials_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 8; }
+  DEVICE uint32_t row_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 16; }
+  DEVICE uint32_t squares_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 24; }
 };
 
 /* load_four_words from an array: ptxas then takes other registers. */
-__device__ __forceinline__ uint4 load_shared_words_four(uint32_t from) {
+DEVICE uint4 load_shared_words_four(uint32_t from) {
   uint32_t four[4];
   load_four_words(from, four);
   return {four[0], four[1], four[2], four[3]};
 }
 
-#endif
 #endif

@@ -7,19 +7,16 @@
 #include "attention_block_attend.cuh"
 #include "attention_block_wide_product.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* ---- The row ----------------------------------------------------------------------------------------------------- */
 
 /* Each warp that does not attend has a unit of x. */
-template <typename Size> __device__ __forceinline__ uint32_t unit_of(const block_place &b) {
+template <typename Size> DEVICE uint32_t unit_of(const block_place &b) {
   return (b.warp - Size::attending) * Size::cluster + b.rank;
 }
-template <typename Size> __device__ __forceinline__ uint32_t norm_copy(const block_place &b) {
+template <typename Size> DEVICE uint32_t norm_copy(const block_place &b) {
   return b.shared + ATTENTION_BLOCK_WIDE_NORM + (threadIdx.x - 32 * Size::attending) * 4;
 }
-template <typename Size>
-__device__ __forceinline__ void ask_norm(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const block_place &b) {
   copy_early<4>(norm_copy<Size>(b), static_cast<const uint32_t *>(p.norm) + unit_of<Size>(b) * 32 + b.lane);
 }
 
@@ -30,12 +27,12 @@ template <typename Size> struct row_share {
   uint32_t unit, pair;
   const float2 *parts;
 
-  __device__ __forceinline__ row_share(const attention_block_parameters &p, const block_place &b) {
+  DEVICE row_share(const attention_block_parameters &p, const block_place &b) {
     unit = unit_of<Size>(b), pair = unit * 32 + b.lane;
     parts = reinterpret_cast<const float2 *>(p.x_parts) + pair;
   }
 
-  template <uint32_t Count> __device__ __forceinline__ static void add(const float2 *from, float2 &two) {
+  template <uint32_t Count> DEVICE static void add(const float2 *from, float2 &two) {
     float2 part[Count];
 #pragma unroll
     for (uint32_t j = 0; j < Count; j++) part[j] = from[j * (Size::hidden / 2)];
@@ -44,7 +41,7 @@ template <typename Size> struct row_share {
   }
 
   /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
-  __device__ __forceinline__ void gather(const attention_block_parameters &p, const block_place &b) const {
+  DEVICE void gather(const attention_block_parameters &p, const block_place &b) const {
     float2 two = two_numbers(static_cast<const uint32_t *>(p.x)[pair]);
     const float2 *from = parts;
     uint32_t left = p.part_count;
@@ -72,7 +69,7 @@ template <typename Size> struct row_share {
     }
   }
 
-  __device__ __forceinline__ void send(const block_place &b, float2 two) const {
+  DEVICE void send(const block_place &b, float2 two) const {
     const uint32_t to = b.shared + ATTENTION_BLOCK_WIDE_ROW;
     if constexpr (Size::scaled_vector) {
       scaled_numbers(two).send(pair, to, ATTENTION_BLOCK_WIDE_PITCH, b.shared + ATTENTION_BLOCK_WIDE_POWERS,
@@ -86,7 +83,7 @@ template <typename Size> struct row_share {
 };
 
 /* Factor of the first product's sums. */
-__device__ __forceinline__ float norm_factor(const attention_block_parameters &p, const block_place &b) {
+DEVICE float norm_factor(const attention_block_parameters &p, const block_place &b) {
   static_assert(ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT == 32, "a lane has one");
   barrier_wait_cluster(b.squares_barrier(), 0);
   if (p.epsilon == 0.0f) return p.factor;
@@ -97,8 +94,8 @@ __device__ __forceinline__ float norm_factor(const attention_block_parameters &p
 
 /* Tiles for the stages that become free after the first product. */
 template <typename Size>
-__device__ __forceinline__ void ask_further(const attention_block_parameters &p, const block_place &b,
-                                            const tile_ring<Size> &tiles, uint32_t length) {
+DEVICE void ask_further(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
+                        uint32_t length) {
   uint32_t stage = Size::stage_bytes;
 #pragma unroll
   for (uint32_t i = ATTENTION_BLOCK_STAGES; i < Size::stages; i++) {
@@ -112,8 +109,7 @@ __device__ __forceinline__ void ask_further(const attention_block_parameters &p,
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* Barriers. Other blocks use them after the cluster has met. */
-template <typename Size>
-__device__ __forceinline__ void set_up(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void set_up(const attention_block_parameters &p, const block_place &b) {
   if (threadIdx.x == 0) {
     barrier_init(b.row_barrier(), 1);
     barrier_init(b.squares_barrier(), 1);
@@ -131,7 +127,7 @@ __device__ __forceinline__ void set_up(const attention_block_parameters &p, cons
   if (Size::scaled_vector && threadIdx.x < 16) store_number(b.shared + ATTENTION_BLOCK_WIDE_ZEROS + threadIdx.x * 4, 0);
 }
 
-template <typename Size> __device__ __forceinline__ void attention_block_wide(const attention_block_parameters &p) {
+template <typename Size> DEVICE void attention_block_wide(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_block_memory[];
   const block_place b(shared_address(attention_block_memory), p.splits);
   if (!p.early) only_wait_for_predecessors();
@@ -188,6 +184,6 @@ template <typename Size> __device__ __forceinline__ void attention_block_wide(co
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 2,                 \
                         attention_block_wide<wide_sizes<weights>>)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_BLOCK_WIDE_KERNELS(DEFINE)
-
 #endif

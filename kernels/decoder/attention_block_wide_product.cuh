@@ -10,8 +10,6 @@
 #include "attention_block_wide.h"
 #include "decoder_integers.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* A line of the list in attention_block_wide.h. */
 template <rondo_dtype Weights> struct wide_sizes : block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
   using base = block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION>;
@@ -37,7 +35,7 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<Weights, ATTENTIO
    * warp, and of a warp that does not attend. */
   static constexpr uint32_t stages = base::stages + (turns_round ? 0 : 2);
   static_assert(turns_round || (warps == 2 * attending && first_chunks * slot == base::stage_bytes), "room");
-  static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t warp) {
+  static DEVICE uint32_t stage_behind(uint32_t stage, uint32_t warp) {
     if (turns_round) return base::stage_behind(stage, warp);
     constexpr uint32_t warp_bytes = slots * slot;
     const uint32_t third = ATTENTION_BLOCK_WIDE_RING_BYTES + warp * warp_bytes - warp * base::ring_bytes;
@@ -49,17 +47,17 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<Weights, ATTENTIO
   static constexpr __device__ uint32_t bytes_of(uint32_t number) {
     return Weights == RONDO_NVFP4 ? number / 2 : number * 2;
   }
-  static __device__ __forceinline__ attention_block_share first(told) {
+  static DEVICE attention_block_share first(told) {
     return {ATTENTION_BLOCK_WIDE_TILES, ATTENTION_BLOCK_WIDE_TILES * ATTENTION_BLOCK_CLUSTER, ATTENTION_BLOCK_WIDE_CUTS,
             hidden / chunk_columns};
   }
-  static __device__ __forceinline__ uint32_t group(told) { return ATTENTION_BLOCK_WIDE_GROUP; }
-  static __device__ __forceinline__ uint32_t received(told) { return ATTENTION_BLOCK_WIDE_RECEIVED; }
-  static __device__ __forceinline__ uint32_t cuts(told) { return ATTENTION_BLOCK_WIDE_SUMS; }
-  static __device__ __forceinline__ uint32_t activations(told) { return ATTENTION_BLOCK_WIDE_ROW; }
-  static __device__ __forceinline__ uint32_t pitch(told) { return ATTENTION_BLOCK_WIDE_SECOND_PITCH; }
-  static __device__ __forceinline__ uint32_t powers(told) { return ATTENTION_BLOCK_WIDE_POWERS; }
-  static __device__ __forceinline__ uint32_t ring(told) { return ATTENTION_BLOCK_WIDE_RING; }
+  static DEVICE uint32_t group(told) { return ATTENTION_BLOCK_WIDE_GROUP; }
+  static DEVICE uint32_t received(told) { return ATTENTION_BLOCK_WIDE_RECEIVED; }
+  static DEVICE uint32_t cuts(told) { return ATTENTION_BLOCK_WIDE_SUMS; }
+  static DEVICE uint32_t activations(told) { return ATTENTION_BLOCK_WIDE_ROW; }
+  static DEVICE uint32_t pitch(told) { return ATTENTION_BLOCK_WIDE_SECOND_PITCH; }
+  static DEVICE uint32_t powers(told) { return ATTENTION_BLOCK_WIDE_POWERS; }
+  static DEVICE uint32_t ring(told) { return ATTENTION_BLOCK_WIDE_RING; }
 };
 
 /* The warp's weights, and the next request for its slots. */
@@ -71,7 +69,7 @@ template <typename Size> struct weight_stream {
   code_tables tables;         /* of NVFP4 */
 
   /* Requests scales, and in a later group weights for all slots. */
-  __device__ __forceinline__ weight_stream(const attention_block_parameters &p, const block_place &b) {
+  DEVICE weight_stream(const attention_block_parameters &p, const block_place &b) {
     const qkv_rows<Size> rows_of{b.part, b.kv_head, p.heads, p.splits, Size::group(p), (uint32_t)p.rope_is_halves};
     constexpr uint32_t tiles = ATTENTION_BLOCK_WIDE_TILES, cuts = ATTENTION_BLOCK_WIDE_CUTS;
     const uint32_t cut = b.warp / tiles, first_tile = b.warp % tiles * Size::cluster + b.rank,
@@ -111,17 +109,17 @@ template <typename Size> struct weight_stream {
     for (uint32_t i = 0; i < Size::second_tiles; i++) ask_second(Size::first_chunks + i, i);
     cp_async_commit();
   }
-  __device__ __forceinline__ uint32_t second_scales() const { return scales + 16 * ATTENTION_BLOCK_WIDE_SCALE_PITCH; }
+  DEVICE uint32_t second_scales() const { return scales + 16 * ATTENTION_BLOCK_WIDE_SCALE_PITCH; }
 
   /* The next chunk, into that slot. */
-  __device__ __forceinline__ void ask(uint32_t slot) {
+  DEVICE void ask(uint32_t slot) {
     copy_early_16(to + slot * Size::slot, from);
     copy_early_16(to + slot * Size::slot + 512, from + high);
     from += Size::chunk_bytes;
   }
-  __device__ __forceinline__ void begin_second() { from = second, high = second_high; }
+  DEVICE void begin_second() { from = second, high = second_high; }
   /* The second product's chunk number `before`. */
-  __device__ __forceinline__ void ask_second(uint32_t slot, uint32_t before) {
+  DEVICE void ask_second(uint32_t slot, uint32_t before) {
     ask(slot);
     if ((before + 1) % Size::second_chunks == 0)
       from += (uint64_t)second_high * (ATTENTION_BLOCK_TILE / 8 * Size::warps * Size::cluster) -
@@ -135,20 +133,19 @@ template <typename Size> struct vector_place {
   uint32_t from, step;
   bool has_any;
 
-  __device__ __forceinline__ vector_place(const block_place &b, uint32_t pitch) : step(bytes) {
+  DEVICE vector_place(const block_place &b, uint32_t pitch) : step(bytes) {
     has_any = Size::scaled_vector ? b.g / 2 == b.t : b.g < 2;
     from = b.shared + ATTENTION_BLOCK_WIDE_ROW + b.g % 2 * pitch + b.t * (bytes / 4);
     if (Size::scaled_vector && !has_any) from = b.shared + ATTENTION_BLOCK_WIDE_ZEROS, step = 0;
   }
 };
 
-__device__ __forceinline__ float2 sum_of(const float (&c)[2][4]) {
+DEVICE float2 sum_of(const float (&c)[2][4]) {
   return {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])};
 }
 
 /* The warp's sums of its piece, of eight pairs of rows. */
-template <typename Size>
-__device__ __forceinline__ void multiply_first(const block_place &b, weight_stream<Size> &stream) {
+template <typename Size> DEVICE void multiply_first(const block_place &b, weight_stream<Size> &stream) {
   const vector_place<Size> x(b, ATTENTION_BLOCK_WIDE_PITCH);
   const uint32_t first = b.warp / ATTENTION_BLOCK_WIDE_TILES * Size::first_chunks; /* chunk */
   uint32_t from = x.from + first * x.step;
@@ -185,8 +182,8 @@ __device__ __forceinline__ void multiply_first(const block_place &b, weight_stre
 
 /* The second product's results, the block's rows of its cluster's part; zeros in parts without a cluster. */
 template <typename Size>
-__device__ __forceinline__ void multiply_second(const attention_block_parameters &p, const block_place &b,
-                                                const weight_stream<Size> &stream, float factor) {
+DEVICE void multiply_second(const attention_block_parameters &p, const block_place &b,
+                            const weight_stream<Size> &stream, float factor) {
   const vector_place<Size> x(b, ATTENTION_BLOCK_WIDE_SECOND_PITCH);
   const uint32_t parts = p.heads * p.splits;
   cp_async_wait<0>();
@@ -218,5 +215,4 @@ __device__ __forceinline__ void multiply_second(const attention_block_parameters
   }
 }
 
-#endif
 #endif

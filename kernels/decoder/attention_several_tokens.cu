@@ -11,14 +11,12 @@
 #include "attention_block_numbers.cuh"
 #include "attention_several_tokens.h"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 template <rondo_dtype Weights> struct row_sizes : block_sizes<Weights, 64> {
   using base = block_sizes<Weights, 64>;
   static constexpr uint32_t tokens = ATTENTION_SEVERAL_TOKENS_TOKENS, sharing = 1, attending = base::warps;
   static constexpr uint32_t row_step = attending * ATTENTION_BLOCK_TILE;
   static constexpr uint32_t stages = ATTENTION_SEVERAL_TOKENS_STAGES, ring_bytes = stages * base::stage_bytes;
-  static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
+  static DEVICE uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
     return (stage + base::stage_bytes) % ring_bytes;
   }
   /* Tiles of a warp that are complete in the cache when it requests them. */
@@ -30,8 +28,7 @@ struct row_place : block_place {
   uint32_t first_token, tokens, token; /* tokens: of the cluster; token: of all */
   bool has_token;
 
-  __device__ __forceinline__ row_place(const attention_block_parameters &p, uint32_t memory)
-      : block_place(memory, p.splits) {
+  DEVICE row_place(const attention_block_parameters &p, uint32_t memory) : block_place(memory, p.splits) {
     first_token = (part - kv_head * p.splits) * ATTENTION_SEVERAL_TOKENS_TOKENS;
     tokens = min(p.rows - first_token, (uint32_t)ATTENTION_SEVERAL_TOKENS_TOKENS);
     token = first_token + rank, has_token = rank < tokens, keeps_row = true;
@@ -39,7 +36,7 @@ struct row_place : block_place {
 };
 
 /* Four rounded numbers, then their remainders: the order of a token's numbers in shared memory. */
-__device__ __forceinline__ uint4 numbers_and_rest(float2 low, float2 high) {
+DEVICE uint4 numbers_and_rest(float2 low, float2 high) {
   const uint2 numbers = {pack(low.x, low.y), pack(high.x, high.y)};
   return {numbers.x, numbers.y, rest_of(low.x, low.y, numbers.x), rest_of(high.x, high.y, numbers.y)};
 }
@@ -55,7 +52,7 @@ template <typename Size> struct row_gatherer {
   uint32_t first, half, norm, to, square;
   uint32_t there[Size::cluster / 2], part_step;
 
-  __device__ __forceinline__ row_gatherer(const attention_block_parameters &p, const row_place &b) {
+  DEVICE row_gatherer(const attention_block_parameters &p, const row_place &b) {
     const uint32_t of_warps = Size::warps - 1 - b.warp, part_bytes = p.rows * p.hidden * 4;
     first = of_warps * of_warp + b.lane / 2, half = b.lane % 2;
     const uint32_t i = b.token * (p.hidden / 4) + first;
@@ -70,14 +67,14 @@ template <typename Size> struct row_gatherer {
     keep(x), keep(parts), keep(part_step), keep(norm), keep(to), keep(square);
   }
 
-  __device__ __forceinline__ void ask_norm(const attention_block_parameters &p) const {
+  DEVICE void ask_norm(const attention_block_parameters &p) const {
     if (!p.norm || half) return;
     for (uint32_t four = first; four < p.hidden / 4; four += of_block)
       copy_early<8>(norm + (four - first) * 8, static_cast<const uint2 *>(p.norm) + four);
   }
 
   /* x and its parts, rounded: a lane has the even parts, or the odd ones. */
-  __device__ __forceinline__ uint2 sum_parts(const attention_block_parameters &p, uint32_t skipped) const {
+  DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t skipped) const {
     const uint2 words = *reinterpret_cast<const uint2 *>(x + skipped * 8);
     const unsigned char *from = parts + skipped * 16;
     float4 sum = {};
@@ -101,7 +98,7 @@ template <typename Size> struct row_gatherer {
   }
 
   /* The token's numbers to all blocks, and the sums of its squares. */
-  __device__ __forceinline__ void gather(const attention_block_parameters &p, const row_place &b) const {
+  DEVICE void gather(const attention_block_parameters &p, const row_place &b) const {
 #pragma unroll 1
     for (uint32_t four = first; four < p.hidden / 4; four += of_block) {
       const uint32_t skipped = four - first;
@@ -126,7 +123,7 @@ template <typename Size> struct row_gatherer {
   }
 };
 
-__device__ __forceinline__ float row_factor(const attention_block_parameters &p, const row_place &b, uint32_t token) {
+DEVICE float row_factor(const attention_block_parameters &p, const row_place &b, uint32_t token) {
   if (p.epsilon == 0.0f) return p.factor;
   float sum = 0;
 #pragma unroll 4
@@ -150,8 +147,8 @@ template <typename Size, int Most> struct row_weights {
   uint32_t numbers, to; /* the lane's numbers of the vector; the destination of its sums */
   uint32_t count, step;
 
-  __device__ __forceinline__ void take(const attention_block_parameters &p, const row_place &b,
-                                       const attention_block_share &share, uint32_t slots) {
+  DEVICE void take(const attention_block_parameters &p, const row_place &b, const attention_block_share &share,
+                   uint32_t slots) {
     const uint32_t cut = b.warp / share.tiles, mine = b.warp - cut * share.tiles;
     const bool has = cut < share.cuts && mine * Size::cluster + b.rank < share.all_tiles;
     count = has ? (share.chunks - cut + share.cuts - 1) / share.cuts : 0;
@@ -164,8 +161,7 @@ template <typename Size, int Most> struct row_weights {
       take_chunk(b, slots + (mine * share.chunks + cut + min((uint32_t)i, count - 1) * share.cuts) * bytes, has, a[i]);
   }
 
-  static __device__ __forceinline__ void take_chunk(const row_place &b, uint32_t slot, bool has,
-                                                    uint32_t (&a)[steps][4]) {
+  static DEVICE void take_chunk(const row_place &b, uint32_t slot, bool has, uint32_t (&a)[steps][4]) {
     if (!has) return;
     if constexpr (codes) {
       const uint2 low = load_two_words(slot + b.lane * 8), high = load_two_words(slot + 256 + b.lane * 8);
@@ -188,7 +184,7 @@ template <typename Size, int Most> struct row_weights {
   }
 
   /* Sums of the piece, of each token; half of them are those of the remainders. */
-  __device__ __forceinline__ void multiply() const {
+  DEVICE void multiply() const {
     float c[4][4] = {};
 #pragma unroll
     for (int i = 0; i < Most; i++) {
@@ -221,9 +217,8 @@ template <typename Size, int Most> struct row_weights {
 
 /* Two pairs of a tile, of a token: x and z their first rows, y and w their second. */
 template <typename Size>
-__device__ __forceinline__ float4 sum_row_cuts(const attention_block_parameters &p, const row_place &b,
-                                               const attention_block_share &share, uint32_t tile, uint32_t couple,
-                                               uint32_t token, float factor) {
+DEVICE float4 sum_row_cuts(const attention_block_parameters &p, const row_place &b, const attention_block_share &share,
+                           uint32_t tile, uint32_t couple, uint32_t token, float factor) {
   const uint32_t from =
       b.shared + p.cuts + (tile * Size::tokens + token) * ATTENTION_SEVERAL_TOKENS_CUT_BYTES + couple * 16;
   return sum_fours(from, share, Size::tokens * ATTENTION_SEVERAL_TOKENS_CUT_BYTES, factor);
@@ -232,8 +227,7 @@ __device__ __forceinline__ float4 sum_row_cuts(const attention_block_parameters 
 /* ---- q, k and v -------------------------------------------------------------------------------------------------- */
 
 /* Cosines and sines of a token's position: a lane has a pair. */
-__device__ __forceinline__ void make_row_tables(const attention_block_parameters &p, const row_place &b,
-                                                float frequency, uint32_t warps) {
+DEVICE void make_row_tables(const attention_block_parameters &p, const row_place &b, float frequency, uint32_t warps) {
   if (p.frequencies) frequency = p.frequencies[b.lane];
 #pragma unroll 1
   for (uint32_t token = b.warp; token < b.tokens; token += warps) {
@@ -245,8 +239,7 @@ __device__ __forceinline__ void make_row_tables(const attention_block_parameters
 /* Sums of the first product, normalised, rotated and rounded, to the block of their token: a warp has a tile, four of
  * its lanes a token. */
 template <typename Size>
-__device__ __forceinline__ void send_row_numbers(const attention_block_parameters &p, const row_place &b,
-                                                 float factor) {
+DEVICE void send_row_numbers(const attention_block_parameters &p, const row_place &b, float factor) {
   constexpr uint32_t of_head = Size::dimension / 16;
   const uint32_t couple = b.t, token = b.g;
 #pragma unroll 1
@@ -267,7 +260,7 @@ __device__ __forceinline__ void send_row_numbers(const attention_block_parameter
  * takes the place of the token's x. If the token's position is below 0, nothing was waited for, and a block that still
  * multiplies may read it: then only that token's sums are wrong, and they are not used. */
 template <typename Size>
-__device__ __forceinline__ void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
+DEVICE void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
   constexpr uint32_t fours = Size::dimension / 4;
   const uint32_t active = min((length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE, Size::attending);
 #pragma unroll 1
@@ -303,8 +296,7 @@ __device__ __forceinline__ void send_result(const attention_block_parameters &p,
   }
 }
 
-template <typename Size>
-__device__ __forceinline__ void store_rows(const attention_block_parameters &p, const row_place &b) {
+template <typename Size> DEVICE void store_rows(const attention_block_parameters &p, const row_place &b) {
   const uint32_t couple = b.t, token = b.g;
 #pragma unroll 1
   for (uint32_t mine = b.warp; mine < p.second.tiles; mine += Size::warps) {
@@ -326,8 +318,7 @@ __device__ __forceinline__ void store_rows(const attention_block_parameters &p, 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* Barriers, which other blocks use after the cluster has met, and zeros for sums of squares without a warp. */
-template <typename Size>
-__device__ __forceinline__ void set_up_rows(const attention_block_parameters &p, const row_place &b) {
+template <typename Size> DEVICE void set_up_rows(const attention_block_parameters &p, const row_place &b) {
   const uint32_t squares = ATTENTION_SEVERAL_TOKENS_WARPS(p.hidden);
   if (threadIdx.x == 0) {
     barrier_init(b.numbers_barrier(), 1);
@@ -345,7 +336,7 @@ __device__ __forceinline__ void set_up_rows(const attention_block_parameters &p,
   arrive_at_cluster();
 }
 
-__device__ __forceinline__ void ask_positions(const attention_block_parameters &p, const row_place &b) {
+DEVICE void ask_positions(const attention_block_parameters &p, const row_place &b) {
   if (threadIdx.x < b.tokens)
     copy_early<4>(b.shared + p.positions + threadIdx.x * 4,
                   p.position + p.position_of_each * (b.first_token + threadIdx.x));
@@ -354,15 +345,14 @@ __device__ __forceinline__ void ask_positions(const attention_block_parameters &
 
 /* A tile's rows into the cache. */
 template <typename Size>
-__device__ __forceinline__ void fetch_tile(const tile_ring<Size> &tiles, const row_place &b, uint32_t capacity,
-                                           uint32_t first) {
+DEVICE void fetch_tile(const tile_ring<Size> &tiles, const row_place &b, uint32_t capacity, uint32_t first) {
   const uint32_t row = min(first + b.lane % 16, capacity - 1);
   const unsigned char *k = tiles.k - b.lane % 8 * 16, *v = tiles.v - b.lane % 8 * 16;
   asm volatile("prefetch.global.L2 [%0];" ::"l"(b.lane < 16 ? k + (uint64_t)row * tiles.k_row
                                                             : v + (uint64_t)row * tiles.v_row));
 }
 
-template <typename Size> __device__ __forceinline__ void attention_several_tokens(const attention_block_parameters &p) {
+template <typename Size> DEVICE void attention_several_tokens(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_rows_memory[];
   const row_place b(p, shared_address(attention_rows_memory));
   set_up_rows<Size>(p, b);
@@ -434,6 +424,6 @@ template <typename Size> __device__ __forceinline__ void attention_several_token
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 1,                 \
                         attention_several_tokens<row_sizes<weights>>)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_SEVERAL_TOKENS_KERNELS(DEFINE)
-
 #endif

@@ -13,8 +13,6 @@
 
 #include "decoder_shared.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* Numbers are integers up to 2^14 times a power of two. */
 constexpr uint32_t number_bits = 14;
 constexpr int high_step = 144; /* no power of two, since a product with one would be an instruction of the logic pipe */
@@ -35,12 +33,12 @@ enum : uint32_t {
 };
 
 /* By the multiply pipe, since the logic pipe bounds a tile. */
-__device__ __forceinline__ uint32_t upper_half(uint32_t word) {
+DEVICE uint32_t upper_half(uint32_t word) {
   uint32_t half;
   asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(half) : "r"(word), "r"(0x0100), "r"(0));
   return half;
 }
-__device__ __forceinline__ void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t *b) {
+DEVICE void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t *b) {
   const int32_t c[4] = {d[0], d[1], d[2], d[3]};
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
@@ -53,32 +51,26 @@ struct code_tables {
   uint32_t positive, negative;
 
   code_tables() = default;
-  __device__ __forceinline__ explicit code_tables(uint32_t here) {
+  DEVICE explicit code_tables(uint32_t here) {
     const uint32_t lane = threadIdx.x % 32;
     if (lane < 2) store_word(here + lane * 4, lane ? NEGATIVE_LOW : POSITIVE_LOW);
     __syncwarp();
     const uint2 two = load_two_words(here);
     positive = two.x, negative = two.y;
   }
-  __device__ __forceinline__ uint32_t positives(uint32_t codes) const {
-    return permute(positive, POSITIVE_HIGH, codes);
-  }
-  __device__ __forceinline__ uint32_t negatives(uint32_t turned) const {
-    return permute(negative, NEGATIVE_HIGH, turned);
-  }
+  DEVICE uint32_t positives(uint32_t codes) const { return permute(positive, POSITIVE_HIGH, codes); }
+  DEVICE uint32_t negatives(uint32_t turned) const { return permute(negative, NEGATIVE_HIGH, turned); }
 };
 
 /* A lane's codes of two rows in a slot; and as bytes, operands A of each word's products. */
 struct slot_codes {
   uint32_t row[4], second_row[4];
-  __device__ __forceinline__ explicit slot_codes(uint32_t slot) {
-    load_four_words(slot, row), load_four_words(slot + 512, second_row);
-  }
+  DEVICE explicit slot_codes(uint32_t slot) { load_four_words(slot, row), load_four_words(slot + 512, second_row); }
 };
 struct code_bytes {
   uint32_t positive[4][4], negative[4][4];
 
-  __device__ __forceinline__ code_bytes(const slot_codes &codes, const code_tables &tables) {
+  DEVICE code_bytes(const slot_codes &codes, const code_tables &tables) {
 #pragma unroll
     for (int w = 0; w < 4; w++)
 #pragma unroll
@@ -88,7 +80,7 @@ struct code_bytes {
         negative[w][row] = tables.negatives(turned), negative[w][row + 2] = tables.negatives(upper_half(turned));
       }
   }
-  __device__ __forceinline__ void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const {
+  DEVICE void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const {
     multiply_bytes(sums, positive[w], b);
     multiply_bytes(sums, negative[w], b);
   }
@@ -97,7 +89,7 @@ struct code_bytes {
 struct added_bytes {
   uint32_t of_word[4][4];
 
-  __device__ __forceinline__ void take(const code_bytes &bytes) {
+  DEVICE void take(const code_bytes &bytes) {
 #pragma unroll
     for (int w = 0; w < 4; w++)
 #pragma unroll
@@ -105,13 +97,11 @@ struct added_bytes {
         of_word[w][i] =
             (bytes.positive[w][i] + (bytes.negative[w][i] & 0x7f7f7f7fu)) ^ (bytes.negative[w][i] & 0x80808080u);
   }
-  __device__ __forceinline__ void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const {
-    multiply_bytes(sums, of_word[w], b);
-  }
+  DEVICE void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const { multiply_bytes(sums, of_word[w], b); }
 };
 
 /* Of the lower two bytes: exact. */
-__device__ __forceinline__ float2 of_two_e4m3(uint32_t two) {
+DEVICE float2 of_two_e4m3(uint32_t two) {
   uint32_t halves;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)two));
   return __half22float2(*reinterpret_cast<const __half2 *>(&halves));
@@ -120,8 +110,8 @@ __device__ __forceinline__ float2 of_two_e4m3(uint32_t two) {
 /* The sums of a lane's two rows with its numbers, times its two groups' powers and the rows' scales: integers below
  * 2^22, exact in f32. */
 template <typename Bytes>
-__device__ __forceinline__ void multiply_codes(const Bytes &bytes, float2 powers, const uint32_t (&b)[8],
-                                               uint32_t scales, uint32_t second_scales, float2 &sum) {
+DEVICE void multiply_codes(const Bytes &bytes, float2 powers, const uint32_t (&b)[8], uint32_t scales,
+                           uint32_t second_scales, float2 &sum) {
   const float2 scale = of_two_e4m3(scales), second_scale = of_two_e4m3(second_scales);
 #pragma unroll
   for (int block = 0; block < 2; block++) {
@@ -135,7 +125,7 @@ __device__ __forceinline__ void multiply_codes(const Bytes &bytes, float2 powers
 }
 
 /* A lane's numbers of a chunk, as operand B. */
-__device__ __forceinline__ void load_numbers(uint32_t from, uint32_t (&b)[8]) {
+DEVICE void load_numbers(uint32_t from, uint32_t (&b)[8]) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     uint32_t four[4];
@@ -150,7 +140,7 @@ __device__ __forceinline__ void load_numbers(uint32_t from, uint32_t (&b)[8]) {
 /* The power of two that makes numbers up to `most` (its bits) integers; and its inverse, NaN if it is not finite. */
 struct block_power {
   float up, down;
-  __device__ __forceinline__ explicit block_power(uint32_t most) {
+  DEVICE explicit block_power(uint32_t most) {
     const uint32_t exponent = max(most >> 23, number_bits);
     up = __uint_as_float((253 + number_bits - min(exponent, 254u)) << 23);
     down = __uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent + 1 - number_bits) << 23);
@@ -158,7 +148,7 @@ struct block_power {
 };
 /* The bytes of a number times `up`, in the lowest bits. A large constant, added to a float, makes it an integer in its
  * lowest bits: conversion instructions run at a fifth of this rate. */
-__device__ __forceinline__ void split(float number, float up, uint32_t &high, uint32_t &low) {
+DEVICE void split(float number, float up, uint32_t &high, uint32_t &low) {
   constexpr float round = 0x1.8p23f, step = high_step;
   const float rounded = fmaf(number, up, round), highs = fmaf(rounded - round, 1 / step, round);
   high = __float_as_uint(highs), low = __float_as_uint(fmaf(-step, highs - round, rounded));
@@ -170,7 +160,7 @@ struct scaled_numbers {
   uint32_t bytes;
   float power;
 
-  __device__ __forceinline__ explicit scaled_numbers(const float2 &two) {
+  DEVICE explicit scaled_numbers(const float2 &two) {
     uint32_t most = max(__float_as_uint(two.x) & 0x7fffffffu, __float_as_uint(two.y) & 0x7fffffffu);
 #pragma unroll
     for (int d = 1; d < 8; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
@@ -184,12 +174,9 @@ struct scaled_numbers {
     bytes = odd ? permute(other, lows, 0x5410) : permute(highs, other, 0x5410);
   }
   /* Of a pair: the address of the lane's bytes, with low bytes `low` after the high ones. */
-  static __device__ __forceinline__ uint32_t place(uint32_t pair, uint32_t low) {
-    return pair / 2 * 4 + (pair % 2 ? low : 0);
-  }
+  static DEVICE uint32_t place(uint32_t pair, uint32_t low) { return pair / 2 * 4 + (pair % 2 ? low : 0); }
   /* To all blocks of a cluster of eight: bytes from `to` on, powers from `to_powers` on. */
-  __device__ __forceinline__ void send(uint32_t pair, uint32_t to, uint32_t low, uint32_t to_powers,
-                                       uint32_t barrier) const {
+  DEVICE void send(uint32_t pair, uint32_t to, uint32_t low, uint32_t to_powers, uint32_t barrier) const {
 #pragma unroll
     for (uint32_t block = 0; block < 8; block++)
       send_word(address_in_block(to + place(pair, low), block), bytes, address_in_block(barrier, block));
@@ -203,7 +190,7 @@ struct scaled_numbers {
 
 /* As scaled_numbers, with one number a lane and sixteen lanes a scale group, to the group's `to` and `to_low`. The
  * upper sixteen lanes have the same numbers and store the low bytes. */
-__device__ __forceinline__ void store_scaled(float number, uint32_t to, uint32_t to_low, uint32_t to_power) {
+DEVICE void store_scaled(float number, uint32_t to, uint32_t to_low, uint32_t to_power) {
   uint32_t most = __float_as_uint(number) & 0x7fffffffu, high, low;
 #pragma unroll
   for (int d = 1; d < 16; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
@@ -219,15 +206,13 @@ __device__ __forceinline__ void store_scaled(float number, uint32_t to, uint32_t
 struct code_places {
   uint32_t numbers, powers, scales, scales_8;
 };
-template <typename Bytes>
-__device__ __forceinline__ void multiply_codes(const Bytes &bytes, const code_places &at, float2 &sum) {
+template <typename Bytes> DEVICE void multiply_codes(const Bytes &bytes, const code_places &at, float2 &sum) {
   uint32_t b[8];
   load_numbers(at.numbers, b);
   multiply_codes(bytes, load_shared_two(at.powers), b, load_half_word(at.scales), load_half_word(at.scales_8), sum);
 }
 
 /* Of a quad. */
-__device__ __forceinline__ float2 sums_of_quad(float2 sum) { return {quad_sum(sum.x), quad_sum(sum.y)}; }
+DEVICE float2 sums_of_quad(float2 sum) { return {quad_sum(sum.x), quad_sum(sum.y)}; }
 
-#endif
 #endif

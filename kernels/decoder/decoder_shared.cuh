@@ -4,24 +4,21 @@
 
 #include "../common/barrier.cuh"
 #include "../common/cluster_kernel.cuh"
+#include "../common/device_code.cuh"
 #include "../common/ptx.cuh"
 #include "../common/send.cuh"
 #include "../common/shared_words.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint32_t pack(float low, float high) { return pack_two<__nv_bfloat16>(low, high); }
-__device__ __forceinline__ float2 two_numbers(uint32_t bits) {
-  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
-}
+DEVICE uint32_t pack(float low, float high) { return pack_two<__nv_bfloat16>(low, high); }
+DEVICE float2 two_numbers(uint32_t bits) { return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)}; }
 /* The remainders of two numbers after rounding. */
-__device__ __forceinline__ uint32_t rest_of(float low, float high, uint32_t rounded) {
+DEVICE uint32_t rest_of(float low, float high, uint32_t rounded) {
   const float2 two = two_numbers(rounded);
   return pack(low - two.x, high - two.y);
 }
-__device__ __forceinline__ float warp_sum(float value) {
+DEVICE float warp_sum(float value) {
 #pragma unroll
   for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;
@@ -30,16 +27,15 @@ __device__ __forceinline__ float warp_sum(float value) {
 /* ---- Copies before the wait -------------------------------------------------------------------------------------- */
 
 /* Asynchronous copies of settled operands (EARLY in launch.cuh). Whole lines go to the L2 cache. */
-__device__ __forceinline__ void copy_early_16(uint32_t to, const void *from) {
+DEVICE void copy_early_16(uint32_t to, const void *from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
 }
 /* To the L2 cache alone: multiples of 16 bytes. */
-__device__ __forceinline__ void prefetch_early(const void *from, uint32_t bytes) {
+DEVICE void prefetch_early(const void *from, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" EARLY ::"l"(from), "r"(bytes) : "memory");
 }
-template <int Bytes> __device__ __forceinline__ void copy_early(uint32_t to, const void *from) {
+template <int Bytes> DEVICE void copy_early(uint32_t to, const void *from) {
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" EARLY ::"r"(to), "l"(from), "n"(Bytes) : "memory");
 }
 
-#endif
 #endif

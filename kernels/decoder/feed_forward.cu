@@ -10,8 +10,6 @@
 #include "decoder_shared.cuh"
 #include "feed_forward.h"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* Barriers, in bytes from the beginning of shared memory: x has arrived; the gated numbers have. */
 enum { ROW = 0, GATED = 8 };
 static_assert(GATED + 8 <= FEED_FORWARD_BARRIERS, "");
@@ -46,7 +44,7 @@ template <typename Size> struct place {
   uint32_t shared, rank, cluster, lane, warp, warps, g, t;
   uint32_t first_group, groups; /* of the cluster's gated columns */
 
-  __device__ __forceinline__ place(const feed_forward_parameters &p, uint32_t memory)
+  DEVICE place(const feed_forward_parameters &p, uint32_t memory)
       : shared(memory), rank(blockIdx.x % Size::cluster), cluster(blockIdx.x / Size::cluster), lane(threadIdx.x % 32),
         warp(threadIdx.x / 32), warps(blockDim.x / 32), g(lane / 4), t(lane % 4) {
     first_group = cluster * p.groups / p.parts;
@@ -60,14 +58,13 @@ template <typename Size> struct share {
   uint32_t tile, first_chunk, chunks; /* tile: of the block; chunks of the warp's cut */
   uint32_t cluster_tiles;             /* that there are in the cluster */
 
-  __device__ __forceinline__ share(const place<Size> &at, const feed_forward_product &of, uint32_t all_chunks,
-                                   uint32_t all_tiles)
+  DEVICE share(const place<Size> &at, const feed_forward_product &of, uint32_t all_chunks, uint32_t all_tiles)
       : cluster_tiles(all_tiles) {
     tile = at.warp * of.reciprocal >> 16;
     first_chunk = (at.warp - tile * of.cuts) * of.cut_chunks;
     chunks = first_chunk < all_chunks ? min(all_chunks - first_chunk, of.cut_chunks) : 0;
   }
-  __device__ __forceinline__ bool has(const place<Size> &at, const feed_forward_product &of, uint32_t of_block) const {
+  DEVICE bool has(const place<Size> &at, const feed_forward_product &of, uint32_t of_block) const {
     return of_block < of.tiles && at.rank + of_block * Size::cluster < cluster_tiles;
   }
 };
@@ -83,12 +80,12 @@ template <> struct source<RONDO_BF16> {
   const unsigned char *codes;
   uint32_t four_rows; /* bytes */
 
-  __device__ __forceinline__ void set(uint32_t lane, const feed_forward_product &of, uint32_t row, uint32_t chunks) {
+  DEVICE void set(uint32_t lane, const feed_forward_product &of, uint32_t row, uint32_t chunks) {
     four_rows = 4 * of.row_bytes;
     codes = (const unsigned char *)of.weights + (uint64_t)(row + lane / 8) * of.row_bytes + chunks * chunk::row_bytes +
             lane % 8 * 16;
   }
-  __device__ __forceinline__ void copy(uint32_t slot, uint32_t lane) {
+  DEVICE void copy(uint32_t slot, uint32_t lane) {
     const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) copy_early_16(to + i * 512, codes + (uint64_t)i * four_rows);
@@ -101,14 +98,14 @@ template <> struct source<RONDO_NVFP4> {
   using chunk = chunk_of<RONDO_NVFP4>;
   const unsigned char *codes, *codes_8, *scales, *scales_8;
 
-  __device__ __forceinline__ void set(uint32_t lane, const feed_forward_product &of, uint32_t row, uint32_t chunks) {
+  DEVICE void set(uint32_t lane, const feed_forward_product &of, uint32_t row, uint32_t chunks) {
     const uint64_t mine = row + lane / 4;
     codes = (const unsigned char *)of.weights + mine * of.row_bytes + chunks * chunk::row_bytes + lane % 4 * 8;
     codes_8 = codes + 8 * (uint64_t)of.row_bytes;
     scales = (const unsigned char *)of.scales + mine * of.scale_row_bytes + chunks * 4;
     scales_8 = scales + 8 * (uint64_t)of.scale_row_bytes;
   }
-  __device__ __forceinline__ void copy(uint32_t slot, uint32_t lane) {
+  DEVICE void copy(uint32_t slot, uint32_t lane) {
     copy_early<8>(slot + lane * 8, codes);
     copy_early<8>(slot + lane * 8 + 256, codes_8);
     copy_early<4>(slot + lane * 4 + 512, scales);
@@ -126,17 +123,17 @@ template <typename Size> struct slots {
   uint32_t left, tile, next;
   bool second;
 
-  __device__ __forceinline__ slots(const feed_forward_parameters &p, const place<Size> &at)
+  DEVICE slots(const feed_forward_parameters &p, const place<Size> &at)
       : ring(at.shared + p.ring + at.warp * (Size::slots * chunk::slot)), lane(at.lane), asked(0), used(0), left(0),
         tile(0), next(0), second(false) {}
 
-  __device__ __forceinline__ static uint32_t row_of(const place<Size> &at, bool second, uint32_t tile) {
+  DEVICE static uint32_t row_of(const place<Size> &at, bool second, uint32_t tile) {
     return (at.rank + tile * Size::cluster) * 16 + (second ? 0 : at.first_group * (2 * chunk::elements));
   }
 
   /* The ring: the next chunk, if there is one. */
-  __device__ __forceinline__ void find_next(const feed_forward_parameters &p, const place<Size> &at,
-                                            const share<Size> &one, const share<Size> &two) {
+  DEVICE void find_next(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one,
+                        const share<Size> &two) {
     if (!second) {
       tile = next++ ? tile + p.gate_up.step : one.tile;
       if (one.has(at, p.gate_up, tile)) {
@@ -155,8 +152,8 @@ template <typename Size> struct slots {
     left = two.chunks;
     from.set(lane, p.down, row_of(at, true, tile), two.first_chunk + at.first_group);
   }
-  __device__ __forceinline__ void ask(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one,
-                                      const share<Size> &two) {
+  DEVICE void ask(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one,
+                  const share<Size> &two) {
     if (left) {
       from.copy(ring + asked, lane);
       asked += chunk::slot;
@@ -169,7 +166,7 @@ template <typename Size> struct slots {
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ words load_words(uint32_t from) {
+DEVICE words load_words(uint32_t from) {
   words v;
   load_four_words(from, v.word);
   return v;
@@ -177,8 +174,8 @@ __device__ __forceinline__ words load_words(uint32_t from) {
 
 /* A chunk in its slot times the chunk of the tokens' columns. */
 template <typename Size>
-__device__ __forceinline__ void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column, uint32_t column_8,
-                                               float (&c)[2][Size::operands][4]) {
+DEVICE void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column, uint32_t column_8,
+                           float (&c)[2][Size::operands][4]) {
   if constexpr (Size::weights == RONDO_NVFP4) {
     const uint2 codes[2] = {load_two_words(slot + at.lane * 8), load_two_words(slot + at.lane * 8 + 256)};
     uint32_t scale[2];
@@ -219,8 +216,8 @@ __device__ __forceinline__ void multiply_chunk(const place<Size> &at, uint32_t s
 
 /* The sums of a warp's cut to shared memory: [cut][tile][token][16]. */
 template <typename Size>
-__device__ __forceinline__ void store_sums(const feed_forward_parameters &p, const place<Size> &at,
-                                           float (&c)[2][Size::operands][4], uint32_t to) {
+DEVICE void store_sums(const feed_forward_parameters &p, const place<Size> &at, float (&c)[2][Size::operands][4],
+                       uint32_t to) {
 #pragma unroll
   for (int o = 0; o < Size::operands; o++) {
 #pragma unroll
@@ -244,17 +241,17 @@ __device__ __forceinline__ void store_sums(const feed_forward_parameters &p, con
 /* The address of lane (g, t)'s numbers of operand B. Columns without a token repeat the last token; their sums are not
  * used. */
 template <typename Size>
-__device__ __forceinline__ uint32_t column_of(const feed_forward_parameters &p, const place<Size> &at,
-                                              uint32_t activations, uint32_t pitch, uint32_t operand) {
+DEVICE uint32_t column_of(const feed_forward_parameters &p, const place<Size> &at, uint32_t activations, uint32_t pitch,
+                          uint32_t operand) {
   return activations + min(at.g + 8 * operand, p.rows * Size::columns_of_token - 1) * pitch +
          at.t * (Size::chunk::lane_elements * 2);
 }
 
 /* A product's tiles, out of the ring. */
 template <typename Size>
-__device__ __forceinline__ void multiply_stream(const feed_forward_parameters &p, const place<Size> &at, slots<Size> &s,
-                                                const share<Size> &one, const share<Size> &two, bool second,
-                                                uint32_t activations, uint32_t pitch) {
+DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> &at, slots<Size> &s,
+                            const share<Size> &one, const share<Size> &two, bool second, uint32_t activations,
+                            uint32_t pitch) {
   using chunk = typename Size::chunk;
   const feed_forward_product &of = second ? p.down : p.gate_up;
   const share<Size> &share = second ? two : one;
@@ -282,8 +279,7 @@ __device__ __forceinline__ void multiply_stream(const feed_forward_parameters &p
 
 /* x and its parts, two columns a lane, times the norm, to all blocks of the cluster, which share the work. The norm's
  * factor follows later from the sums of squares, and is multiplied into the products' sums. */
-template <typename Size>
-__device__ __forceinline__ void gather(const feed_forward_parameters &p, const place<Size> &at) {
+template <typename Size> DEVICE void gather(const feed_forward_parameters &p, const place<Size> &at) {
   const uint32_t pairs = p.hidden / 2;
   for (uint32_t unit = at.warp * Size::cluster + at.rank; unit < p.units * p.rows; unit += at.warps * Size::cluster) {
     const uint32_t token = unit * p.unit_reciprocal >> 16, pair = (unit - token * p.units) * 32 + at.lane;
@@ -319,7 +315,7 @@ __device__ __forceinline__ void gather(const feed_forward_parameters &p, const p
 }
 
 template <typename Size>
-__device__ __forceinline__ float factor_of(const feed_forward_parameters &p, const place<Size> &at, uint32_t token) {
+DEVICE float factor_of(const feed_forward_parameters &p, const place<Size> &at, uint32_t token) {
   if (p.epsilon == 0.0f) return p.scale;
   float sum = 0;
   for (uint32_t i = at.lane; i < p.units; i += 32)
@@ -329,8 +325,8 @@ __device__ __forceinline__ float factor_of(const feed_forward_parameters &p, con
 }
 
 /* Rows 2 two and 2 two + 1 of a tile, of every step-th cut. */
-__device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, const feed_forward_product &of,
-                                              uint32_t from, uint32_t first = 0, uint32_t step = 1) {
+DEVICE float2 sum_of_cuts(const feed_forward_parameters &p, const feed_forward_product &of, uint32_t from,
+                          uint32_t first = 0, uint32_t step = 1) {
   const uint32_t of_cut = of.tiles * p.rows * 64;
   float2 sum = {};
 #pragma unroll 4
@@ -344,8 +340,7 @@ __device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, 
 /* silu(gate) * up, to all blocks. A warp has a tile of a token: its quarters share the cuts, and each of eight lanes
  * has a column. Sixteen bytes are the tile's numbers, or their remainders. */
 template <typename Size>
-__device__ __forceinline__ void send_gated(const feed_forward_parameters &p, const place<Size> &at,
-                                           const share<Size> &share) {
+DEVICE void send_gated(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &share) {
   const uint32_t two = at.lane % 8, quarter = at.lane / 8, kind = two % 2;
   for (uint32_t unit = at.warp; unit < p.gate_up.tiles * p.rows; unit += at.warps) {
     const uint32_t tile = p.rows == 1 ? unit : unit / p.rows, token = p.rows == 1 ? 0 : unit - tile * p.rows;
@@ -372,8 +367,7 @@ __device__ __forceinline__ void send_gated(const feed_forward_parameters &p, con
   }
 }
 
-template <typename Size>
-__device__ __forceinline__ void store_results(const feed_forward_parameters &p, const place<Size> &at) {
+template <typename Size> DEVICE void store_results(const feed_forward_parameters &p, const place<Size> &at) {
   for (uint32_t unit = threadIdx.x; unit < p.down.tiles * p.rows * 8; unit += blockDim.x) {
     const uint32_t two = unit % 8, rest = unit / 8;
     const uint32_t tile = p.rows == 1 ? rest : rest / p.rows, token = p.rows == 1 ? 0 : rest - tile * p.rows;
@@ -387,7 +381,7 @@ __device__ __forceinline__ void store_results(const feed_forward_parameters &p, 
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_parameters &p) {
+template <typename Size> DEVICE void feed_forward(const feed_forward_parameters &p) {
   using chunk = typename Size::chunk;
   extern __shared__ __align__(128) unsigned char feed_forward_memory[];
   const place<Size> at(p, shared_address(feed_forward_memory));
@@ -429,5 +423,6 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads,                       \
                         (sizes<__VA_ARGS__>::blocks), feed_forward<sizes<__VA_ARGS__>>)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_KERNELS(DEFINE)
 #endif

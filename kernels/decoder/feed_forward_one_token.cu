@@ -8,8 +8,6 @@
  * only. */
 #include "feed_forward_registers.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 template <typename Size> struct memory {
   uint16_t x[2][Size::hidden + Size::padding];  /* rounded, and the rest */
   uint16_t gated[2][Size::own + Size::padding]; /* those of the cluster */
@@ -21,26 +19,26 @@ template <typename Size> struct memory {
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint32_t load_number(const unsigned char *address) {
+DEVICE uint32_t load_number(const unsigned char *address) {
   uint32_t bits;
   asm volatile("ld.global.u16 %0, [%1];" : "=r"(bits) : "l"(address) : "memory");
   return bits;
 }
-__device__ __forceinline__ float load_part(const unsigned char *address) {
+DEVICE float load_part(const unsigned char *address) {
   float value;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
   return value;
 }
-__device__ __forceinline__ float2 load_shared_couple(uint32_t address) {
+DEVICE float2 load_shared_couple(uint32_t address) {
   float2 two;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two.x), "=f"(two.y) : "r"(address));
   return two;
 }
-__device__ __forceinline__ void store_shared_16(uint32_t address, uint32_t bits) {
+DEVICE void store_shared_16(uint32_t address, uint32_t bits) {
   asm volatile("{.reg .b16 low, high; mov.b32 {low, high}, %1; st.shared.b16 [%0], low;}" ::"r"(address), "r"(bits)
                : "memory");
 }
-template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_known_parameters &p) {
+template <typename Size> DEVICE void feed_forward(const feed_forward_known_parameters &p) {
   constexpr uint32_t hidden = Size::hidden, most_parts = FEED_FORWARD_KNOWN_X_PARTS;
   __shared__ __align__(128) memory<Size> m;
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
@@ -112,14 +110,12 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   if (has_column) {
     float part[most_parts];
     const uint32_t number = load_number(x);
-#pragma unroll
-    for (uint32_t i = 0; i < most_parts; i++) {
+    unroll<most_parts>([&](uint32_t i) {
       part[i] = 0.0f;
       if (i < part_count) part[i] = load_part(parts + i * (hidden * 4));
-    }
+    });
     float sum = two_numbers(number).x;
-#pragma unroll
-    for (uint32_t i = 0; i < most_parts; i++) sum += part[i];
+    unroll<most_parts>([&](uint32_t i) { sum += part[i]; });
     const uint32_t rounded = pack_one(sum);
     const float seen = two_numbers(rounded).x, value = seen * two_numbers(norm_bits).x;
     const uint32_t high = pack_one(value);
@@ -140,18 +136,15 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   if (warp < Size::cluster) {
     float2 of_cut[Size::first_cuts];
     float four[Size::padded_warps / 4];
-#pragma unroll
-    for (uint32_t cut = 0; cut < Size::first_cuts; cut++)
-      of_cut[cut] = load_shared_couple(pair_from + cut * sizeof m.first[0]);
-#pragma unroll
-    for (uint32_t i = 0; i < Size::padded_warps / 4; i++) {
+    unroll<Size::first_cuts>(
+        [&](uint32_t cut) { of_cut[cut] = load_shared_couple(pair_from + cut * sizeof m.first[0]); });
+    unroll<Size::padded_warps / 4>([&](uint32_t i) {
       const words w = load_shared_words(shared_address(m.squares) + i * 16);
       four[i] = (__uint_as_float(w.word[0]) + __uint_as_float(w.word[1])) +
                 (__uint_as_float(w.word[2]) + __uint_as_float(w.word[3]));
-    }
+    });
     float squares = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < Size::padded_warps / 4; i++) squares += four[i];
+    unroll<Size::padded_warps / 4>([&](uint32_t i) { squares += four[i]; });
     const float root = root_reciprocal(squares * (1.0f / hidden) + epsilon);
     const float factor = epsilon > 0 ? root * scale : scale;
 #pragma unroll
@@ -170,9 +163,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   __syncthreads();
   if (!has_result) return;
   float of_cut[Size::second_cuts];
-#pragma unroll
-  for (uint32_t cut = 0; cut < Size::second_cuts; cut++)
-    of_cut[cut] = load_number(result_from + cut * sizeof m.second[0]);
+  unroll<Size::second_cuts>([&](uint32_t cut) { of_cut[cut] = load_number(result_from + cut * sizeof m.second[0]); });
 #pragma unroll
   for (uint32_t cut = 1; cut < Size::second_cuts; cut++) of_cut[0] += of_cut[cut];
   asm volatile("st.global.f32 [%0], %1;" ::"l"(result), "f"(of_cut[0] * scale) : "memory");
@@ -181,5 +172,6 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads, 1,                    \
                         feed_forward<sizes<__VA_ARGS__>>)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_ONE_TOKEN_KERNELS(DEFINE)
 #endif

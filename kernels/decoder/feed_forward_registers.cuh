@@ -7,8 +7,6 @@
 #include "decoder_shared.cuh"
 #include "feed_forward_known.h"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* A line of the lists in feed_forward_known.h. */
 template <rondo_dtype W, int Hidden, int Columns, int FirstCuts, int SecondCuts> struct sizes {
   static constexpr rondo_dtype weights = W;
@@ -34,17 +32,17 @@ template <rondo_dtype W, int Hidden, int Columns, int FirstCuts, int SecondCuts>
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint32_t load_early(const unsigned char *address) {
+DEVICE uint32_t load_early(const unsigned char *address) {
   uint32_t loaded;
   asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
   return loaded;
 }
-__device__ __forceinline__ uint32_t load_early_16(const uint16_t *address) {
+DEVICE uint32_t load_early_16(const uint16_t *address) {
   uint32_t loaded;
   asm volatile("ld.global.nc.u16 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
   return loaded;
 }
-__device__ __forceinline__ uint32_t load_early_byte(const unsigned char *address) {
+DEVICE uint32_t load_early_byte(const unsigned char *address) {
   uint32_t loaded;
   asm volatile("ld.global.nc.u8 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
   return loaded;
@@ -53,26 +51,24 @@ __device__ __forceinline__ uint32_t load_early_byte(const unsigned char *address
 template <rondo_dtype W> struct eight;
 template <> struct eight<RONDO_BF16> {
   words loaded;
-  __device__ __forceinline__ void load(const void *codes, const void *, uint32_t element) {
+  DEVICE void load(const void *codes, const void *, uint32_t element) {
     loaded = load_weights((const unsigned char *)codes + element * 2);
   }
-  __device__ __forceinline__ void decode(uint32_t always_zero, uint32_t (&out)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = loaded.word[i] ^ always_zero;
+  DEVICE void decode(uint32_t always_zero, uint32_t (&out)[4]) const {
+    unroll<4>([&](int i) { out[i] = loaded.word[i] ^ always_zero; });
   }
 };
 template <> struct eight<RONDO_NVFP4> {
   uint32_t loaded, scale;
-  __device__ __forceinline__ void load(const void *codes, const void *scales, uint32_t element) {
+  DEVICE void load(const void *codes, const void *scales, uint32_t element) {
     loaded = load_early((const unsigned char *)codes + element / 2);
     scale = load_early_byte((const unsigned char *)scales + element / 16);
   }
-  __device__ __forceinline__ void decode(uint32_t, uint32_t (&out)[4]) const {
+  DEVICE void decode(uint32_t, uint32_t (&out)[4]) const {
     words one = {{loaded, 0, 0, 0}};
     uint32_t pairs[4]; /* (0, 4) (1, 5) (2, 6) (3, 7) */
     decode_eight<RONDO_NVFP4, true>(one, 0, block_scales_bf16(scale), pairs);
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = permute(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
+    unroll<4>([&](int i) { out[i] = permute(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632); });
   }
 };
 
@@ -80,59 +76,40 @@ template <> struct eight<RONDO_NVFP4> {
 template <typename Size, int Chunks> struct fragments {
   uint32_t a[Chunks][2][4];
 
-  __device__ __forceinline__ void load(const void *codes, const void *row_scales, uint32_t row, uint32_t columns,
-                                       uint32_t first, uint32_t always_zero) {
+  DEVICE void load(const void *codes, const void *row_scales, uint32_t row, uint32_t columns, uint32_t first,
+                   uint32_t always_zero) {
     eight<Size::weights> raw[Chunks][2];
-#pragma unroll
-    for (int i = 0; i < Chunks; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++)
-        raw[i][h].load(codes, row_scales, (row + 8 * h) * columns + first + i * FEED_FORWARD_KNOWN_CHUNK);
-#pragma unroll
-    for (int i = 0; i < Chunks; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) raw[i][h].decode(always_zero, a[i][h]);
+    unroll<Chunks, 2>([&](int i, int h) {
+      raw[i][h].load(codes, row_scales, (row + 8 * h) * columns + first + i * FEED_FORWARD_KNOWN_CHUNK);
+    });
+    unroll<Chunks, 2>([&](int i, int h) { raw[i][h].decode(always_zero, a[i][h]); });
   }
-  __device__ __forceinline__ uint32_t all() const {
+  DEVICE uint32_t all() const {
     uint32_t all = 0;
-#pragma unroll
-    for (int i = 0; i < Chunks; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) all ^= a[i][h][j];
+    unroll<Chunks, 2, 4>([&](int i, int h, int j) { all ^= a[i][h][j]; });
     return all;
   }
   /* Times columns of operand B, of which a lane has eight numbers a chunk at `numbers`, and of the next eight columns
    * at `numbers_8`: the accumulators of mma.m16n8k16. */
   template <int Operands>
-  __device__ __forceinline__ void multiply_columns(uint32_t numbers, uint32_t numbers_8,
-                                                   float (&sum)[Operands][4]) const {
+  DEVICE void multiply_columns(uint32_t numbers, uint32_t numbers_8, float (&sum)[Operands][4]) const {
     float c[2][Operands][4] = {};
-#pragma unroll
-    for (int i = 0; i < Chunks; i++)
-#pragma unroll
-      for (int o = 0; o < Operands; o++) {
-        const words b = load_shared_words((o ? numbers_8 : numbers) + i * (FEED_FORWARD_KNOWN_CHUNK * 2));
-        multiply_accumulate<true>(c[0][o], a[i][0], a[i][1], b.word);
-        multiply_accumulate<true>(c[1][o], a[i][0] + 2, a[i][1] + 2, b.word + 2);
-      }
-#pragma unroll
-    for (int o = 0; o < Operands; o++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) sum[o][i] = c[0][o][i] + c[1][o][i];
+    unroll<Chunks, Operands>([&](int i, int o) {
+      const words b = load_shared_words((o ? numbers_8 : numbers) + i * (FEED_FORWARD_KNOWN_CHUNK * 2));
+      multiply_accumulate<true>(c[0][o], a[i][0], a[i][1], b.word);
+      multiply_accumulate<true>(c[1][o], a[i][0] + 2, a[i][1] + 2, b.word + 2);
+    });
+    unroll<Operands, 4>([&](int o, int i) { sum[o][i] = c[0][o][i] + c[1][o][i]; });
   }
   /* Times a column's numbers, 8 to a lane: the sums of rows g and g + 8, in every lane of a quad. */
-  __device__ __forceinline__ float2 multiply(uint32_t numbers) const {
+  DEVICE float2 multiply(uint32_t numbers) const {
     float c[2][4] = {};
     words b[Chunks];
-#pragma unroll
-    for (int i = 0; i < Chunks; i++) b[i] = load_shared_words(numbers + i * (FEED_FORWARD_KNOWN_CHUNK * 2));
-#pragma unroll
-    for (int i = 0; i < Chunks; i++) {
+    unroll<Chunks>([&](int i) { b[i] = load_shared_words(numbers + i * (FEED_FORWARD_KNOWN_CHUNK * 2)); });
+    unroll<Chunks>([&](int i) {
       multiply_accumulate<true>(c[0], a[i][0], a[i][1], b[i].word);
       multiply_accumulate<true>(c[1], a[i][0] + 2, a[i][1] + 2, b[i].word + 2);
-    }
+    });
     return {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])};
   }
 };
@@ -140,30 +117,27 @@ template <typename Size, int Chunks> struct fragments {
 /* ---- Numbers ------------------------------------------------------------------------------------------------------
  */
 
-__device__ __forceinline__ float root_reciprocal(float x) {
+DEVICE float root_reciprocal(float x) {
   float root;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
   return root;
 }
 /* The same value, which the compiler cannot compute again after the wait: so it is kept. */
-__device__ __forceinline__ uint32_t kept(uint32_t value) {
+DEVICE uint32_t kept(uint32_t value) {
   uint32_t same;
   asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(same) : "r"(value), "r"(threadIdx.x % 32));
   return same;
 }
 /* The same for a value that is equal in all lanes, which the compiler would otherwise read from the parameters again.
  */
-__device__ __forceinline__ uint32_t kept_by_each(uint32_t value) { return kept(value ^ kept(threadIdx.x % 32) / 32); }
-__device__ __forceinline__ float kept_by_each(float value) {
-  return __uint_as_float(kept_by_each(__float_as_uint(value)));
-}
-__device__ __forceinline__ float kept(float value) { return __uint_as_float(kept(__float_as_uint(value))); }
-template <typename T> __device__ __forceinline__ T *kept(T *pointer) {
+DEVICE uint32_t kept_by_each(uint32_t value) { return kept(value ^ kept(threadIdx.x % 32) / 32); }
+DEVICE float kept_by_each(float value) { return __uint_as_float(kept_by_each(__float_as_uint(value))); }
+DEVICE float kept(float value) { return __uint_as_float(kept(__float_as_uint(value))); }
+template <typename T> DEVICE T *kept(T *pointer) {
   const uint64_t bits = (uint64_t)pointer;
   return (T *)((uint64_t)kept((uint32_t)(bits >> 32)) << 32 | kept((uint32_t)bits));
 }
 
-__device__ __forceinline__ uint32_t pack_one(float x) { return pack(x, 0.0f); }
+DEVICE uint32_t pack_one(float x) { return pack(x, 0.0f); }
 
-#endif
 #endif

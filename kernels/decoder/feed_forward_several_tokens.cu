@@ -6,8 +6,6 @@
  */
 #include "feed_forward_registers.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 /* The pitch of rows in shared memory puts the loads of a quarter of a warp in different banks. */
 template <int Operands, rondo_dtype W, int... Others> struct row_sizes : sizes<W, Others...> {
   using base = sizes<W, Others...>;
@@ -36,12 +34,12 @@ template <typename Size> struct memory {
   uint64_t barriers[2]; /* of x and its squares; of what is gated */
 };
 
-__device__ __forceinline__ uint2 load_four_rounded(const unsigned char *address) {
+DEVICE uint2 load_four_rounded(const unsigned char *address) {
   uint2 bits;
   asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(bits.x), "=r"(bits.y) : "l"(address) : "memory");
   return bits;
 }
-__device__ __forceinline__ float4 load_parts(const unsigned char *address) {
+DEVICE float4 load_parts(const unsigned char *address) {
   float4 value;
   asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
@@ -61,20 +59,18 @@ template <typename Size> struct gatherer {
   uint32_t has_numbers; /* of a lane */
   bool has_row, writes;
 
-  __device__ __forceinline__ void gather(uint32_t lane) const {
+  DEVICE void gather(uint32_t lane) const {
     if (!has_row) return;
     float4 part[FEED_FORWARD_KNOWN_X_PARTS];
     uint2 four = {};
     if (has_numbers) four = load_four_rounded(x);
-#pragma unroll
-    for (uint32_t i = 0; i < FEED_FORWARD_KNOWN_X_PARTS; i++) {
+    unroll<FEED_FORWARD_KNOWN_X_PARTS>([&](uint32_t i) {
       part[i] = float4{};
       if (i < part_count && has_numbers) part[i] = load_parts(parts + i * part_bytes);
-    }
+    });
     float2 low = two_numbers(four.x), high = two_numbers(four.y);
-#pragma unroll
-    for (uint32_t i = 0; i < FEED_FORWARD_KNOWN_X_PARTS; i++)
-      low.x += part[i].x, low.y += part[i].y, high.x += part[i].z, high.y += part[i].w;
+    unroll<FEED_FORWARD_KNOWN_X_PARTS>(
+        [&](uint32_t i) { low.x += part[i].x, low.y += part[i].y, high.x += part[i].z, high.y += part[i].w; });
     const uint2 rounded = {pack(low.x, low.y), pack(high.x, high.y)};
     low = two_numbers(rounded.x), high = two_numbers(rounded.y);
     const float2 norm = two_numbers(norm_bits.x), norm_2 = two_numbers(norm_bits.y);
@@ -85,9 +81,9 @@ template <typename Size> struct gatherer {
                                odd ? mine[1] : other[1]};
     const uint32_t first = odd ? Size::cluster / 2 : 0;
     if (has_numbers) {
-#pragma unroll
-      for (uint32_t block = 0; block < Size::cluster / 2; block++)
+      unroll<Size::cluster / 2>([&](uint32_t block) {
         send_four_words(address_in_block(x_to, first + block), words, address_in_block(barrier, first + block));
+      });
       if (writes)
         asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(out), "r"(rounded.x), "r"(rounded.y) : "memory");
     }
@@ -99,15 +95,11 @@ template <typename Size> struct gatherer {
 };
 
 /* The accumulators to [token][row]: token 2 t + i % 2 of an operand, row g + 8 (i / 2) of the tile. */
-template <int Operands, uint32_t Pitch>
-__device__ __forceinline__ void store_sums(uint32_t to, float (&sum)[Operands][4]) {
-#pragma unroll
-  for (int o = 0; o < Operands; o++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) store_number(to + (o * 8 + i % 2) * (Pitch * 4) + i / 2 * 32, sum[o][i]);
+template <int Operands, uint32_t Pitch> DEVICE void store_sums(uint32_t to, float (&sum)[Operands][4]) {
+  unroll<Operands, 4>([&](int o, int i) { store_number(to + (o * 8 + i % 2) * (Pitch * 4) + i / 2 * 32, sum[o][i]); });
 }
 
-template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_known_parameters &p) {
+template <typename Size> DEVICE void feed_forward(const feed_forward_known_parameters &p) {
   constexpr uint32_t hidden = Size::hidden;
   __shared__ memory<Size> m;
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
@@ -211,9 +203,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   if (warp < Size::own_of_block * Size::rows / 32) {
     float2 of_cut[Size::first_cuts];
     float squares = 0;
-#pragma unroll
-    for (uint32_t cut = 0; cut < Size::first_cuts; cut++)
-      of_cut[cut] = load_shared_two(gate_from + cut * sizeof m.first[0]);
+    unroll<Size::first_cuts>([&](uint32_t cut) { of_cut[cut] = load_shared_two(gate_from + cut * sizeof m.first[0]); });
 #pragma unroll
     for (uint32_t i = 0; i < Size::padded_squares; i += 4) {
       const float4 four = load_shared_four(gate_squares + i * 4);
@@ -227,8 +217,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
     const uint32_t word = pack(value, __shfl_down_sync(0xffffffffu, value, 1));
     uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, 2 * i, 8);
+    unroll<4>([&](int i) { words[i] = __shfl_sync(0xffffffffu, word, 2 * i, 8); });
     if (sends) send_four_words(gated_to, words, gated_barrier);
   }
   barrier_wait_cluster(barrier + 8, 0);
@@ -251,5 +240,6 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
 #define DEFINE(chips, parameters, name, threads, operands, ...)                                                        \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads, 1,                    \
                         feed_forward<row_sizes<operands, __VA_ARGS__>>)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_SEVERAL_TOKENS_KERNELS(DEFINE)
 #endif

@@ -2,20 +2,16 @@
  * and the number of instructions a code bound it.
  *
  * Sixteen warps multiply. A warp has the same 128 columns of all of the block's tiles of gate and up, so that its
- * numbers of x stay in registers, and one tile of the second product. All scales lie in shared memory before the loop.
- * Each lane requests by cp.async the 16 bytes of rows g and g + 8 that it multiplies itself, so that there is no
- * barrier. Before x arrives the kernel prefetches: the first tiles into shared memory, one decoded tile into registers,
- * the rest into L2.
+ * numbers of x stay in registers, and one tile of the second product. Each lane requests by cp.async the 16 bytes of
+ * rows g and g + 8 that it multiplies itself, so that there is no barrier. Before x arrives the kernel prefetches: all
+ * scales and the first tiles into shared memory, one decoded tile into registers, the rest into L2.
  *
- * Four more warps do everything else, so that the others do not wait between tiles. They gather x. As soon as all warps
- * have finished a tile, they gate it and send it to the cluster's other blocks; received numbers they convert to
- * integers. Meanwhile the next tiles are multiplied. When the first product ends, all chunks of the second product
- * except the last are complete. The products are those of decoder_integers.cuh. */
+ * Four more warps gather x. As soon as all warps have finished a tile, they gate it and send it to the cluster's other
+ * blocks; received numbers they convert to integers (decoder_integers.cuh). Meanwhile the next tiles are multiplied.
+ * When the first product ends, all chunks of the second product except the last are complete. */
 #include "../gemv/gemv_operands.cuh"
 #include "decoder_integers.cuh"
 #include "feed_forward_stream.h"
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 typedef feed_forward_stream_parameters stream_parameters;
 
@@ -34,7 +30,7 @@ struct stream_place {
   uint32_t first_group, groups; /* of the cluster */
   bool is_last;                 /* cluster, with a number of groups of its own */
 
-  __device__ __forceinline__ stream_place(const stream_parameters &p, uint32_t memory)
+  DEVICE stream_place(const stream_parameters &p, uint32_t memory)
       : shared(memory), rank(blockIdx.x % cluster_blocks), cluster(blockIdx.x / cluster_blocks), lane(threadIdx.x % 32),
         warp(threadIdx.x / 32), g(lane / 4), t(lane % 4) {
     const uint32_t others = p.parts - 1, dealt = p.groups - p.last_groups;
@@ -43,20 +39,14 @@ struct stream_place {
     groups = is_last ? p.last_groups : (cluster + 1) * dealt / others - first_group;
   }
   /* The row of a tile whose sum a lane has, and its half of the columns. */
-  __device__ __forceinline__ uint32_t sum_row() const { return g + t % 2 * 8; }
-  __device__ __forceinline__ uint32_t sum_half() const { return t / 2; }
-  __device__ __forceinline__ uint32_t chunks() const { return (groups + 1) / 2; }
-  __device__ __forceinline__ uint32_t x_here() const { return shared + FEED_FORWARD_STREAM_X_HERE; }
-  __device__ __forceinline__ uint32_t squares_here() const { return shared + FEED_FORWARD_STREAM_SQUARES_HERE; }
-  __device__ __forceinline__ uint32_t summed(uint32_t tile) const {
-    return shared + FEED_FORWARD_STREAM_SUMMED + tile * 8;
-  }
-  __device__ __forceinline__ uint32_t received(uint32_t chunk) const {
-    return shared + FEED_FORWARD_STREAM_RECEIVED_HERE + chunk * 8;
-  }
-  __device__ __forceinline__ uint32_t converted(uint32_t chunk) const {
-    return shared + FEED_FORWARD_STREAM_CONVERTED + chunk * 8;
-  }
+  DEVICE uint32_t sum_row() const { return g + t % 2 * 8; }
+  DEVICE uint32_t sum_half() const { return t / 2; }
+  DEVICE uint32_t chunks() const { return (groups + 1) / 2; }
+  DEVICE uint32_t x_here() const { return shared + FEED_FORWARD_STREAM_X_HERE; }
+  DEVICE uint32_t squares_here() const { return shared + FEED_FORWARD_STREAM_SQUARES_HERE; }
+  DEVICE uint32_t summed(uint32_t tile) const { return shared + FEED_FORWARD_STREAM_SUMMED + tile * 8; }
+  DEVICE uint32_t received(uint32_t chunk) const { return shared + FEED_FORWARD_STREAM_RECEIVED_HERE + chunk * 8; }
+  DEVICE uint32_t converted(uint32_t chunk) const { return shared + FEED_FORWARD_STREAM_CONVERTED + chunk * 8; }
 };
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
@@ -68,7 +58,7 @@ struct code_stream {
   uint32_t seconds;                        /* chunks of the second product of which it has columns */
   uint32_t to;
 
-  __device__ __forceinline__ code_stream(const stream_parameters &p, const stream_place &at) {
+  DEVICE code_stream(const stream_parameters &p, const stream_place &at) {
     const uint32_t row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
     eight_rows = 8 * row_bytes, eight_second_rows = 8 * second_row_bytes;
     from = (const unsigned char *)p.gate_up + (at.first_group * 128 + at.rank * 16 + at.g) * (uint64_t)row_bytes +
@@ -80,24 +70,23 @@ struct code_stream {
     seconds = (at.t < 2 ? at.groups + 1 : at.groups) / 2;
     to = at.shared + p.ring + at.warp * (slot_count * slot_bytes) + at.lane * 16;
   }
-  __device__ __forceinline__ uint32_t slot(uint32_t i) const { return to + i * slot_bytes; }
+  DEVICE uint32_t slot(uint32_t i) const { return to + i * slot_bytes; }
   /* The second product has one more slot, in place of the first product's scales. It is requested from nine groups on,
    * whose scales are larger than a slot. */
   static_assert((2 * slot_count + 1) * 16 * scale_pitch >= block_warps * slot_bytes, "");
-  static __device__ __forceinline__ uint32_t last_slot(const stream_parameters &p, const stream_place &at) {
+  static DEVICE uint32_t last_slot(const stream_parameters &p, const stream_place &at) {
     return at.shared + p.scales + at.warp * slot_bytes + at.lane * 16;
   }
-  __device__ __forceinline__ uint32_t second_slot(const stream_parameters &p, const stream_place &at,
-                                                  uint32_t i) const {
+  DEVICE uint32_t second_slot(const stream_parameters &p, const stream_place &at, uint32_t i) const {
     return i < slot_count ? slot((at.groups + i) % slot_count) : last_slot(p, at);
   }
-  __device__ __forceinline__ void ask_second(uint32_t slot, uint32_t chunk) const {
+  DEVICE void ask_second(uint32_t slot, uint32_t chunk) const {
     if (chunk >= seconds) return;
     copy_early_16(slot, second_from + chunk * chunk_bytes);
     copy_early_16(slot + 512, second_from + chunk * chunk_bytes + eight_second_rows);
   }
   /* The next chunk of the first product, `tile`, or the second product's chunk in the same slot. */
-  __device__ __forceinline__ void ask(const stream_place &at, uint32_t i, uint32_t tile) {
+  DEVICE void ask(const stream_place &at, uint32_t i, uint32_t tile) {
     if (tile < at.groups) {
       from += 16 * eight_rows; /* before, so that no copy of it is kept */
       copy_early_16(slot(i), from), copy_early_16(slot(i) + 512, from + eight_rows);
@@ -106,13 +95,13 @@ struct code_stream {
     }
     cp_async_commit();
   }
-  __device__ __forceinline__ void fill(const stream_place &at) {
+  DEVICE void fill(const stream_place &at) {
 #pragma unroll 1
     for (uint32_t i = 0; i < slot_count; i++) ask(at, i, i);
   }
   /* Weights without a slot go to the L2 cache, after those with a slot, while the predecessor does not use memory. A
    * tile of the first product is one piece. */
-  __device__ __forceinline__ void bring_nearer(const stream_parameters &p, const stream_place &at) const {
+  DEVICE void bring_nearer(const stream_parameters &p, const stream_place &at) const {
     cp_async_wait<1>();
     const uint32_t tile = at.warp + slot_count + 1, row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
     if (at.lane == 0 && tile < at.groups)
@@ -131,10 +120,10 @@ struct code_stream {
 
 /* A block starts when the last kernel but one ends. The predecessor then loads that kernel's results: the requests for
  * weights let these pass, or it would be 0.2 us later. */
-__device__ __forceinline__ void give_way() { asm volatile("nanosleep.u32 400;"); }
+DEVICE void give_way() { asm volatile("nanosleep.u32 400;"); }
 
 /* Scales of the block's rows of the first product, 16 bytes at once. */
-__device__ __forceinline__ void ask_scales(const stream_parameters &p, const stream_place &at) {
+DEVICE void ask_scales(const stream_parameters &p, const stream_place &at) {
   const uint32_t pieces = p.hidden / 256, piece = threadIdx.x % 8, rows = block_warps * 4;
   if (piece < pieces)
     for (uint32_t row = threadIdx.x / 8; row < at.groups * 16; row += rows)
@@ -146,7 +135,7 @@ __device__ __forceinline__ void ask_scales(const stream_parameters &p, const str
 }
 
 /* Those of the second product: four of a row for each group. */
-__device__ __forceinline__ void ask_second_scales(const stream_parameters &p, const stream_place &at) {
+DEVICE void ask_second_scales(const stream_parameters &p, const stream_place &at) {
   const uint32_t rows = block_warps * 4;
   for (uint32_t group = threadIdx.x % 8; group < at.groups; group += 8)
 #pragma unroll 2
@@ -160,7 +149,7 @@ __device__ __forceinline__ void ask_second_scales(const stream_parameters &p, co
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
 /* Of a lane and its neighbour; lanes with odd t get row g + 8. */
-__device__ __forceinline__ float sum_of_neighbours(const float2 &sum, uint32_t t) {
+DEVICE float sum_of_neighbours(const float2 &sum, uint32_t t) {
   const float give = t % 2 ? sum.x : sum.y, keep = t % 2 ? sum.y : sum.x;
   return keep + __shfl_xor_sync(0xffffffffu, give, 1);
 }
@@ -170,16 +159,16 @@ struct gathered {
   uint32_t unit, pair, x;
   float2 part[FEED_FORWARD_STREAM_PARTS];
 
-  __device__ __forceinline__ explicit gathered(const stream_place &at)
+  DEVICE explicit gathered(const stream_place &at)
       : unit((at.warp - block_warps) * cluster_blocks + at.rank), pair(unit * 32 + at.lane) {}
-  __device__ __forceinline__ bool any(const stream_parameters &p) const { return unit < p.hidden / unit_columns; }
-  __device__ __forceinline__ uint32_t norm_at(const stream_place &at) const {
+  DEVICE bool any(const stream_parameters &p) const { return unit < p.hidden / unit_columns; }
+  DEVICE uint32_t norm_at(const stream_place &at) const {
     return at.shared + FEED_FORWARD_STREAM_NORM + (threadIdx.x - 32 * block_warps) * 4;
   }
-  __device__ __forceinline__ void ask_norm(const stream_parameters &p, const stream_place &at) const {
+  DEVICE void ask_norm(const stream_parameters &p, const stream_place &at) const {
     if (p.norm) copy_early<4>(norm_at(at), (const unsigned char *)p.norm + pair * 4);
   }
-  __device__ __forceinline__ void load(const stream_parameters &p) {
+  DEVICE void load(const stream_parameters &p) {
     x = *((const uint32_t *)p.x + pair);
 #pragma unroll
     for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) {
@@ -188,7 +177,7 @@ struct gathered {
     }
   }
   /* x and its parts, times the norm, to all blocks of the cluster, which share the work. */
-  __device__ __forceinline__ void send(const stream_parameters &p, const stream_place &at) const {
+  DEVICE void send(const stream_parameters &p, const stream_place &at) const {
     float2 two = two_numbers(x);
 #pragma unroll
     for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) two.x += part[j].x, two.y += part[j].y;
@@ -209,7 +198,7 @@ struct gathered {
   }
 };
 
-__device__ __forceinline__ float norm_factor(const stream_parameters &p, const stream_place &at) {
+DEVICE float norm_factor(const stream_parameters &p, const stream_place &at) {
   barrier_wait_cluster(at.squares_here(), 0);
   if (p.epsilon == 0.0f) return p.scale * codes_factor;
   float square = at.lane < p.hidden / unit_columns
@@ -220,8 +209,7 @@ __device__ __forceinline__ float norm_factor(const stream_parameters &p, const s
 }
 
 /* silu(gate) * up of a tile to all blocks: a lane has one of its columns and a quarter of the cuts. */
-__device__ __forceinline__ void send_gated(const stream_parameters &p, const stream_place &at, uint32_t tile,
-                                           float factor) {
+DEVICE void send_gated(const stream_parameters &p, const stream_place &at, uint32_t tile, float factor) {
   const uint32_t cuts = p.hidden / chunk_columns, quarter = at.lane / 8, column = at.lane % 8;
   barrier_wait(at.summed(tile), 0);
   const uint32_t from = at.shared + p.sums + (tile * block_warps * 32 + 4 * column) * 4;
@@ -247,7 +235,7 @@ __device__ __forceinline__ void send_gated(const stream_parameters &p, const str
 }
 
 /* A warp's half of a received chunk, as the second product's numbers; zeros after its end. */
-__device__ __forceinline__ void convert_gated(const stream_place &at, uint32_t chunk, uint32_t half) {
+DEVICE void convert_gated(const stream_place &at, uint32_t chunk, uint32_t half) {
   const uint32_t pair = chunk * (chunk_columns / 2) + half * 32 + at.lane;
   static_assert(chunk_columns == 128, "two warps have a chunk");
   float2 two = {};
@@ -263,7 +251,7 @@ __device__ __forceinline__ void convert_gated(const stream_place &at, uint32_t c
 
 static_assert(FEED_FORWARD_STREAM_THREADS == 32 * (block_warps + gathering_warps) && gathering_warps == 4, "");
 /* The warps without weights: two gate tiles in turn, two convert chunks together. */
-__device__ __forceinline__ void gate_and_convert(const stream_parameters &p, const stream_place &at) {
+DEVICE void gate_and_convert(const stream_parameters &p, const stream_place &at) {
   const uint32_t odd = at.warp % 2;
   if (at.warp < block_warps + 2) {
     const float factor = norm_factor(p, at);
@@ -282,7 +270,7 @@ __device__ __forceinline__ void gate_and_convert(const stream_parameters &p, con
 struct early_tile {
   added_bytes bytes;
 
-  __device__ __forceinline__ void take(const stream_place &at, code_stream &stream, const code_tables &tables) {
+  DEVICE void take(const stream_place &at, code_stream &stream, const code_tables &tables) {
     cp_async_wait<slot_count - 1>();
     bytes.take(code_bytes(slot_codes(stream.slot(0)), tables));
     stream.ask(at, 0, slot_count);
@@ -298,7 +286,7 @@ struct first_tiles {
   uint32_t scales, to, b[8];
   float2 powers;
 
-  __device__ __forceinline__ first_tiles(const stream_parameters &p, const stream_place &at)
+  DEVICE first_tiles(const stream_parameters &p, const stream_place &at)
       : powers(load_shared_two(at.shared + FEED_FORWARD_STREAM_BLOCKS + at.warp * 32 + at.t * 8)) {
     load_numbers(at.shared + (at.g / 2 == at.t
                                   ? FEED_FORWARD_STREAM_X + at.g % 2 * x_low + at.warp * chunk_columns + at.t * 32
@@ -307,12 +295,9 @@ struct first_tiles {
     scales = at.shared + p.scales + at.g * scale_pitch + at.warp * 8 + at.t * 2;
     to = at.shared + p.sums + (at.warp * 32 + at.sum_row() * 2 + at.sum_half()) * 4;
   }
-  __device__ __forceinline__ row_scales scales_here() const {
-    return {load_half_word(scales), load_half_word(scales + 8 * scale_pitch)};
-  }
+  DEVICE row_scales scales_here() const { return {load_half_word(scales), load_half_word(scales + 8 * scale_pitch)}; }
   template <typename Bytes>
-  __device__ __forceinline__ void multiply(const stream_place &at, const Bytes &bytes, const row_scales &of,
-                                           uint32_t tile) {
+  DEVICE void multiply(const stream_place &at, const Bytes &bytes, const row_scales &of, uint32_t tile) {
     float2 sum = {};
     multiply_codes(bytes, powers, b, of.row, of.second_row, sum);
     store_number(to, sum_of_neighbours(sum, at.t));
@@ -322,8 +307,8 @@ struct first_tiles {
   }
 };
 
-__device__ __forceinline__ void first_product(const stream_parameters &p, const stream_place &at, code_stream &stream,
-                                              const code_tables &tables, const early_tile &early) {
+DEVICE void first_product(const stream_parameters &p, const stream_place &at, code_stream &stream,
+                          const code_tables &tables, const early_tile &early) {
   first_tiles tiles(p, at);
   tiles.multiply(at, early.bytes, tiles.scales_here(), 0);
 #pragma unroll 1
@@ -337,8 +322,8 @@ __device__ __forceinline__ void first_product(const stream_parameters &p, const 
   }
 }
 
-__device__ __forceinline__ void second_product(const stream_parameters &p, const stream_place &at,
-                                               const code_stream &stream, const code_tables &tables) {
+DEVICE void second_product(const stream_parameters &p, const stream_place &at, const code_stream &stream,
+                           const code_tables &tables) {
   const bool mine = at.g / 2 == at.t;
   uint32_t numbers =
       at.shared + (mine ? FEED_FORWARD_STREAM_GATED + at.g % 2 * gated_low + at.t * 32 : FEED_FORWARD_STREAM_ZEROS);
@@ -379,13 +364,11 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
         of_row * (p.scale * codes_factor);
 }
 
-__device__ __forceinline__ void meet_multiplying_warps() {
-  asm volatile("bar.sync 1, %0;" ::"n"(32 * block_warps) : "memory");
-}
+DEVICE void meet_multiplying_warps() { asm volatile("bar.sync 1, %0;" ::"n"(32 * block_warps) : "memory"); }
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void feed_forward_stream(const stream_parameters &p) {
+DEVICE void feed_forward_stream(const stream_parameters &p) {
   extern __shared__ __align__(128) unsigned char feed_forward_stream_memory[];
   const stream_place at(p, shared_address(feed_forward_stream_memory));
   if (threadIdx.x == 0) {
@@ -444,5 +427,6 @@ __device__ __forceinline__ void feed_forward_stream(const stream_parameters &p) 
 #define DEFINE(chips, parameters, name, threads)                                                                       \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_STREAM_CLUSTER, parameters, name, threads, 1,             \
                         feed_forward_stream)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_STREAM_KERNELS(DEFINE)
 #endif

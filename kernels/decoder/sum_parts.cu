@@ -1,10 +1,11 @@
 /* sum_parts.cu - out = x + the sum of parts, one thread a number. Parts are added in their order, with eight loads in
  * flight. */
+#include "../common/device_code.cuh"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "sum_parts.h"
 
-__device__ __forceinline__ void sum_parts(const sum_parts_parameters &p) {
+DEVICE void sum_parts(const sum_parts_parameters &p) {
   const uint32_t index = blockIdx.x * SUM_PARTS_THREADS + threadIdx.x;
   if (index >= p.elements) return;
   const uint32_t row = index / p.columns, column = index - row * p.columns;
