@@ -7,7 +7,7 @@
  *   --apart           no two tests in one process
  *   --here            all in this process, one after the other, for debuggers and compute-sanitizer
  *   --slower N        time limits, N times as long
- *   --times           how many seconds each test took
+ *   --times           the seconds that each test took, and its processors' seconds
  *
  * A test runs in a process of its own, a fork of this one, so that no test sees what another has left. Only tests of
  * kernels whose name ends with _cuda share processes, because making a GPU's context takes longer than most of them. A
@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,7 +56,7 @@ struct shared {
   unsigned running[JOBS_MOST];
   struct result {
     enum verdict verdict;
-    double seconds;
+    double seconds, processor_seconds;
   } results[];
 };
 
@@ -154,8 +155,20 @@ static double now(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+/* Of all threads of this process, and of the processes that it has waited for. */
+static double processor_seconds(void) {
+  double seconds = 0;
+  for (int who = 0; who < 2; who++) {
+    struct rusage usage;
+    getrusage(who ? RUSAGE_CHILDREN : RUSAGE_SELF, &usage);
+    seconds += (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec);
+    seconds += (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+  }
+  return seconds;
+}
+
 static void run(unsigned number) {
-  const double begin = now();
+  const double begin = now(), processor_begin = processor_seconds();
   running = tests[number];
   has_failed = false;
   keeps_backend = shares_process(running);
@@ -169,6 +182,7 @@ static void run(unsigned number) {
   }
   alarm(0);
   shared->results[number].seconds = now() - begin;
+  shared->results[number].processor_seconds = processor_seconds() - processor_begin;
 }
 
 /* From this test on, as many as may share the process. */
@@ -306,7 +320,8 @@ int main(int argument_count, char **words) {
     run_all();
   unsigned found[FAILED + 1] = {0};
   for (unsigned i = 0; i < count && options.tells_times; i++)
-    printf("%9.3f s  %s/%s\n", shared->results[i].seconds, tests[i]->category, tests[i]->name);
+    printf("%9.3f s, of processors %7.3f s  %s/%s\n", shared->results[i].seconds, shared->results[i].processor_seconds,
+           tests[i]->category, tests[i]->name);
   for (unsigned i = 0; i < count; i++) found[shared->results[i].verdict]++;
   report(found[PASSED], found[SKIPPED], found[FAILED]);
   return found[FAILED] || found[NO_VERDICT] ? 1 : 0;
