@@ -14,10 +14,16 @@ const char *__lsan_default_suppressions(void) __attribute__((visibility("default
 const char *__lsan_default_suppressions(void) { return "leak:rondo_open_abi\n"; }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
-void skip_under_valgrind(const char *reason) {
+static bool is_under_valgrind(void) {
   const char *preloaded = getenv("LD_PRELOAD"); /* valgrind puts its own library there */
-  if (preloaded && strstr(preloaded, "vgpreload")) cr_skip_test("under valgrind %s", reason);
+  return preloaded && strstr(preloaded, "vgpreload");
 }
+
+void skip_under_valgrind(const char *reason) {
+  if (is_under_valgrind()) cr_skip_test("under valgrind %s", reason);
+}
+
+uint32_t rounds_here(uint32_t rounds) { return is_under_valgrind() ? (rounds + 4) / 5 : rounds; }
 
 /* ---- Backends and statuses --------------------------------------------------------------------------------------- */
 

@@ -69,8 +69,10 @@ int64_t random_between(struct random *random, int64_t low, int64_t high); /* bot
 /* An element of an array. */
 #define RANDOM_OF(random, array) ((array)[random_between((random), 0, (int64_t)(sizeof(array) / sizeof *(array)) - 1)])
 
-/* Ends the test as skipped where valgrind runs it: what it cannot be asked for there. */
+/* Ends the test as skipped under valgrind, which cannot do what the test needs. */
 void skip_under_valgrind(const char *reason);
+/* The number of a test's rounds: under valgrind, where code takes 20 to 50 times as long, a fifth of `rounds`. */
+uint32_t rounds_here(uint32_t rounds);
 
 /* For an oracle's innermost loop. The sanitizers are there for the library: of the test's own arithmetic on its own
  * memory they would find nothing and take most of a test's time. */

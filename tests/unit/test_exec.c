@@ -49,7 +49,7 @@ Test(exec, a_thousand_instantiates_leave_the_pools_as_they_were) {
   struct doubling d = doubling_describe(runtime);
   rondo_info before, now;
   REQUIRE_OK(rondo_runtime_info(runtime, &before));
-  for (int i = 0; i < 1000; i++) {
+  for (int i = 0; i < (int)rounds_here(1000); i++) {
     rondo_exec *exec = NULL;
     rondo_slot slot;
     REQUIRE_OK(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 1 + (uint32_t)i % 16}, &exec));
@@ -303,24 +303,25 @@ Test(exec, a_kernel_with_no_host_function_is_refused_on_the_host) {
 }
 
 Test(exec, a_runtime_holds_as_many_execs_as_its_pools_have_room_for) {
-  enum { EXECS = 1000 };
+  enum { EXECS_MOST = 1000 };
+  const int exec_count = (int)rounds_here(EXECS_MOST);
   struct doubling d = doubling_describe(NULL);
-  static rondo_graph *graphs[EXECS];
-  for (int e = 0; e < EXECS; e++) graphs[e] = d.graph;
+  static rondo_graph *graphs[EXECS_MOST];
+  for (int e = 0; e < exec_count; e++) graphs[e] = d.graph;
   rondo_plan plan;
-  REQUIRE_OK(rondo_plan_graphs(graphs, EXECS, &plan));
+  REQUIRE_OK(rondo_plan_graphs(graphs, (uint32_t)exec_count, &plan));
   rondo_options options = {.backend = RONDO_BACKEND_HOST,
                            .device_bytes = plan.device_bytes,
                            .pinned_bytes = plan.pinned_bytes_per_slot,
                            .host_bytes = plan.host_bytes,
                            .host_threads = 1};
   rondo_runtime *runtime = NULL;
-  static rondo_exec *execs[EXECS];
+  static rondo_exec *execs[EXECS_MOST];
   rondo_exec *another = NULL;
   REQUIRE_OK(rondo_open(&options, &runtime));
-  for (int e = 0; e < EXECS; e++) REQUIRE_OK(rondo_instantiate(runtime, d.graph, NULL, &execs[e]));
+  for (int e = 0; e < exec_count; e++) REQUIRE_OK(rondo_instantiate(runtime, d.graph, NULL, &execs[e]));
   REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &another), RONDO_OUT_OF_MEMORY, "device pool");
-  for (int e = 0; e < EXECS; e += 37) {
+  for (int e = 0; e < exec_count; e += 37) {
     rondo_slot slot;
     REQUIRE_OK(rondo_acquire(execs[e], &slot));
     ((float *)rondo_data(slot, d.x))[7] = (float)e;
@@ -329,7 +330,7 @@ Test(exec, a_runtime_holds_as_many_execs_as_its_pools_have_room_for) {
     cr_assert_eq(((float *)rondo_data(slot, d.y))[7], (float)(2 * e));
   }
   rondo_info info;
-  for (int e = 0; e < EXECS; e++) REQUIRE_OK(rondo_close_exec(&execs[e * 7 % EXECS]));
+  for (int e = 0; e < exec_count; e++) REQUIRE_OK(rondo_close_exec(&execs[e * 7 % exec_count]));
   REQUIRE_OK(rondo_runtime_info(runtime, &info));
   cr_assert_eq(info.device.used_bytes + info.pinned.used_bytes + info.host.used_bytes, 0);
   cr_assert_eq(info.device.high_water_bytes, info.device.capacity_bytes);

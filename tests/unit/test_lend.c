@@ -303,13 +303,14 @@ Test(lend, an_upload_that_meets_an_instantiation_is_busy_or_stays) {
   rondo_runtime *runtime = open_runtime(1);
   struct couple c = describe(0, RONDO_READ_WRITE, add_one);
   atomic_store(&gate_is_open, true);
-  for (int round = 0; round < 300; round++) {
+  const int rounds = (int)rounds_here(300);
+  for (int round = 0; round < rounds; round++) {
     rondo_exec *lender = open_exec(runtime, c.lender);
     struct instantiation making = {.runtime = runtime, .graph = c.borrower};
     float data[COUNT];
     for (int i = 0; i < COUNT; i++) data[i] = 6;
     cr_assert_eq(pthread_create(&making.thread, NULL, instantiate, &making), 0);
-    for (int spins = 0; spins < 20 * round; spins++) atomic_load(&gate_is_open);
+    for (int spins = 0; spins < 6000 / rounds * round; spins++) atomic_load(&gate_is_open);
     rondo_status status;
     while ((status = rondo_upload(lender, c.cache, data, sizeof data)) == RONDO_BUSY)
       ;

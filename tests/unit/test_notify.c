@@ -152,7 +152,7 @@ static void nothing_is_written_late(rondo_backend backend) {
 
 /* Closing the exec with a notice on its way. */
 static void closing_waits_for_the_write(rondo_backend backend) {
-  for (int round = 0; round < 200; round++) {
+  for (uint32_t round = 0; round < rounds_here(200); round++) {
     struct subject s = subject_open(backend);
     int file = file_open();
     REQUIRE_OK(rondo_notify(s.slots[0], file));
@@ -167,8 +167,8 @@ static void closing_waits_for_the_write(rondo_backend backend) {
 /* The end of a replay can be seen before its notice is written; that is no reason to lose the device. On the host the
  * notice was late in about half of the rounds, on a GPU in each of them; there a round opens a context. */
 static void closing_in_no_time_loses_nothing(rondo_backend backend) {
-  const int rounds = backend == RONDO_BACKEND_HOST ? 300 : 20;
-  for (int round = 0; round < rounds; round++) {
+  const uint32_t rounds = backend == RONDO_BACKEND_HOST ? rounds_here(300) : 20;
+  for (uint32_t round = 0; round < rounds; round++) {
     struct subject s = subject_open(backend);
     int file = file_open();
     REQUIRE_OK(rondo_notify(s.slots[0], file));

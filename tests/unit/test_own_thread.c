@@ -2,6 +2,7 @@
  * and children that a host function starts. */
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -256,13 +257,17 @@ struct group_file {
   const char *path, *text;
 };
 
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place) {
+  (void)status, (void)kind, (void)place;
+  return remove(path);
+}
+
 static uint32_t quota_with(const struct group_file *files) {
-  char root[] = "/tmp/rondo-quota-XXXXXX", command[64];
+  char root[] = "/tmp/rondo-quota-XXXXXX";
   cr_assert_not_null(mkdtemp(root));
   for (; files->path; files++) put(root, files->path, files->text);
   uint32_t quota = cores_quota(root);
-  snprintf(command, sizeof command, "rm -r %s", root);
-  cr_assert_eq(system(command), 0);
+  cr_assert_eq(nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
   return quota;
 }
 

@@ -151,7 +151,8 @@ static uint64_t best_of_all_orders(const struct problem *problem) {
 Test(place, finds_the_optimum_of_small_problems) {
   struct random random = {22};
   uint32_t above_bound = 0;
-  for (int round = 0; round < 4000; round++) {
+  const uint32_t rounds = rounds_here(4000);
+  for (uint32_t round = 0; round < rounds; round++) {
     struct problem problem = problem_make((uint32_t)random_between(&random, 0, 7));
     uint64_t bound = 0;
     for (uint32_t b = 0; b < problem.placement.count; b++) {
@@ -176,7 +177,7 @@ Test(place, finds_the_optimum_of_small_problems) {
     above_bound += best > bound;
     problem_end(&problem);
   }
-  cr_assert_gt(above_bound, 200, "all were easy: the test would prove little");
+  cr_assert_gt(above_bound, rounds / 20, "all were easy: the test would prove little");
 }
 
 Test(place, gives_the_same_placement_every_time) {
@@ -364,28 +365,32 @@ static void rows_of_problem(void *context, const uint32_t *batch, uint32_t batch
     memcpy(rows + (uint64_t)i * words, bit_row(&problem->placement.conflicts, batch[i]), words * sizeof(uint64_t));
 }
 
-/* First fit as its definition says it, a byte unit at a time. */
-static uint64_t lowest_fit(const struct problem *problem, const uint32_t *order, uint32_t placed) {
-  uint32_t b = order[placed];
+/* First fit by its definition: the first multiple of 256 at which the buffer overlaps none that it conflicts with.
+ * `conflicting` has room for those. */
+static uint64_t lowest_fit(const struct problem *problem, const uint32_t *order, uint32_t placed,
+                           uint32_t *conflicting) {
+  uint32_t b = order[placed], count = 0;
+  for (uint32_t i = 0; i < placed; i++)
+    if (conflict(problem, b, order[i])) conflicting[count++] = order[i];
   for (uint64_t offset = 0;; offset += 256) {
     bool fits = true;
-    for (uint32_t i = 0; i < placed; i++) {
-      uint32_t c = order[i];
-      fits = fits && !(conflict(problem, b, c) && offset < problem->offsets[c] + problem->bytes[c] &&
-                       problem->offsets[c] < offset + problem->bytes[b]);
+    for (uint32_t i = 0; i < count && fits; i++) {
+      uint32_t c = conflicting[i];
+      fits = offset >= problem->offsets[c] + problem->bytes[c] || problem->offsets[c] >= offset + problem->bytes[b];
     }
     if (fits) return offset;
   }
 }
 
 static void check_first_fit(struct problem *problem) {
-  uint32_t count = problem->placement.count, *order = malloc(count * sizeof *order);
+  uint32_t count = problem->placement.count;
+  uint32_t *order = malloc(count * sizeof *order), *conflicting = malloc(count * sizeof *conflicting);
   void *work = malloc(first_fit_work_bytes(count));
   first_fit_order(count, problem->bytes, order);
   check(problem, first_fit(count, problem->bytes, order, rows_of_problem, problem, problem->offsets, work));
   for (uint32_t i = 0; i < count; i++)
-    if (problem->bytes[order[i]]) cr_assert_eq(problem->offsets[order[i]], lowest_fit(problem, order, i));
-  free(order), free(work);
+    if (problem->bytes[order[i]]) cr_assert_eq(problem->offsets[order[i]], lowest_fit(problem, order, i, conflicting));
+  free(order), free(conflicting), free(work);
 }
 
 Test(place, many_are_placed_by_first_fit_in_the_order_given) {

@@ -44,13 +44,12 @@ static void check_nodes(struct trial_plan *p) {
   const struct random_graph *g = p->g;
   memset(p->node_of_task, 0xff, g->task_count * sizeof *p->node_of_task);
   enum node_kind latest = NODE_INPUT;
+  bool *is_awaited = take(p->nodes, sizeof *is_awaited);
+  for (uint32_t i = 0; i < p->plan->begin[p->nodes]; i++) is_awaited[p->plan->predecessors[i]] = true;
   for (uint32_t n = 0; n < p->nodes; n++) {
     const struct plan_node *node = &p->plan->nodes[n];
-    bool is_awaited = false;
-    for (uint32_t i = p->plan->begin[n + 1]; i < p->plan->begin[p->nodes]; i++)
-      is_awaited = is_awaited || p->plan->predecessors[i] == n;
-    cr_assert_eq(p->plan->is_awaited[n], is_awaited);
-    if (node->kind == NODE_JOIN) cr_assert(is_awaited && p->plan->begin[n + 1] > p->plan->begin[n]);
+    cr_assert_eq(p->plan->is_awaited[n], is_awaited[n]);
+    if (node->kind == NODE_JOIN) cr_assert(is_awaited[n] && p->plan->begin[n + 1] > p->plan->begin[n]);
     enum node_kind kind = node->kind == NODE_JOIN ? NODE_TASK : node->kind;
     cr_assert_leq(latest, kind);
     latest = kind;
@@ -59,6 +58,7 @@ static void check_nodes(struct trial_plan *p) {
     p->node_of_task[node->index] = n;
   }
   for (uint32_t t = 0; t < g->task_count; t++) cr_assert_neq(p->node_of_task[t], UINT32_MAX);
+  free(is_awaited);
 }
 
 static void check_moves(const struct trial_plan *p) {
@@ -120,37 +120,81 @@ static void check_program_order(const struct trial_plan *p) {
 
 /* ---- Buffers ----------------------------------------------------------------------------------------------------- */
 
-static bool node_touches(const struct trial_plan *p, uint32_t n, const struct plan_buffer *buffer) {
+/* The buffer of each root tensor and of each task's scratch; UINT32_MAX: none. */
+struct owners {
+  uint32_t *tensors, *tasks;
+};
+
+static struct owners find_owners(const struct trial_plan *p) {
+  const struct random_graph *g = p->g;
+  struct owners owners = {take(g->tensor_count, sizeof(uint32_t)), take(g->task_count, sizeof(uint32_t))};
+  memset(owners.tensors, 0xff, g->tensor_count * sizeof(uint32_t));
+  memset(owners.tasks, 0xff, g->task_count * sizeof(uint32_t));
+  for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
+    const struct plan_buffer *buffer = &p->plan->buffers[b];
+    uint32_t *owner = buffer->is_scratch ? &owners.tasks[buffer->index] : &owners.tensors[buffer->index];
+    cr_assert_eq(*owner, UINT32_MAX, "a tensor or a task has two buffers");
+    *owner = b;
+  }
+  return owners;
+}
+
+/* Counts an access of the buffer by the node once, and notes it if `accesses` is there; `latest` has a node a buffer.
+ */
+static void note_access(const struct trial_plan *p, uint32_t n, uint32_t b, uint32_t *latest, uint32_t *end) {
+  if (b == UINT32_MAX || latest[b] == n) return;
+  latest[b] = n;
+  if (p->accesses) p->accesses[end[b]] = n;
+  end[b]++;
+}
+
+static void note_accesses_of(const struct trial_plan *p, const struct owners *owners, uint32_t n, uint32_t *latest,
+                             uint32_t *end) {
   const struct plan_node *node = &p->plan->nodes[n];
-  if (buffer->is_scratch) return node->kind == NODE_TASK && node->index == buffer->index;
-  if (node->kind == NODE_TASK) return random_graph_touches(p->g, node->index, buffer->index);
-  for (uint32_t i = 0; i < node->tensor_count; i++)
-    if (node->tensors[i] == buffer->index) return true;
-  return false;
+  if (node->kind != NODE_TASK) {
+    for (uint32_t i = 0; i < node->tensor_count; i++) note_access(p, n, owners->tensors[node->tensors[i]], latest, end);
+    return;
+  }
+  const struct task_operands *operands = &p->g->tasks[node->index];
+  note_access(p, n, owners->tasks[node->index], latest, end);
+  for (uint32_t i = 0; i < operands->count; i++)
+    note_access(p, n, owners->tensors[p->g->areas[operands->operand[i].tensor].root], latest, end);
+}
+
+/* Two walks over the nodes: the first counts each buffer's accesses, the second notes them. */
+static void find_accesses(struct trial_plan *p) {
+  struct owners owners = find_owners(p);
+  uint32_t count = p->plan->buffer_count, *latest = take(count, sizeof *latest), *end = take(count, sizeof *end);
+  p->access_begin = take(count + 1, sizeof *p->access_begin);
+  for (int walk = 0; walk < 2; walk++) {
+    memset(latest, 0xff, count * sizeof *latest);
+    for (uint32_t n = 0; n < p->nodes; n++) note_accesses_of(p, &owners, n, latest, end);
+    if (walk) break;
+    for (uint32_t b = 0; b < count; b++) {
+      p->access_begin[b + 1] = p->access_begin[b] + end[b];
+      end[b] = p->access_begin[b];
+    }
+    p->accesses = take(p->access_begin[count], sizeof *p->accesses);
+  }
+  free(owners.tensors), free(owners.tasks), free(latest), free(end);
 }
 
 /* All tensors that need a place have one, and so has the scratch of every operation that asks for some. */
 static void check_buffers_are_there(struct trial_plan *p) {
   const rondo_graph *graph = p->g->graph;
-  uint32_t expected = 0, used = 0, room = 0;
+  uint32_t expected = 0;
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
     bool in_arena = p->plan->allocations[i] == ALLOCATION_ARENA || p->plan->allocations[i] == ALLOCATION_MOVED;
     expected += p->g->areas[i].root == i && in_arena;
   }
-  p->access_begin = take(p->plan->buffer_count + 1, sizeof *p->access_begin);
+  find_accesses(p);
   for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
     const struct plan_buffer *buffer = &p->plan->buffers[b];
+    uint32_t begin = p->access_begin[b], end = p->access_begin[b + 1];
     expected += buffer->is_scratch;
-    for (uint32_t n = 0; n < p->nodes; n++) {
-      if (!node_touches(p, n, buffer)) continue;
-      if (used == room) p->accesses = realloc(p->accesses, (room = 2 * room + 64) * sizeof *p->accesses);
-      p->accesses[used++] = n;
-    }
-    p->access_begin[b + 1] = used;
-    bool is_touched = p->access_begin[b] < used;
-    cr_assert_eq(buffer->first_node, is_touched ? p->accesses[p->access_begin[b]] : UINT32_MAX);
-    cr_assert_eq(buffer->last_node, is_touched ? p->accesses[used - 1] : UINT32_MAX);
-    if (!buffer->is_scratch && is_touched) cr_assert_geq(buffer->bytes, tensor_bytes(&graph->tensors[buffer->index]));
+    cr_assert_eq(buffer->first_node, begin < end ? p->accesses[begin] : UINT32_MAX);
+    cr_assert_eq(buffer->last_node, begin < end ? p->accesses[end - 1] : UINT32_MAX);
+    if (!buffer->is_scratch && begin < end) cr_assert_geq(buffer->bytes, tensor_bytes(&graph->tensors[buffer->index]));
     cr_assert_leq(buffer->offset + buffer->bytes, p->plan->summary.temporary_bytes);
   }
   cr_assert_eq(p->plan->buffer_count, expected);
@@ -164,25 +208,34 @@ static bool is_wholly_before(const struct trial_plan *p, uint32_t a, uint32_t b)
   return true;
 }
 
+/* The numbers of nodes are a legal order: of two touched buffers only that with the lower first access can be wholly
+ * before the other. One that no node touches is before and after all. */
 static bool may_live_together(const struct trial_plan *p, uint32_t a, uint32_t b) {
-  bool both = p->plan->buffers[a].bytes && p->plan->buffers[b].bytes;
-  return both && a != b && !is_wholly_before(p, a, b) && !is_wholly_before(p, b, a);
+  const struct plan_buffer *x = &p->plan->buffers[a], *y = &p->plan->buffers[b];
+  if (!x->bytes || !y->bytes || a == b) return false;
+  if (p->access_begin[a] == p->access_begin[a + 1] || p->access_begin[b] == p->access_begin[b + 1]) return false;
+  bool a_begins = p->accesses[p->access_begin[a]] < p->accesses[p->access_begin[b]];
+  return a_begins ? !is_wholly_before(p, a, b) : !is_wholly_before(p, b, a);
 }
 
+/* A buffer lives at a node that follows one of its accesses, or is one, and precedes one. Such nodes lie between its
+ * first and its last access, as the numbers of nodes are a legal order. */
 uint64_t most_that_lives_at_a_node(const struct trial_plan *p) {
-  uint64_t most = 0;
-  for (uint32_t n = 0; n < p->nodes; n++) {
-    uint64_t bytes = 0;
-    for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
+  uint64_t most = 0, *bytes = take(p->nodes, sizeof *bytes);
+  for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
+    uint32_t begin = p->access_begin[b], end = p->access_begin[b + 1];
+    if (begin == end) continue;
+    for (uint32_t n = p->accesses[begin]; n <= p->accesses[end - 1]; n++) {
       bool before = false, after = false;
-      for (uint32_t i = p->access_begin[b]; i < p->access_begin[b + 1]; i++) {
+      for (uint32_t i = begin; i < end; i++) {
         before = before || p->accesses[i] == n || comes_before(p, p->accesses[i], n);
         after = after || p->accesses[i] == n || comes_before(p, n, p->accesses[i]);
       }
-      if (before && after) bytes += p->plan->buffers[b].bytes;
+      if (before && after) bytes[n] += p->plan->buffers[b].bytes;
     }
-    if (bytes > most) most = bytes;
   }
+  for (uint32_t n = 0; n < p->nodes; n++) most = bytes[n] > most ? bytes[n] : most;
+  free(bytes);
   return most;
 }
 
