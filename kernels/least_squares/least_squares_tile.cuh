@@ -45,7 +45,8 @@ template <typename Shape> struct solving_tile : register_tile<Shape, carried_rhs
     this->take_steps(0, false, true);
     rider.end();
     this->sync();
-    this->stage_r([](int, int, T value) { return value; }); /* numbers below the diagonal are never read */
+    this->stage_r(
+        [](int) { return [](int, T number) { return number; }; }); /* numbers below the diagonal are never read */
     this->sync();
     if (Shape::LANES > 32 && rhs >= out.rhs_count) return; /* a whole warp */
     if (out.residual.data) rider.write_residual(out, item, wanted, rhs);

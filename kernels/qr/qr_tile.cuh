@@ -319,12 +319,14 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
         to[i * STEP] = value(i);
   }
 
-  /* R to the stage. value(local row, local column, number) is stored. */
-  template <typename Value> __device__ __forceinline__ void stage_r(const Value &value) const {
+  /* R to the stage. value_of(local column) makes value(local row, number), which is stored. */
+  template <typename ValueOf> __device__ __forceinline__ void stage_r(const ValueOf &value_of) const {
 #pragma unroll
-    for (int q = 0; q < Q; q++)
+    for (int q = 0; q < Q; q++) {
+      const auto value = value_of(q);
       write_values<COLUMNS / GR, GR>(stage + (q * GC + column) * R_LEADING + row,
-                                     [&](int i) { return value(i, q, a[i][q]); });
+                                     [&](int i) { return value(i, a[i][q]); });
+    }
   }
 
   /* ---- two halves ---- */

@@ -9,21 +9,22 @@
 
 /* What a kernel is made of, or-ed together. Each option was measured where it stands. */
 enum qr_tile_option {
-  TILE_SHUFFLED = 1,   /* a matrix in one warp: the pivot column comes by shuffles, else through shared memory */
-  TILE_OWN_NORM = 2,   /* a matrix in one warp: sigma is the owner's dot product, else every lane sums it */
-  TILE_SCATTERED = 4,  /* sums over lanes by reduce-scatter and gather */
-  TILE_PERSISTENT = 8, /* H of whole dense matrices: a block walks over them, and a bulk copy fetches the next one */
-  TILE_HALVES = 16,    /* H of twice as many columns as the tile has: qr_tile_halves */
-  TILE_H_ALONE = 32,   /* another kernel makes thin Q and R */
-  TILE_AT_ONCE = 64,   /* a column is written as soon as it is final */
-  TILE_MERGED = 128,   /* blocks of twice as many steps: half the code */
-  TILE_UNROLLED = 256, /* each step has its own code, else the steps of a block share it */
-  TILE_DIRECT = 512,   /* a lane reads and writes the matrix in place if the columns allow it */
-  TILE_PACKED = 1024,  /* rows below those of the pivots are dealt in vectors, not one by one */
-  TILE_LOWERED = 2048, /* scattered; the offset is one of rows alone: the matrix stands at the tile's left */
-  TILE_CROWDED = 4096, /* u and nu stand in shared memory: a lane's numbers leave no registers for them */
-  TILE_WIDE = 8192,    /* for at least half as many columns as rows: others have quicker kernels */
-  TILES_OF_H = TILE_PERSISTENT | TILE_HALVES | TILE_H_ALONE,
+  TILE_SHUFFLED = 1,     /* a matrix in one warp: the pivot column comes by shuffles, else through shared memory */
+  TILE_OWN_NORM = 2,     /* a matrix in one warp: sigma is the owner's dot product, else every lane sums it */
+  TILE_SCATTERED = 4,    /* sums over lanes by reduce-scatter and gather */
+  TILE_PERSISTENT = 8,   /* H of whole dense matrices: a block walks over them, and a bulk copy fetches the next one */
+  TILE_HALVES = 16,      /* H of twice as many columns as the tile has: qr_tile_halves */
+  TILE_H_ALONE = 32,     /* another kernel makes thin Q and R */
+  TILE_AT_ONCE = 64,     /* a column is written as soon as it is final */
+  TILE_MERGED = 128,     /* blocks of twice as many steps: half the code */
+  TILE_UNROLLED = 256,   /* each step has its own code, else the steps of a block share it */
+  TILE_DIRECT = 512,     /* a lane reads and writes the matrix in place if the columns allow it */
+  TILE_PACKED = 1024,    /* rows below those of the pivots are dealt in vectors, not one by one */
+  TILE_LOWERED = 2048,   /* scattered; the offset is one of rows alone: the matrix stands at the tile's left */
+  TILE_CROWDED = 4096,   /* u and nu stand in shared memory: a lane's numbers leave no registers for them */
+  TILE_WIDE = 8192,      /* for at least half as many columns as rows: others have quicker kernels */
+  TILE_IN_PLACE = 16384, /* H of matrices whose columns each lane reads and writes in place, in vectors */
+  TILES_OF_H = TILE_PERSISTENT | TILE_HALVES | TILE_H_ALONE | TILE_IN_PLACE,
 };
 
 struct qr_tile_parameters {
@@ -56,9 +57,9 @@ QR_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, in
   int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1, vector = 16 / element_bytes;
   int32_t pivots = options & TILE_SHUFFLED ? 0 : 2 * row_lanes * qr_tile_slice(element_bytes, rows, row_lanes);
   int32_t leading = options & TILE_PERSISTENT ? rows : rows + vector;
+  int32_t stage = options & TILE_IN_PLACE ? 0 : leading * columns;
   int32_t factors = options & TILE_HALVES ? columns : 0;
-  return matrices * (pivots + columns + leading * columns + factors) * element_bytes +
-         (options & TILE_PERSISTENT ? 16 : 0);
+  return matrices * (pivots + columns + stage + factors) * element_bytes + (options & TILE_PERSISTENT ? 16 : 0);
 }
 
 /* Numbers from one reflector to the next in shared memory. If several lanes share a column, a lane's rows of it are
@@ -101,10 +102,12 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
   KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128_whole, 128, 2, float, 128, 128, 8, 16, TILE_PERSISTENT)       \
   KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128, 128, 1, float, 128, 128, 8, 16, 0)                           \
   KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_160, 128, 1, float, 160, 160, 8, 16, TILE_WIDE | TILE_H_ALONE)    \
-  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128x16, 32, 16, float, 128, 16, 8, 4,                             \
-         TILE_SHUFFLED | TILE_OWN_NORM | TILE_PACKED | TILE_AT_ONCE | TILE_DIRECT)                                     \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128x16_h, 32, 1, float, 128, 16, 8, 4,                            \
+         TILE_SHUFFLED | TILE_OWN_NORM | TILE_PACKED | TILE_AT_ONCE | TILE_IN_PLACE)                                   \
+  KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4,                              \
+         TILE_SHUFFLED | TILE_OWN_NORM | TILE_PACKED | TILE_DIRECT)                                                    \
   KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_256x16_h, 32, 1, float, 256, 16, 16, 2,                           \
-         TILE_OWN_NORM | TILE_SCATTERED | TILE_PACKED | TILE_AT_ONCE | TILE_UNROLLED | TILE_DIRECT | TILE_H_ALONE)     \
+         TILE_OWN_NORM | TILE_SCATTERED | TILE_PACKED | TILE_AT_ONCE | TILE_UNROLLED | TILE_IN_PLACE)                  \
   KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_256x16, 32, 1, float, 256, 16, 16, 2,                             \
          TILE_OWN_NORM | TILE_SCATTERED | TILE_DIRECT)                                                                 \
   KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                              \

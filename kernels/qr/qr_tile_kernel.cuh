@@ -3,7 +3,8 @@
  *
  * All threads take the same branch at the end. The steps are most of the code, and are compiled once for both ends. A
  * block has one matrix or a few small ones. Large tiles have a second kernel for H of whole dense matrices: its blocks
- * walk over the matrices, and fetch the next one while they factor. */
+ * walk over the matrices, and fetch the next one while they factor. Tiles of 16 columns have one for H of matrices that
+ * lanes read and write in place. */
 #ifndef RONDO_QR_TILE_KERNEL_CUH
 #define RONDO_QR_TILE_KERNEL_CUH
 
@@ -54,6 +55,14 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_once(const qr_
     tile.read_stage();
   }
   tile.factor_and_end(item, wanted);
+}
+
+template <typename Shape> __device__ __forceinline__ void qr_tile_in_place(const qr_tile_task &out) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  register_tile<Shape> tile(out.tile, (typename Shape::T *)shared);
+  tile.read_directly(blockIdx.x);
+  tile.take_steps(blockIdx.x, true, true);
+  tile.finish_all(blockIdx.x, true);
 }
 
 template <typename Shape> __device__ __forceinline__ void qr_tile_persistent(const qr_tile_task &out) {
@@ -113,6 +122,8 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
     qr_tile_halves<Shape>(out);
   else if constexpr (Shape::PERSISTENT)
     qr_tile_persistent<Shape>(out);
+  else if constexpr (Shape::IN_PLACE)
+    qr_tile_in_place<Shape>(out);
   else
     qr_tile_once<Shape>(out);
   if constexpr (Shape::ROWS > 8 || sizeof(typename Shape::T) > 4) let_successors_start();

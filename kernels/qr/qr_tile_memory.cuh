@@ -41,7 +41,7 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
                         HALVES = OPTIONS & TILE_HALVES, UNROLLED = OPTIONS & TILE_UNROLLED,
                         DIRECT = OPTIONS & TILE_DIRECT, PACKED = OPTIONS & TILE_PACKED,
                         LOWERED = OPTIONS & TILE_LOWERED, CROWDED = OPTIONS & TILE_CROWDED,
-                        STAGED = !PERSISTENT && !HALVES;
+                        IN_PLACE = OPTIONS & TILE_IN_PLACE, STAGED = !PERSISTENT && !HALVES && !IN_PLACE;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
   /* From this local row on rows are dealt in vectors: no pivot is among them. */
@@ -53,13 +53,14 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   /* The offset is a multiple of it: few places to enter at. */
   static constexpr int OFFSET_UNIT = qr_tile_offset_unit(ROW_LANES, COLUMN_LANES, OPTIONS);
   static constexpr int OFFSET_MOST = qr_tile_offset_most(COLUMNS);
+  static_assert(!IN_PLACE || (PACKED && MATRICES == 1));
   static_assert(!CROWDED || STAGED); /* the stage has a vector after each column */
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* Shared memory of one matrix, in numbers: the pivot column twice, the scales of the columns, the matrix. */
   static constexpr int SLICE = qr_tile_slice((int)sizeof(T), ROWS, ROW_LANES);
   static constexpr int PIVOTS = SHUFFLED ? 0 : 2 * ROW_LANES * SLICE, LEADING = PERSISTENT ? ROWS : ROWS + VECTOR;
-  static constexpr int STAGE = LEADING * COLUMNS, FACTORS = HALVES ? COLUMNS : 0;
+  static constexpr int STAGE = IN_PLACE ? 0 : LEADING * COLUMNS, FACTORS = HALVES ? COLUMNS : 0;
   static constexpr int SHARED_BYTES =
       MATRICES * (PIVOTS + COLUMNS + STAGE + FACTORS) * (int)sizeof(T) + (PERSISTENT ? 16 : 0);
   static_assert(SHARED_BYTES == qr_tile_shared_bytes((int)sizeof(T), ROWS, COLUMNS, ROW_LANES, COLUMN_LANES, OPTIONS));
@@ -315,15 +316,15 @@ template <typename Shape> struct tile_memory {
   }
   __device__ __forceinline__ void read_stage() { read_columns(stage, Shape::LEADING); }
 
-  /* Directly, if the matrix fills the tile and its columns are contiguous. */
+  /* The most general access of lanes that read and write a matrix in place. */
+  static constexpr int DIRECT_MOST = GR == 1 || Shape::PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
+
+  /* Directly, if the matrix fills the tile. */
   __device__ __forceinline__ bool read_whole(int64_t item) {
-    if (!Shape::DIRECT || !full() || p.a_access > (GR == 1 ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS)) return false;
+    if (!Shape::DIRECT || !full() || p.a_access > DIRECT_MOST) return false;
     read_columns((const T *)p.a.data + item * p.a.batch_stride, p.a.column_stride);
     return true;
   }
-
-  /* The most general access of lanes that read and write a matrix in place. */
-  static constexpr int DIRECT_MOST = GR == 1 || Shape::PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
 
   __device__ __forceinline__ void read_padded_column(const T *from, int j, int q) {
     each_part<true>([&](auto count, int i) {

@@ -56,15 +56,18 @@ static void plan_launch(const struct qr_tile *tile, int64_t matrices, int64_t sh
 
 /* ---- H and tau, or thin Q and R ---------------------------------------------------------------------------------- */
 
-/* A persistent kernel takes whole dense matrices alone, and like that for two halves it writes H from its registers.
- * All others take any layout. */
+/* Some kernels take H alone: whole dense matrices, matrices in place, or H that leaves from the registers. All others
+ * take any layout. */
 static bool takes(const struct qr_tile *tile, const struct qr_problem *problem) {
   const bool is_whole = problem->m == tile->rows && problem->n == tile->columns && problem->a.access == QR_TILE_DENSE &&
                         !qr_is_narrow(problem->dtype);
+  const bool is_in_place =
+      problem->a.access <= QR_TILE_VECTORS && problem->h.access <= QR_TILE_VECTORS && !qr_is_narrow(problem->dtype);
   return !(tile->options & TILES_OF_H && !problem->h.is_present) &&
          !(tile->options & TILE_WIDE && 2 * problem->n < problem->m) &&
          !(tile->options & TILE_PERSISTENT && !is_whole) &&
-         !(tile->options & (TILE_PERSISTENT | TILE_HALVES) && problem->h.access == QR_TILE_ANY);
+         !(tile->options & (TILE_PERSISTENT | TILE_HALVES) && problem->h.access == QR_TILE_ANY) &&
+         !(tile->options & TILE_IN_PLACE && !is_in_place);
 }
 
 bool qr_plan_tile(const struct qr_problem *problem, const struct chip *chip, struct qr_plan *plan) {

@@ -45,8 +45,9 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
   }
 
   __device__ __forceinline__ void put_r(const qr_tile_task &out, int64_t item, bool wanted) {
-    this->stage_r([&](int i, int q, T value) {
-      return below(i, q) ? T(0) : value * (this->scaled ? scales[q * GC + column] : T(1));
+    this->stage_r([&](int q) {
+      const T unscale = this->scaled ? scales[q * GC + column] : T(1);
+      return [this, q, unscale](int i, T number) { return below(i, q) ? T(0) : number * unscale; };
     });
     this->sync();
     if (wanted) this->template put<COLUMNS, 8>(out.r, out.r_access, min(p.m, p.n), p.n, stage, tile::R_LEADING, item);
