@@ -15,56 +15,56 @@ LEAST_SQUARES_AFTER_KERNELS(KERNEL_CONSTANT)
 static const struct qr_tile tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
                                            LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
 
-bool least_squares_plan_tile(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
+bool least_squares_plan_tile(const struct qr_problem *problem, int64_t rhs_count, const struct chip *chip,
+                             struct qr_plan *plan) {
   /* Tiles of this many numbers factor a matrix fewer times than this: else two launches are faster. */
   enum { LARGE_TILE = 2048, MANY_PASSES = 4 };
-  const struct qr_problem problem = qr_problem_nowhere(task);
-  const int64_t rhs_count = least_squares_rhs_count(task);
   const struct qr_tile *tile =
-      qr_tile_smallest(tiles, sizeof tiles / sizeof *tiles, &problem, problem.n, chip->shared_bytes, NULL);
+      qr_tile_smallest(tiles, sizeof tiles / sizeof *tiles, problem, problem->n, chip->shared_bytes, NULL);
   if (!tile || rhs_count > INT32_MAX) return false;
   const int64_t passes = divide_up(rhs_count, least_squares_tile_rhs(tile->row_lanes, tile->column_lanes));
   if (passes >= MANY_PASSES && qr_tile_numbers(tile) >= LARGE_TILE) return false;
   plan->kernel = &tile->kernel;
-  plan->grid = divide_up(problem.batch * passes, qr_tile_matrices(tile));
+  plan->grid = divide_up(problem->batch * passes, qr_tile_matrices(tile));
   plan->threads = tile->kernel.threads;
   plan->shared_bytes = qr_tile_block_bytes(tile);
-  plan->offset = qr_tile_offset_of(tile, problem.m, problem.n);
+  plan->offset = qr_tile_offset_of(tile, problem->m, problem->n);
   plan->passes = (int32_t)passes;
   return true;
 }
 
 /* The threads of a block have all rows, four each, and its ring fits. */
-static bool plan_block(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
+static bool plan_block(const struct qr_problem *problem, int64_t rhs_count, const struct chip *chip,
+                       struct qr_plan *plan) {
   enum { ROWS = 4 };
   static const struct op_kernel *const one[] = {&rondo_least_squares_block_f32, &rondo_least_squares_block_f64};
   static const struct op_kernel *const more[] = {&rondo_least_squares_block_f32_4, &rondo_least_squares_block_f64_4};
-  const struct qr_problem problem = qr_problem_nowhere(task);
-  const int64_t rhs_count = least_squares_rhs_count(task), threads = divide_up(problem.m, INT64_C(32) * ROWS) * 32;
-  plan->kernel = (rhs_count == 1 ? one : more)[problem.element_bytes == 8];
-  plan->group = rhs_count == 1 ? 1 : LEAST_SQUARES_BLOCK_RHS;
-  plan->grid = smaller(problem.batch * divide_up(rhs_count, plan->group), INT32_MAX);
+  const int64_t threads = divide_up(problem->m, INT64_C(32) * ROWS) * 32;
+  plan->kernel = (rhs_count == 1 ? one : more)[problem->element_bytes == 8];
+  plan->group_columns = rhs_count == 1 ? 1 : LEAST_SQUARES_BLOCK_RHS;
+  plan->grid = smaller(problem->batch * divide_up(rhs_count, plan->group_columns), INT32_MAX);
   plan->threads = threads;
-  plan->shared_bytes = least_squares_block_shared_bytes(problem.element_bytes, threads, problem.n, rhs_count);
+  plan->shared_bytes = least_squares_block_shared_bytes(problem->element_bytes, threads, problem->n, rhs_count);
   return threads <= plan->kernel->threads && plan->shared_bytes <= chip->shared_bytes;
 }
 
 /* A warp has as many right-hand sides as fit in shared memory. If none fits, they are in the scratch. */
-static bool plan_warp(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
+static bool plan_warp(const struct qr_problem *problem, int64_t rhs_count, const struct chip *chip,
+                      struct qr_plan *plan) {
   enum { BLOCKS = 32 }; /* of a multiprocessor */
   static const struct op_kernel *const kernels[] = {&rondo_least_squares_after_f32, &rondo_least_squares_after_f64};
-  const struct qr_problem problem = qr_problem_nowhere(task);
-  const int64_t rhs_count = least_squares_rhs_count(task);
-  plan->kernel = kernels[problem.element_bytes == 8];
-  plan->in_work = !least_squares_fits_shared(problem.element_bytes, problem.m, 1);
-  plan->group = (int32_t)smaller(rhs_count, LEAST_SQUARES_GROUP);
-  if (!plan->in_work) {
-    while (plan->group > 1 && !least_squares_fits_shared(problem.element_bytes, problem.m, plan->group))
-      plan->group /= 2;
-    plan->shared_bytes = qr_leading(problem.m) * plan->group * problem.element_bytes;
+  plan->kernel = kernels[problem->element_bytes == 8];
+  plan->is_in_scratch = !least_squares_fits_shared(problem->element_bytes, problem->m, 1);
+  plan->group_columns = (int32_t)smaller(rhs_count, LEAST_SQUARES_GROUP);
+  if (!plan->is_in_scratch) {
+    while (plan->group_columns > 1 &&
+           !least_squares_fits_shared(problem->element_bytes, problem->m, plan->group_columns))
+      plan->group_columns /= 2;
+    plan->shared_bytes = qr_leading(problem->m) * plan->group_columns * problem->element_bytes;
   }
   plan->threads = LEAST_SQUARES_AFTER_THREADS;
-  plan->grid = smaller(problem.batch * divide_up(rhs_count, plan->group), (int64_t)BLOCKS * chip->multiprocessors);
+  plan->grid =
+      smaller(problem->batch * divide_up(rhs_count, plan->group_columns), (int64_t)BLOCKS * chip->multiprocessors);
   return true;
 }
 
@@ -82,17 +82,16 @@ static struct qr_vector info_of(const struct op_call *call) {
   return (struct qr_vector){call->data[LEAST_SQUARES_INFO], call->task->operands[LEAST_SQUARES_INFO].stride[0]};
 }
 
-static rondo_status launch_tile(const struct op_call *call, const struct chip *chip,
-                                const struct least_squares_plan *plan, struct op_launches *launches) {
+static rondo_status launch_tile(const struct op_call *call, const struct qr_problem *problem, const struct chip *chip,
+                                const struct qr_plan *plan, struct op_launches *launches) {
   (void)chip;
-  const struct qr_problem problem = qr_problem_of(call);
   const struct least_squares_parameters parameters = {
-      .tile = {.a = problem.a.matrix,
-               .batch = problem.batch,
-               .m = (int32_t)problem.m,
-               .n = (int32_t)problem.n,
+      .tile = {.a = problem->a.matrix,
+               .batch = problem->batch,
+               .m = (int32_t)problem->m,
+               .n = (int32_t)problem->n,
                .offset = plan->offset,
-               .a_access = (int32_t)problem.a.access},
+               .a_access = (int32_t)problem->a.access},
       .b = matrix_of(call, LEAST_SQUARES_B),
       .x = matrix_of(call, LEAST_SQUARES_X),
       .residual = residual_of(call),
@@ -100,11 +99,8 @@ static rondo_status launch_tile(const struct op_call *call, const struct chip *c
       .rhs_count = (int32_t)least_squares_rhs_count(call->task),
       .passes = plan->passes,
   };
-  const rondo_status status = qr_grid_check(plan->grid);
-  if (status == RONDO_OK)
-    launch_add(launches, plan->kernel, plan->grid, plan->threads, (uint64_t)plan->shared_bytes, &parameters,
-               sizeof parameters);
-  return status;
+  qr_launch_add(launches, plan, &parameters, sizeof parameters);
+  return RONDO_OK;
 }
 
 /* H and tau, to the scratch. */
@@ -119,11 +115,10 @@ static rondo_status launch_factoring(const struct op_call *call, const struct ch
   return op_qr.select(&first, chip, launches);
 }
 
-static rondo_status launch_two(const struct op_call *call, const struct chip *chip,
-                               const struct least_squares_plan *plan, struct op_launches *launches) {
-  const struct qr_problem problem = qr_problem_of(call);
+static rondo_status launch_two(const struct op_call *call, const struct qr_problem *problem, const struct chip *chip,
+                               const struct qr_plan *plan, struct op_launches *launches) {
   const struct least_squares_scratch scratch = least_squares_scratch_of(call->task);
-  const int64_t m = problem.m, n = problem.n, rhs_count = least_squares_rhs_count(call->task);
+  const int64_t m = problem->m, n = problem->n, rhs_count = least_squares_rhs_count(call->task);
   unsigned char *base = call->scratch;
   struct least_squares_after_parameters parameters = {
       .h = {base, 1, qr_workspace_leading(m), qr_workspace_leading(m) * n},
@@ -134,17 +129,15 @@ static rondo_status launch_two(const struct op_call *call, const struct chip *ch
       .info = info_of(call),
       .m = m,
       .n = n,
-      .batch = problem.batch,
+      .batch = problem->batch,
       .rhs_count = rhs_count,
-      .groups = divide_up(rhs_count, plan->group),
-      .group = plan->group,
+      .groups = divide_up(rhs_count, plan->group_columns),
+      .group = plan->group_columns,
       .leading = (int32_t)smaller(qr_leading(m), INT32_MAX),
   };
-  if (plan->in_work) parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * rhs_count};
+  if (plan->is_in_scratch) parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * rhs_count};
   const rondo_status status = launch_factoring(call, chip, &scratch, launches);
-  if (status == RONDO_OK)
-    launch_add(launches, plan->kernel, plan->grid, plan->threads, (uint64_t)plan->shared_bytes, &parameters,
-               sizeof parameters);
+  if (status == RONDO_OK) qr_launch_add(launches, plan, &parameters, sizeof parameters);
   return status;
 }
 
@@ -177,14 +170,16 @@ const struct least_squares_choice *least_squares_choices(size_t *count) {
 }
 
 rondo_status least_squares_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  launches->count = 0;
-  if (!least_squares_host_items(call->task)) return RONDO_OK; /* no matrices */
+  const struct qr_problem problem = qr_problem_of(call);
+  const int64_t rhs_count = least_squares_rhs_count(call->task);
   const struct least_squares_choice *choice = choices;
-  struct least_squares_plan plan = {0};
-  for (; !choice->plan(call->task, chip, &plan); choice++)
-    plan = (struct least_squares_plan){0}; /* the last takes all */
-  rondo_status status = choice->launch(call, chip, &plan, launches);
-  launches->choice = choice->name;
+  struct qr_plan plan = {0};
+  launches->count = 0;
+  if (!problem.batch) return RONDO_OK;
+  for (; !choice->plan(&problem, rhs_count, chip, &plan); choice++) plan = (struct qr_plan){0}; /* the last takes all */
+  rondo_status status = qr_grid_check(plan.grid);
+  if (status == RONDO_OK) status = choice->launch(call, &problem, chip, &plan, launches);
+  launches->choice = choice->name; /* after qr's */
   launches->why = choice->why;
   return status;
 }

@@ -5,24 +5,15 @@
 #include "../qr/qr_choose.h"
 #include "least_squares.h"
 
-/* The decisions of a planner: of the tile's kernel, or of the second of two launches. */
-struct least_squares_plan {
-  const struct op_kernel *kernel;
-  int64_t grid, threads, shared_bytes;
-  int32_t offset, passes; /* of a tile */
-  int32_t group;          /* right-hand sides of a block that comes after qr */
-  bool in_work;           /* they stand in the scratch */
-};
-
 /* Pure: false where the design does not take the task on this chip. */
-typedef bool least_squares_planner(const struct op_task *task, const struct chip *chip,
-                                   struct least_squares_plan *plan);
+typedef bool least_squares_planner(const struct qr_problem *problem, int64_t rhs_count, const struct chip *chip,
+                                   struct qr_plan *plan);
 
 struct least_squares_choice {
   const char *name;
   least_squares_planner *plan;
-  rondo_status (*launch)(const struct op_call *call, const struct chip *chip, const struct least_squares_plan *plan,
-                         struct op_launches *launches);
+  rondo_status (*launch)(const struct op_call *call, const struct qr_problem *problem, const struct chip *chip,
+                         const struct qr_plan *plan, struct op_launches *launches);
   const char *why;
 };
 

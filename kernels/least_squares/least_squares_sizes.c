@@ -70,14 +70,15 @@ int64_t least_squares_host_items(const struct op_task *task) {
 }
 
 /* On the chip with the least shared memory. False: some chip takes two launches. */
-static bool plan_for_every_chip(const struct op_task *task, struct least_squares_plan *plan) {
+static bool plan_for_every_chip(const struct op_task *task, struct qr_plan *plan) {
+  const struct qr_problem problem = qr_problem_nowhere(task);
   const struct chip least = {.version = 86, .multiprocessors = 1, .shared_bytes = LEAST_SHARED_BYTES};
-  return least_squares_plan_tile(task, &least, plan);
+  return least_squares_plan_tile(&problem, least_squares_rhs_count(task), &least, plan);
 }
 
 uint64_t least_squares_scratch_bytes(const struct op_task *task) {
   uint64_t host = (uint64_t)least_squares_host_items(task) * least_squares_host_bytes(task);
-  struct least_squares_plan plan;
+  struct qr_plan plan;
   if (!host || plan_for_every_chip(task, &plan)) return host;
   uint64_t device = least_squares_scratch_of(task).end;
   return host > device ? host : device;
@@ -85,6 +86,6 @@ uint64_t least_squares_scratch_bytes(const struct op_task *task) {
 
 /* False for two launches, and for a kernel that factors the matrix again for further right-hand sides. */
 bool least_squares_touches_once(const struct op_task *task) {
-  struct least_squares_plan plan;
+  struct qr_plan plan;
   return plan_for_every_chip(task, &plan) && plan.passes == 1;
 }

@@ -32,6 +32,8 @@ struct qr_plan {
   int64_t groups;                 /* of designs that apply Q: groups of columns of C */
   int32_t group_columns;          /* columns of a group */
   int32_t chunk;                  /* reflectors that come at a time */
+  int32_t passes;                 /* of least squares in a tile: times that a matrix is factored */
+  bool is_in_scratch;             /* of least squares after qr: right-hand sides stand in the scratch */
 };
 
 /* Pure: false where the design does not take the problem on this chip. Of the plan only the grid depends on the batch,
@@ -65,6 +67,10 @@ const struct qr_choice *qr_choices(size_t *count);
 /* The first design that takes the problem, with its plan; NULL: none does. */
 const struct qr_choice *qr_choose(enum qr_work work, const struct qr_problem *problem, const struct chip *chip,
                                   struct qr_plan *plan);
+
+/* Adds the launch of the plan's kernel. */
+void qr_launch_add(struct op_launches *launches, const struct qr_plan *plan, const void *parameters,
+                   size_t parameter_bytes);
 
 /* An error if a grid has too many blocks. */
 rondo_status qr_grid_check(int64_t blocks);

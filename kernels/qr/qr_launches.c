@@ -6,8 +6,8 @@
 
 QR_EXTRACT_KERNELS(KERNEL_CONSTANT)
 
-static void add(struct op_launches *launches, const struct qr_plan *plan, const void *parameters,
-                size_t parameter_bytes) {
+void qr_launch_add(struct op_launches *launches, const struct qr_plan *plan, const void *parameters,
+                   size_t parameter_bytes) {
   launch_add(launches, plan->kernel, plan->grid, plan->threads, (uint64_t)plan->shared_bytes, parameters,
              parameter_bytes);
 }
@@ -39,7 +39,7 @@ void qr_launch_tile(const struct op_call *call, const struct qr_problem *problem
       .r_access = (int32_t)problem->r.access,
       .q_access = (int32_t)problem->q.access,
   };
-  add(launches, plan, &parameters, sizeof parameters);
+  qr_launch_add(launches, plan, &parameters, sizeof parameters);
 }
 
 /* Reflectors stand in h, in q until that is formed, or in a workspace of each block. */
@@ -76,7 +76,7 @@ static struct qr_panels_parameters panels_parameters_of(const struct op_call *ca
 void qr_launch_panels(const struct op_call *call, const struct qr_problem *problem, const struct qr_plan *plan,
                       struct op_launches *launches) {
   struct qr_panels_parameters parameters = panels_parameters_of(call, problem);
-  add(launches, plan, &parameters, sizeof parameters);
+  qr_launch_add(launches, plan, &parameters, sizeof parameters);
   if (!plan->thin_q) return;
   parameters.n = (int32_t)problem->k;
   launch_add(launches, &plan->thin_q->kernel, plan->grid, plan->threads, (uint64_t)plan->shared_bytes, &parameters,
@@ -102,7 +102,7 @@ void qr_launch_shared(const struct op_call *call, const struct qr_problem *probl
                       struct op_launches *launches) {
   (void)call;
   const struct qr_parameters parameters = parameters_of(problem);
-  add(launches, plan, &parameters, sizeof parameters);
+  qr_launch_add(launches, plan, &parameters, sizeof parameters);
 }
 
 /* blocked and global: the matrix and tau stand in an output or in the workspace. */
@@ -135,7 +135,7 @@ void qr_launch_blocked(const struct op_call *call, const struct qr_problem *prob
     parameters.work_tau = (struct qr_vector){tau, step};
     parameters.work_tau_workers = 1;
   }
-  add(launches, plan, &parameters, sizeof parameters);
+  qr_launch_add(launches, plan, &parameters, sizeof parameters);
 }
 
 /* ---- Designs that apply Q --------------------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ void qr_launch_apply_tile(const struct op_call *call, const struct qr_problem *p
       .c_access = (int32_t)problem->c.access,
       .backward = is_backward(call->task),
   };
-  add(launches, plan, &parameters, sizeof parameters);
+  qr_launch_add(launches, plan, &parameters, sizeof parameters);
 }
 
 /* apply_shared and apply_global. */
@@ -181,7 +181,7 @@ void qr_launch_apply(const struct op_call *call, const struct qr_problem *proble
       .block_columns = plan->group_columns,
       .chunk = plan->chunk,
   };
-  add(launches, plan, &parameters, sizeof parameters);
+  qr_launch_add(launches, plan, &parameters, sizeof parameters);
 }
 
 /* ---- qr_extract: one design ------------------------------------------------------------------------------------- */
