@@ -77,11 +77,9 @@ template <typename T, int RHS_> struct block_of_rhs {
 #pragma unroll
     for (int c = 0; c < GROUP; c++)
 #pragma unroll
-      for (int piece = 0; piece < PIECES; piece++) {
-        const vector part = *place_of(turn, c, lane * PIECES + piece);
-#pragma unroll
-        for (int e = 0; e < VECTOR; e++) v[c][piece * VECTOR + e] = ((const T *)&part)[e];
-      }
+      for (int piece = 0; piece < PIECES; piece++)
+        each_of_vector((const T *)place_of(turn, c, lane * PIECES + piece),
+                       [&](int e, T number) { v[c][piece * VECTOR + e] = number; });
   }
 
   /* ---- sums over the block ---- */

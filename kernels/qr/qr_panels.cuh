@@ -27,7 +27,7 @@
 #ifndef RONDO_QR_PANELS_CUH
 #define RONDO_QR_PANELS_CUH
 
-#include "../common/launch.cuh"
+#include "qr_launch.cuh"
 #include "qr_panels_fragments.cuh"
 
 template <typename Shape> struct panel_tile : panel_fragments<Shape> {
@@ -199,12 +199,8 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   template <int QQ, int L> __device__ __forceinline__ void show(int owner, T *to) const {
     if (column != owner) return;
 #pragma unroll
-    for (int layer = 0; layer < L; layer++) {
-      vector v;
-#pragma unroll
-      for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][QQ];
-      *(vector *)(to + layer * LAYER + row * VECTOR) = v;
-    }
+    for (int layer = 0; layer < L; layer++)
+      *(vector *)(to + layer * LAYER + row * VECTOR) = this->given_vector(layer, QQ);
   }
 
   /* The first layer of x is in registers. The others are too, or are read again if they are too many. */
@@ -228,11 +224,8 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     T x[P], d[Q];
     __syncthreads();
 #pragma unroll
-    for (int layer = 0; layer < L; layer++) {
-      const vector v = *(const vector *)(seen + layer * LAYER + row * VECTOR);
-#pragma unroll
-      for (int e = 0; e < VECTOR; e++) x[layer * VECTOR + e] = ((const T *)&v)[e];
-    }
+    for (int layer = 0; layer < L; layer++)
+      each_of_vector(seen + layer * LAYER + row * VECTOR, [&](int e, T number) { x[layer * VECTOR + e] = number; });
     const T alpha = seen[pivot_row];
 #pragma unroll
     for (int e = 0; e < VECTOR; e++)
@@ -431,19 +424,10 @@ template <typename Shape> __device__ __forceinline__ void qr_panels(const qr_pan
   }
 }
 
-template <typename Shape> __device__ __forceinline__ void qr_panels_kernel(const qr_panels_parameters &p) {
-  only_wait_for_predecessors();
-  qr_panels<Shape>(p);
-  let_successors_start();
-}
-
 /* For the lists of qr_panels.h. */
 #define DEFINE_QR_PANELS(forming, parameters, name, threads, blocks, ...)                                              \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    static_assert(panel_shape<forming, __VA_ARGS__>::THREADS == threads);                                              \
-    qr_panels_kernel<panel_shape<forming, __VA_ARGS__>>(p);                                                            \
-    publish(p.done);                                                                                                   \
-  }
+  static_assert(panel_shape<forming, __VA_ARGS__>::THREADS == threads);                                                \
+  DEFINE_LATE_KERNEL(EVERY_CHIP, parameters, name, threads, blocks, qr_panels<panel_shape<forming, __VA_ARGS__>>)
 #define DEFINE_QR_PANELS_KERNEL(chips, ...) DEFINE_QR_PANELS(false, __VA_ARGS__)
 #define DEFINE_QR_THIN_Q_KERNEL(chips, ...) DEFINE_QR_PANELS(true, __VA_ARGS__)
 

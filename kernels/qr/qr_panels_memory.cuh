@@ -131,6 +131,14 @@ template <typename Shape> struct panel_memory {
     call(std::integral_constant<int, COUNT>{});
   }
 
+  /* Vector q of a layer. */
+  __device__ __forceinline__ void take_vector(const T *place, int layer, int q) {
+    each_of_vector(place, [&](int e, T number) { a[layer * VECTOR + e][q] = number; });
+  }
+  __device__ __forceinline__ vector given_vector(int layer, int q) const {
+    return vector_of<T>([&](int e) { return a[layer * VECTOR + e][q]; });
+  }
+
   /* ---- the panel ---- */
 
   /* Is the panel whole, in layers and in columns? It goes between memory and registers directly. */
@@ -175,12 +183,8 @@ template <typename Shape> struct panel_memory {
     for (int layer = 0; layer < LAYERS; layer++)
       if (layer * LAYER < p.m) {
 #pragma unroll
-        for (int q = 0; q < Q; q++) {
-          const vector v =
-              *(const vector *)(place + across<FRAGMENTS>(q) * p.a.column_stride + layer * LAYER + down<FRAGMENTS>(q));
-#pragma unroll
-          for (int e = 0; e < VECTOR; e++) a[layer * VECTOR + e][q] = ((const T *)&v)[e];
-        }
+        for (int q = 0; q < Q; q++)
+          take_vector(place + across<FRAGMENTS>(q) * p.a.column_stride + layer * LAYER + down<FRAGMENTS>(q), layer, q);
       } else {
 #pragma unroll
         for (int i = 0; i < VECTOR * Q; i++) a[layer * VECTOR + i % VECTOR][i / VECTOR] = T(0);
@@ -246,9 +250,7 @@ template <typename Shape> struct panel_memory {
       if ((uint32_t)(above * LAYER + layer * STEP + (ASKS_ROWS ? row * VECTOR : 0)) < (uint32_t)to.rows) {
 #pragma unroll
         for (int q = 0; q < Q; q++) {
-          vector v;
-#pragma unroll
-          for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][q];
+          const vector v = given_vector(layer, q);
           vector *const there = (vector *)(place + across<IS_FRAGMENT>(q) * to.matrix.column_stride + layer * STEP +
                                            down<IS_FRAGMENT>(q));
           if (COUNT == 1 || FORMING) /* not read again, unlike reflectors */
@@ -301,12 +303,9 @@ template <typename Shape> struct panel_memory {
       __syncthreads();
       each_of_round<IS_FRAGMENT, WIDTH>(round, [&](int q, int j) {
 #pragma unroll
-        for (int layer = 0; layer < COUNT; layer++) {
-          vector v;
-#pragma unroll
-          for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][q];
-          *(vector *)(buffer + j * BETWEEN + layer * LAYER + first_row<IS_FRAGMENT>() + down<IS_FRAGMENT>(q)) = v;
-        }
+        for (int layer = 0; layer < COUNT; layer++)
+          *(vector *)(buffer + j * BETWEEN + layer * LAYER + first_row<IS_FRAGMENT>() + down<IS_FRAGMENT>(q)) =
+              given_vector(layer, q);
       });
       __syncthreads();
       if (to.access <= QR_TILE_VECTORS)

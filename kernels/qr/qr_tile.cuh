@@ -72,12 +72,10 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   /* A lane's part of a column that is in shared memory lane by lane, from local row PP on. */
   template <int PP> static __device__ __forceinline__ void take(const T *from, T (&x)[P]) {
 #pragma unroll
-    for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
-      const vector v = *(const vector *)(from + i);
-#pragma unroll
-      for (int k = 0; k < VECTOR; k++)
-        if (i + k < P) x[i + k] = ((const T *)&v)[k];
-    }
+    for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR)
+      each_of_vector(from + i, [&](int e, T number) {
+        if (i + e < P) x[i + e] = number;
+      });
   }
 
   /* The row lane that has the diagonal. */
@@ -310,12 +308,9 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   static __device__ __forceinline__ void write_values(T *to, const Value &value) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += STEP == 1 && COUNT % VECTOR == 0 ? VECTOR : 1)
-      if constexpr (STEP == 1 && COUNT % VECTOR == 0) {
-        vector v;
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = value(i + k);
-        *(vector *)(to + i) = v;
-      } else
+      if constexpr (STEP == 1 && COUNT % VECTOR == 0)
+        *(vector *)(to + i) = vector_of<T>([&](int e) { return value(i + e); });
+      else
         to[i * STEP] = value(i);
   }
 

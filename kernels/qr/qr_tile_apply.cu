@@ -7,6 +7,7 @@
  * Products with columns near the largest number may leave the range of numbers, though the results are in it. An
  * infinite number stays infinite. At the end the kernel looks for such columns and computes them again, one at a time.
  * Its loops are not unrolled: they run rarely, and a jump over long code costs up to 4%. */
+#include "qr_launch.cuh"
 #include "qr_tile.cuh"
 #include "qr_tile_apply.h"
 
@@ -170,12 +171,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_apply(const qr
 }
 
 #define DEFINE_QR_TILE_APPLY_KERNEL(chips, parameters, name, threads, blocks, ...)                                     \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    static_assert(tile_shape<__VA_ARGS__>::THREADS == threads);                                                        \
-    only_wait_for_predecessors();                                                                                      \
-    qr_tile_apply<tile_shape<__VA_ARGS__>>(p);                                                                         \
-    let_successors_start();                                                                                            \
-    publish(p.done);                                                                                                   \
-  }
+  static_assert(tile_shape<__VA_ARGS__>::THREADS == threads);                                                          \
+  DEFINE_LATE_KERNEL(chips, parameters, name, threads, blocks, qr_tile_apply<tile_shape<__VA_ARGS__>>)
 
 QR_TILE_APPLY_KERNELS(DEFINE_QR_TILE_APPLY_KERNEL)

@@ -281,15 +281,10 @@ template <typename Shape> struct tile_memory {
   }
 
   __device__ __forceinline__ void take_vector(const T *from, int i, int q) {
-    const vector v = *(const vector *)from;
-#pragma unroll
-    for (int k = 0; k < VECTOR; k++) a[i + k][q] = ((const T *)&v)[k];
+    each_of_vector(from, [&](int e, T number) { a[i + e][q] = number; });
   }
   __device__ __forceinline__ void give_vector(T *to, int i, int q) const {
-    vector v;
-#pragma unroll
-    for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[i + k][q];
-    *(vector *)to = v;
+    *(vector *)to = vector_of<T>([&](int e) { return a[i + e][q]; });
   }
 
   /* A lane's part of one column of the tile. It is aligned if it is read in vectors. */

@@ -21,6 +21,21 @@ template <> struct tile_number<double> {
   static constexpr double BIAS_OF_SIGMA = 0x1p-1022;
 };
 
+/* number(0), number(1), .. */
+template <typename T, typename Number>
+__device__ __forceinline__ typename tile_number<T>::vector vector_of(const Number &number) {
+  typename tile_number<T>::vector v;
+#pragma unroll
+  for (int e = 0; e < tile_number<T>::VECTOR; e++) ((T *)&v)[e] = number(e);
+  return v;
+}
+/* take(e, number) for the numbers of a vector. */
+template <typename T, typename Take> __device__ __forceinline__ void each_of_vector(const T *from, const Take &take) {
+  const typename tile_number<T>::vector v = *(const typename tile_number<T>::vector *)from;
+#pragma unroll
+  for (int e = 0; e < tile_number<T>::VECTOR; e++) take(e, ((const T *)&v)[e]);
+}
+
 __device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 __device__ __forceinline__ float magnitude_of(float x) { return fabsf(x); }
