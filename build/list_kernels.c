@@ -19,6 +19,7 @@
 #include "../kernels/decoder/feed_forward_stream.h"
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
+#include "../kernels/gemm/gemm.h"
 #include "../kernels/gemm_softmax/gemm_softmax_wgmma.h"
 #include "../kernels/gemv/gemv_head.h"
 #include "../kernels/gemv/gemv_quads.h"
@@ -58,6 +59,8 @@ int main(void) {
   FEED_FORWARD_STREAM_KERNELS(PRINT);
   SUM_PARTS_KERNELS(PRINT);
   EMBED_KERNELS(PRINT);
+  GEMM_WGMMA_KERNELS(PRINT);
+  GEMM_PORTABLE_KERNELS(PRINT);
   GEMV_INTEGER_KERNELS(PRINT);
   GEMV_QUADS_NVFP4_KERNELS(PRINT);
   GEMV_QUADS_E4M3_KERNELS(PRINT);

@@ -92,7 +92,7 @@ static const struct argument gemv_fields[] = {
     SIZE(gemv, m, "rows of the weights"),
     SIZE(gemv, k, "columns of the weights"),
     SIZE(gemv, batch, "matrices; 0: one matrix, without a batch dimension"),
-    COUNT(gemv, count, "vectors of each matrix, 1 to 16; 0: 1"),
+    COUNT(gemv, count, "vectors of each matrix, 1 to 65536; 0: 1"),
     REAL(gemv, scale, "factor of the product; 0: 1"),
     COUNT(gemv, row_scales, "1: e4m3 weights have a factor for each row"),
     TYPE(gemv, quantize_from, numbers, "type of the input that becomes nvfp4 vectors: f32, f16 or bf16"),

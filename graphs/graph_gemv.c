@@ -8,6 +8,7 @@
 #include <rondo_graphs.h>
 
 enum { NVFP4_BLOCK = 16, SCALE_ROWS = 128, SCALE_COLUMNS = 4 }; /* elements that share a scale; a tile of scales */
+enum { GEMV_MOST_VECTORS = 16 };
 
 struct builder {
   rondo_graph *graph;
@@ -120,6 +121,14 @@ static rondo_status results_add(const struct builder *builder, rondo_graph_gemv_
   return status;
 }
 
+/* More vectors than rondo_add_gemv takes, and nothing that rondo_add_gemm lacks. */
+static bool is_for_gemm(const struct builder *builder) {
+  const rondo_graph_gemv_desc *desc = builder->desc;
+  return builder->count > GEMV_MOST_VECTORS && (desc->weights == RONDO_F16 || desc->weights == RONDO_BF16) &&
+         desc->norm_epsilon == 0 && !desc->silu_mul && desc->out != RONDO_NVFP4 && !desc->quantize_from &&
+         !desc->row_scales && desc->out_global_scale == 0;
+}
+
 static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_tensors *tensors) {
   const rondo_graph_gemv_desc *desc = builder->desc;
   rondo_tensor vectors = {0}, vector_scales = {0};
@@ -127,6 +136,15 @@ static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_
   if (status == RONDO_OK) status = vectors_add(builder, tensors, &vectors, &vector_scales);
   if (status == RONDO_OK) status = results_add(builder, tensors);
   if (status != RONDO_OK) return status;
+  if (is_for_gemm(builder))
+    return rondo_add_gemm(builder->graph, &(rondo_gemm_desc){.name = desc->name ? desc->name : "gemv",
+                                                             .weights = tensors->weights,
+                                                             .vectors = vectors,
+                                                             .out = tensors->out,
+                                                             .scale = desc->scale,
+                                                             .one_order = desc->one_order,
+                                                             .bias = tensors->bias,
+                                                             .residual = tensors->residual});
   return rondo_add_gemv(builder->graph,
                         &(rondo_gemv_desc){.name = desc->name ? desc->name : "gemv",
                                            .weights = tensors->weights,

@@ -19,7 +19,7 @@ extern "C" {
 
 /* ---- Products with vectors --------------------------------------------------------------------------------------- */
 
-/* rondo_add_gemv: y = scale * W x for 1 to 16 vectors. One task; two if a task first quantises the vectors to NVFP4. */
+/* rondo_add_gemv, or rondo_add_gemm from 17 vectors on. One task; two if the vectors are first quantised to NVFP4. */
 typedef struct rondo_graph_gemv_desc {
   const char *name; /* NULL: "gemv" */
   rondo_dtype weights;

@@ -9,6 +9,7 @@
 #include "decoder/decoder.h"
 #include "decoder/sum_parts.h"
 #include "embed/embed.h"
+#include "gemm/gemm.h"
 #include "gemm_softmax/gemm_softmax.h"
 #include "gemv/gemv.h"
 #include "least_squares/least_squares.h"
@@ -115,6 +116,16 @@ const struct op op_gemv = {
     .host_items = gemv_host_items,
     .host_run = gemv_host_run,
     .select = gemv_select,
+};
+
+/* A vector's numbers are read for every tile of rows of W. */
+const struct op op_gemm = {
+    .name = "gemm",
+    .once_operands = 1u << GEMV_OUT | 1u << GEMV_RESIDUAL,
+    .check = gemm_check,
+    .host_items = gemm_host_items,
+    .host_run = gemm_host_run,
+    .select = gemm_select,
 };
 
 const struct op op_quantize_nvfp4 = {
@@ -286,6 +297,7 @@ const struct op *const op_table[] = {
     &op_gemm_softmax,
     &op_attention,
     &op_gemv,
+    &op_gemm,
     &op_quantize_nvfp4,
     &op_copy,
     &op_append,

@@ -54,6 +54,8 @@ template <typename T, int Columns> struct warpgroup_product;
 #define WGMMA_D_64  WGMMA_EIGHT(0), WGMMA_EIGHT(8), WGMMA_EIGHT(16), WGMMA_EIGHT(24)
 #define WGMMA_D_80  WGMMA_D_64, WGMMA_EIGHT(32)
 #define WGMMA_D_128 WGMMA_D_80, WGMMA_EIGHT(40), WGMMA_EIGHT(48), WGMMA_EIGHT(56)
+#define WGMMA_D_96  WGMMA_D_80, WGMMA_EIGHT(40)
+#define WGMMA_D_192 WGMMA_D_128, WGMMA_EIGHT(64), WGMMA_EIGHT(72), WGMMA_EIGHT(80), WGMMA_EIGHT(88)
 #define WGMMA_D_256                                                                                                    \
   WGMMA_D_128, WGMMA_EIGHT(64), WGMMA_EIGHT(72), WGMMA_EIGHT(80), WGMMA_EIGHT(88), WGMMA_EIGHT(96), WGMMA_EIGHT(104),  \
       WGMMA_EIGHT(112), WGMMA_EIGHT(120)
@@ -65,6 +67,10 @@ template <typename T, int Columns> struct warpgroup_product;
 #define WGMMA_NAMES_128                                                                                                \
   WGMMA_NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55"                    \
                  ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_NAMES_96 WGMMA_NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define WGMMA_NAMES_192                                                                                                \
+  WGMMA_NAMES_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"                   \
+                  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define WGMMA_NAMES_256                                                                                                \
   WGMMA_NAMES_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"                   \
                   ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"                   \
@@ -96,7 +102,9 @@ template <typename T, int Columns> struct warpgroup_product;
 
 WGMMA_PRODUCTS(64, "32", "33", "34", "35", "36")
 WGMMA_PRODUCTS(80, "40", "41", "42", "43", "44")
+WGMMA_PRODUCTS(96, "48", "49", "50", "51", "52")
 WGMMA_PRODUCTS(128, "64", "65", "66", "67", "68")
+WGMMA_PRODUCTS(192, "96", "97", "98", "99", "100")
 WGMMA_PRODUCTS(256, "128", "129", "130", "131", "132")
 
 #endif

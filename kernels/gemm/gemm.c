@@ -1,0 +1,100 @@
+/* gemm.c - describing a product with many vectors: rondo_add_gemm and its check. */
+#include "gemm.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "../common/number.h"
+
+static const struct {
+  uint32_t index;
+  const char *name;
+} operands_of_gemm[] = {
+    {GEMV_WEIGHTS, "weights"}, {GEMV_VECTORS, "vectors"},   {GEMV_OUT, "out"},
+    {GEMV_BIAS, "bias"},       {GEMV_RESIDUAL, "residual"},
+};
+enum { NEEDED = 3, NAMED = 5 }; /* the first three must be there */
+
+rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemm: the description is NULL");
+  struct op_argument arguments[GEMV_OPERANDS] = {
+      [GEMV_WEIGHTS] = {"weights", desc->weights, RONDO_READ, 0},
+      [GEMV_WEIGHT_SCALES] = {.name = "weight_scales", .access = RONDO_READ},
+      [GEMV_VECTORS] = {"vectors", desc->vectors, RONDO_READ, 0},
+      [GEMV_VECTOR_SCALES] = {.name = "vector_scales", .access = RONDO_READ},
+      [GEMV_OUT] = {"out", desc->out, RONDO_WRITE, 0},
+      [GEMV_NORM] = {.name = "norm", .access = RONDO_READ},
+      [GEMV_BIAS] = {"bias", desc->bias, RONDO_READ, 0},
+      [GEMV_RESIDUAL] = {"residual", desc->residual, RONDO_READ, GEMV_OUT + 1},
+      [GEMV_OUT_SCALES] = {.name = "out_scales", .access = RONDO_WRITE},
+  };
+  struct gemv_attributes attributes = {.scale = f32_or(desc->scale, 1.0f), .one_order = desc->one_order};
+  return graph_add(graph, &op_gemm, desc->name, arguments, GEMV_OPERANDS, &attributes, sizeof attributes);
+}
+
+/* ---- Check ------------------------------------------------------------------------------------------------------ */
+
+static bool is_number(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype == RONDO_BF16 || dtype == RONDO_F32; }
+
+static rondo_status check_dtypes(const struct op_task *task) {
+  const rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype, vectors = task->operands[GEMV_VECTORS].dtype;
+  if (weights != RONDO_F16 && weights != RONDO_BF16)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights are %s, expected f16 or bf16", rondo_dtype_name(weights));
+  if (vectors != weights)
+    return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected %s as weights are", rondo_dtype_name(vectors),
+                      rondo_dtype_name(weights));
+  for (uint32_t i = NEEDED - 1; i < NAMED; i++) {
+    const struct op_operand *operand = &task->operands[operands_of_gemm[i].index];
+    if (operand->present && !is_number(operand->dtype))
+      return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected f16, bf16 or f32", operands_of_gemm[i].name,
+                        rondo_dtype_name(operand->dtype));
+  }
+  return RONDO_OK;
+}
+
+static rondo_status check_sizes(const struct op_task *task) {
+  const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
+  if (weights->rank != 2 && weights->rank != 3)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights have rank %u, expected 2 or 3", weights->rank);
+  if (vectors->rank != weights->rank)
+    return status_set(RONDO_INVALID_ARGUMENT, "vectors have rank %u, expected %u as weights have", vectors->rank,
+                      weights->rank);
+  const int64_t count = vectors->shape[vectors->rank - 2];
+  if (count < 1 || count > GEMM_MOST_ROWS)
+    return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);
+  return RONDO_OK;
+}
+
+static rondo_status check_attributes(const struct op_task *task) {
+  const struct gemv_attributes *attributes = op_attributes(task);
+  if (!isfinite(attributes->scale))
+    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+  if (attributes->one_order != 0 && attributes->one_order != 1)
+    return status_set(RONDO_INVALID_ARGUMENT, "one_order is %d, expected 0 or 1", (int)attributes->one_order);
+  return RONDO_OK;
+}
+
+rondo_status gemm_check(const struct op_task *task) {
+  const struct op_operand *operands = task->operands, *bias = &operands[GEMV_BIAS];
+  for (uint32_t i = 0; i < NEEDED; i++)
+    if (!operands[operands_of_gemm[i].index].present)
+      return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", operands_of_gemm[i].name);
+  rondo_status status = check_dtypes(task);
+  if (status == RONDO_OK) status = check_sizes(task);
+  if (status == RONDO_OK) status = check_attributes(task);
+  if (status != RONDO_OK) return status;
+
+  const struct gemv_shape shape = gemv_shape_of(task);
+  const uint32_t rank = operands[GEMV_WEIGHTS].rank, first = 3 - rank; /* of [batch, .., ..] */
+  const int64_t vectors[] = {shape.batch, shape.count, shape.k}, out[] = {shape.batch, shape.count, shape.m};
+  const int64_t biases[] = {shape.batch, shape.m};
+  status = op_expect("vectors", &operands[GEMV_VECTORS], operands[GEMV_WEIGHTS].dtype, rank, vectors + first);
+  if (status == RONDO_OK) status = op_expect("out", &operands[GEMV_OUT], operands[GEMV_OUT].dtype, rank, out + first);
+  if (status == RONDO_OK && bias->present) { /* one for all matrices, or one for each */
+    const uint32_t bias_rank = rank == 3 && bias->rank == 2 ? 2 : 1;
+    status = op_expect("bias", bias, bias->dtype, bias_rank, biases + 2 - bias_rank);
+  }
+  if (status == RONDO_OK && operands[GEMV_RESIDUAL].present)
+    status = op_expect("residual", &operands[GEMV_RESIDUAL], operands[GEMV_RESIDUAL].dtype, rank, out + first);
+  return status;
+}

@@ -1,0 +1,156 @@
+/* gemm.h - products of a matrix with 1 to 65,536 vectors, out = scale X W^T + bias + residual: the operation, and what
+ * host code tells kernels. Operands and attributes are those of gemv (gemv.h). X are the vectors, a row each. */
+#ifndef RONDO_GEMM_H
+#define RONDO_GEMM_H
+
+#include "../common/tensor_map.h"
+#include "../gemv/gemv.h"
+
+enum {
+  GEMM_MOST_ROWS = 65536, /* of X */
+  GEMM_DEPTH = 64,        /* of k in a stage of the sm_90a kernels: 128 bytes of a row */
+};
+
+/* What becomes of the sums. Strides are in elements. */
+struct gemm_finish {
+  void *out;
+  const void *bias, *residual; /* NULL: none */
+  int64_t out_batch, out_row, bias_batch, residual_batch, residual_row;
+  uint32_t out_dtype, bias_dtype, residual_dtype; /* rondo_dtype */
+  float scale;
+};
+
+/* ---- sm_90a ------------------------------------------------------------------------------------------------------ */
+
+/* The kernels of gemm_wgmma_*.cu. P is the operand whose rows are rows of wgmma, Q the other one: P is X and Q is W, or
+ * the other way round. */
+struct gemm_wgmma_parameters {
+  struct tensor_map p, q, out, residual;
+  uint32_t p_units, q_units; /* tiles of a matrix along P and Q that a cluster has at a time */
+  uint32_t units;            /* of all matrices */
+  uint32_t group;            /* units along P that are taken for all of Q before the next ones */
+  uint32_t steps;            /* of GEMM_DEPTH in k */
+  uint32_t rows, columns;    /* of a matrix of out: of X and of W */
+  uint32_t is_bf16;          /* X and W are, else f16 */
+  uint32_t weights_early;    /* no task writes W: it is copied before the predecessors end */
+  uint32_t by_map;           /* out has a map, and 16 bits: boxes leave. Otherwise threads store */
+  uint32_t finishing;        /* 0: results are the sums */
+  uint32_t fetched;          /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
+  struct gemm_finish finish;
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, tile, stages)
+ * `tile` is a struct gemm_tile: (rows of P that a warpgroup has, warpgroups, they take turns, rows of Q, tiles of
+ * a cluster along P, along Q, parts of k, W is P). Warpgroups share a tile, unless they take turns at tiles. */
+#define GEMM_TILE_128x256       (64, 2, 0, 256, 2, 1, 1, 0)
+#define GEMM_TILE_128x192       (64, 2, 0, 192, 2, 1, 1, 0)
+#define GEMM_TILE_128x128_turns (128, 2, 1, 128, 2, 1, 1, 0)
+#define GEMM_TILE_128x96        (64, 2, 0, 96, 2, 1, 1, 0)
+#define GEMM_TILE_64x128_turns  (64, 2, 1, 128, 2, 1, 1, 0)
+#define GEMM_TILE_64x96_turns   (64, 2, 1, 96, 2, 1, 1, 0)
+#define GEMM_TILE_64x64_pair    (64, 1, 0, 64, 1, 2, 1, 1)
+#define GEMM_TILE_64x64         (64, 1, 0, 64, 1, 1, 1, 1)
+#define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1)
+
+#define GEMM_WGMMA_KERNEL(KERNEL, tile, threads, stages)                                                               \
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages)
+#define GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                               \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x256, 384, 4)                                                                           \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x192, 384, 5)
+#define GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                              \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x128_turns, 384, 6)                                                                     \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x96, 384, 7)
+#define GEMM_WGMMA_SMALL_KERNELS(KERNEL)                                                                               \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x128_turns, 384, 8)                                                                      \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x96_turns, 384, 10)
+#define GEMM_WGMMA_FEW_ROWS_KERNELS(KERNEL)                                                                            \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64_pair, 256, 13)                                                                       \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64, 256, 13)                                                                            \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64_parts, 256, 13)
+#define GEMM_WGMMA_KERNELS(KERNEL)                                                                                     \
+  GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                                     \
+  GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                                    \
+  GEMM_WGMMA_SMALL_KERNELS(KERNEL)                                                                                     \
+  GEMM_WGMMA_FEW_ROWS_KERNELS(KERNEL)
+
+enum {
+  GEMM_P_PANEL_BYTES = 64 * 128,   /* 64 rows of a stage */
+  GEMM_STAGING_BYTES = 64 * 128,   /* of a warpgroup's buffer for results on their way out */
+  GEMM_MOST_SHARED_BYTES = 232448, /* of a block of sm_90 */
+};
+
+/* What a kernel's tile and stages mean; for C and CUDA. */
+struct gemm_tile {
+  int rows, warpgroups; /* rows: of P that a warpgroup has */
+  int turns;            /* 1: warpgroups take turns at tiles; 0: they share a tile */
+  int columns;          /* rows of Q */
+  int along_p, along_q, parts;
+  int swapped; /* W is P */
+};
+#ifdef __CUDACC__
+#define GEMM_CONSTANT constexpr __host__ __device__
+#else
+#define GEMM_CONSTANT static inline
+#endif
+GEMM_CONSTANT int gemm_tile_p(struct gemm_tile t) { return t.turns ? t.rows : t.rows * t.warpgroups; }
+GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.along_q * t.parts; }
+/* Columns of results that a block stores after the parts have met. */
+GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.columns / t.parts; }
+GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return (gemm_tile_p(t) + t.columns) * 128; }
+/* Barriers: full and empty for each stage, and one for each warpgroup's parts. */
+GEMM_CONSTANT int gemm_barrier_bytes(int stages) { return 8 * (2 * stages + 2); }
+/* Buffers of a warpgroup: two if there is room. */
+GEMM_CONSTANT int gemm_tile_buffers(struct gemm_tile t, int stages) {
+  return stages * gemm_stage_bytes(t) + 2 * t.warpgroups * GEMM_STAGING_BYTES + gemm_barrier_bytes(stages) <=
+                 GEMM_MOST_SHARED_BYTES
+             ? 2
+             : 1;
+}
+GEMM_CONSTANT int gemm_shared_bytes(struct gemm_tile t, int stages) {
+  return stages * gemm_stage_bytes(t) + gemm_tile_buffers(t, stages) * t.warpgroups * GEMM_STAGING_BYTES +
+         gemm_barrier_bytes(stages);
+}
+
+/* ---- Every chip -------------------------------------------------------------------------------------------------- */
+
+enum {
+  GEMM_PORTABLE_DEPTH = 32, /* of k in a stage: 64 bytes of a row */
+  GEMM_PORTABLE_STAGES = 4,
+  GEMM_PORTABLE_GROUP = 8, /* tiles along X that are taken for all of W before the next ones */
+};
+
+/* Strides are in elements. */
+struct gemm_portable_parameters {
+  const uint16_t *x, *w;
+  int64_t x_batch, x_row, w_batch, w_row;
+  int64_t k;
+  uint32_t rows, columns; /* of a matrix of out: of X and of W */
+  uint32_t row_tiles, column_tiles;
+  uint32_t is_bf16; /* X and W are, else f16 */
+  uint32_t vectors; /* rows of X and W begin at multiples of 16 bytes */
+  uint32_t pairs;   /* rows of out begin at multiples of two elements */
+  struct gemm_finish finish;
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, rows of a tile of X and W, warps along X and along W, blocks that a
+ * multiprocessor must hold at least) */
+#define GEMM_PORTABLE_KERNEL(KERNEL, name, threads, ...)                                                               \
+  KERNEL(EVERY_CHIP, gemm_portable_parameters, name, threads, __VA_ARGS__)
+#define GEMM_PORTABLE_KERNELS(KERNEL)                                                                                  \
+  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_128, 256, 128, 2, 4, 2)                                             \
+  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_64, 128, 64, 2, 2, 4)
+
+/* Shared memory of a block with tiles of `tile` rows of X and of W. */
+#define GEMM_PORTABLE_SHARED_BYTES(tile) ((tile)*GEMM_PORTABLE_STAGES * GEMM_PORTABLE_DEPTH * 4)
+
+#ifndef __CUDACC__
+extern const struct op op_gemm;
+
+rondo_status gemm_check(const struct op_task *task);
+int64_t gemm_host_items(const struct op_task *task);
+void gemm_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status gemm_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+#endif
+#endif

@@ -1,0 +1,101 @@
+/* gemm_choose.c - which kernel makes a product of many rows: a table of choices in the order in which they are
+ * preferred, and the launch of the first whose estimate is within 3% of the least. README.md has the same table. */
+#include "gemm_choose.h"
+
+#include <math.h>
+
+#include "../common/launch.h"
+
+enum { PAIR_ROWS = 64, MOST_ROWS_OF_PARTS = 128, LEAST_K_OF_PARTS = 2048 };
+
+#define TILE(...)                                                                                                      \
+  { __VA_ARGS__ }
+#define WGMMA_CONSTANT(chips, parameters, name, threads, of_tile, of_stages)                                           \
+  static const struct gemm_kernel name = {                                                                             \
+      .kernel = KERNEL_ENTRY(chips, parameters, name, threads), .tile = TILE of_tile, .stages = (of_stages)};
+#define PORTABLE_CONSTANT(chips, parameters, name, threads, of_side, along_x, along_w, of_blocks)                      \
+  static const struct gemm_kernel name = {                                                                             \
+      .kernel = KERNEL_ENTRY(chips, parameters, name, threads), .side = (of_side), .blocks = (of_blocks)};
+GEMM_WGMMA_KERNELS(WGMMA_CONSTANT)
+GEMM_PORTABLE_KERNELS(PORTABLE_CONSTANT)
+
+#define WGMMA(tile)                                                                                                    \
+  .name = #tile, .kernel = &rondo_gemm_##tile, .needs_maps = true, .plan = gemm_wgmma_plan, .launch = gemm_wgmma_launch
+
+static const struct gemm_choice choices[] = {
+    {.name = "gemv",
+     .has_order_of_its_own = true,
+     .rows = {1, GEMV_COUNT},
+     .plan = gemm_few_plan,
+     .launch = gemm_few_launch,
+     .why = "for up to 16 rows gemv's kernels read W at the rate of memory"},
+    {WGMMA(64x64), .rows = {1, PAIR_ROWS},
+     .why = "one tile of rows: W's rows are those of wgmma, and nothing is shared"},
+    {WGMMA(64x64_pair), .rows = {PAIR_ROWS + 1, 0},
+     .why = "the most tiles, for products that would leave multiprocessors idle; two blocks share W's tile"},
+    {WGMMA(128x96), .rows = {PAIR_ROWS + 1, 0},
+     .why = "tiles that fill one wave where 128 x 128 are too few and 64 x 96 too many"},
+    {WGMMA(64x128_turns), .rows = {PAIR_ROWS + 1, 0},
+     .why = "fewer bytes than two tiles of 64 x 64; the results of one tile leave while the next is multiplied"},
+    {WGMMA(128x128_turns), .rows = {PAIR_ROWS + 1, 0},
+     .why = "copies and products take as long; the results of one tile leave while the next is multiplied"},
+    {WGMMA(128x256), .rows = {PAIR_ROWS + 1, 0},
+     .why = "the fewest bytes for a product: tensor cores are busy 92% of the time"},
+    {WGMMA(64x96_turns), .rows = {PAIR_ROWS + 1, 0},
+     .why = "small tiles in turns, where those of 128 columns would not fill the last wave"},
+    {WGMMA(128x192), .rows = {PAIR_ROWS + 1, 0},
+     .why = "nearly the fewest bytes, where 256 columns would not fill the last wave"},
+    {WGMMA(64x64_parts), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
+     .why = "few tiles and a long k: two blocks have half of k each, and their sums meet in shared memory"},
+    {.name = "portable_128",
+     .kernel = &rondo_gemm_portable_128,
+     .plan = gemm_portable_plan,
+     .launch = gemm_portable_launch,
+     .why = "mma.sync: every chip, every alignment"},
+    {.name = "portable_64",
+     .kernel = &rondo_gemm_portable_64,
+     .plan = gemm_portable_plan,
+     .launch = gemm_portable_launch,
+     .why = "mma.sync with small tiles: they fill more multiprocessors"},
+};
+enum { CHOICES = sizeof choices / sizeof *choices };
+
+const struct gemm_choice *gemm_choices(size_t *count) {
+  *count = CHOICES;
+  return choices;
+}
+
+static bool may_take(const struct gemm_choice *choice, const struct gemm_problem *problem) {
+  if (choice->needs_maps && !problem->has_maps) return false;
+  if (choice->has_order_of_its_own && problem->one_order) return false;
+  return is_in_range(problem->rows, choice->rows) && is_in_range(problem->k, choice->k);
+}
+
+const struct gemm_choice *gemm_choose(const struct gemm_problem *problem, struct gemm_plan *plan) {
+  struct gemm_plan plans[CHOICES] = {0};
+  bool takes[CHOICES];
+  double least = INFINITY;
+  for (size_t i = 0; i < CHOICES; i++) {
+    takes[i] = may_take(&choices[i], problem) && choices[i].plan(problem, &choices[i], &plans[i]);
+    if (takes[i] && plans[i].cycles < least) least = plans[i].cycles;
+  }
+  for (size_t i = 0; i < CHOICES; i++)
+    if (takes[i] && plans[i].cycles <= 1.03 * least) {
+      *plan = plans[i];
+      return &choices[i];
+    }
+  return NULL;
+}
+
+rondo_status gemm_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  launches->count = 0;
+  if (op_elements(&call->task->operands[GEMV_OUT]) == 0) return RONDO_OK;
+  const struct gemm_problem problem = gemm_problem_of(call, chip);
+  struct gemm_plan plan;
+  const struct gemm_choice *choice = gemm_choose(&problem, &plan);
+  if (!choice)
+    return status_set(RONDO_UNSUPPORTED, "out has %lld matrices of %lld x %lld, expected fewer than 2^31 tiles",
+                      (long long)problem.batch, (long long)problem.rows, (long long)problem.columns);
+  launches->choice = choice->name, launches->why = choice->why;
+  return choice->launch(call, chip, choice, &plan, launches);
+}

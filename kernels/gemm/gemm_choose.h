@@ -1,0 +1,63 @@
+/* gemm_choose.h - the table of the kernels of products of many rows (gemm_choose.c), and their planners.
+ *
+ * A choice says by ranges which sizes its kernel takes. Its planner, a pure function of problem and choice, fills a
+ * plan with an estimate of cycles, or refuses; its launch makes the launch of a plan. */
+#ifndef RONDO_GEMM_CHOOSE_H
+#define RONDO_GEMM_CHOOSE_H
+
+#include "../common/size_range.h"
+#include "gemm.h"
+
+struct gemm_problem {
+  bool has_maps;                   /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
+  bool one_order;                  /* bits must not depend on the number of rows */
+  int64_t batch, rows, columns, k; /* rows of X, columns of out: rows of W */
+  int64_t multiprocessors, shared_bytes;
+};
+
+struct gemm_plan {
+  double cycles;                          /* an estimate, 0 for gemv's kernels */
+  int64_t p_units, q_units, units, group; /* see gemm_wgmma_parameters */
+  int64_t row_tiles, column_tiles;        /* see gemm_portable_parameters */
+  int64_t grid, shared_bytes;
+};
+
+/* A kernel with its tile: of sm_90a, or portable with `side` x `side` results. */
+struct gemm_kernel {
+  struct op_kernel kernel;
+  struct gemm_tile tile;
+  int stages, side, blocks; /* blocks that a multiprocessor holds */
+};
+
+struct gemm_choice {
+  const char *name, *why;
+  const struct gemm_kernel *kernel; /* NULL: gemv chooses */
+  bool needs_maps;
+  bool has_order_of_its_own; /* of sums: not for one_order */
+  struct size_range rows, k;
+  bool (*plan)(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
+  rondo_status (*launch)(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                         const struct gemm_plan *plan, struct op_launches *launches);
+};
+
+/* In the order in which they are preferred. */
+const struct gemm_choice *gemm_choices(size_t *count);
+/* Of the choices that take the problem and need at most 3% more cycles than the least, the first; with its plan. There
+ * always is one. */
+const struct gemm_choice *gemm_choose(const struct gemm_problem *problem, struct gemm_plan *plan);
+
+/* gemm_plan.c */
+bool gemm_few_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
+bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
+bool gemm_portable_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
+
+/* gemm_launch.c */
+struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chip *chip);
+rondo_status gemm_few_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                             const struct gemm_plan *plan, struct op_launches *launches);
+rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                               const struct gemm_plan *plan, struct op_launches *launches);
+rondo_status gemm_portable_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                                  const struct gemm_plan *plan, struct op_launches *launches);
+
+#endif

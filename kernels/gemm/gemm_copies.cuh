@@ -1,0 +1,156 @@
+/* gemm_copies.cuh - the walk of a block over its tiles, and the copies of X and W to shared memory, for
+ * gemm_wgmma.cuh.
+ *
+ * The copies carry no L2 cache hint: with one, even evict_normal, L2 delivers a third less (docs/lab/gemm.md). */
+#ifndef RONDO_GEMM_COPIES_CUH
+#define RONDO_GEMM_COPIES_CUH
+
+#include "../common/launch.cuh"
+#include "../common/ptx.cuh"
+#include "../common/tensor_copy.cuh"
+#include "gemm.h"
+
+namespace {
+
+/* Copies a box of a tensor to shared memory; and the same to the blocks of a cluster in the mask `blocks`. */
+__device__ __forceinline__ void box_copy(uint32_t to, const void *map, int k, int row, int matrix, uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+               "[%5];" EARLY ::"r"(to),
+               "l"(map), "r"(k), "r"(row), "r"(matrix), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void box_copy_to(uint16_t blocks, uint32_t to, const void *map, int k, int row, int matrix,
+                                            uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+               "[%1, {%2, %3, %4}], [%5], %6;" EARLY ::"r"(to),
+               "l"(map), "r"(k), "r"(row), "r"(matrix), "r"(barrier), "h"(blocks)
+               : "memory");
+}
+__device__ __forceinline__ void box_store(const void *map, int column, int row, int matrix, uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),
+               "r"(column), "r"(row), "r"(matrix), "r"(from)
+               : "memory");
+}
+
+__device__ __forceinline__ void box_prefetch(const void *map, int column, int row, int matrix) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(column), "r"(row),
+               "r"(matrix)
+               : "memory");
+}
+
+/* A kernel's tile and stages as types know them. */
+template <int Rows, int Warpgroups, int Turns, int Columns, int AlongP, int AlongQ, int Parts, int Swapped, int Stages>
+struct gemm_design {
+  static constexpr gemm_tile TILE = {Rows, Warpgroups, Turns, Columns, AlongP, AlongQ, Parts, Swapped};
+  static constexpr int STAGES = Stages, WARPGROUPS = Warpgroups, COLUMNS = Columns, PARTS = Parts;
+  static constexpr int ALONG_P = AlongP, ALONG_Q = AlongQ;
+  static constexpr bool TURNS = Turns, SWAPPED = Swapped;
+  static constexpr int CLUSTER = gemm_tile_cluster(TILE), P_ROWS = gemm_tile_p(TILE);
+  static constexpr int P_BYTES = P_ROWS * 128, STAGE_BYTES = gemm_stage_bytes(TILE);
+  static constexpr int PRODUCTS = Rows / 64;          /* of wgmma for 16 of k, in a warpgroup */
+  static constexpr int SHARERS = AlongP + AlongQ - 1; /* blocks of a cluster that a block shares a tile with, and it */
+  static constexpr int ARRIVALS = (Turns ? 1 : Warpgroups) * SHARERS; /* that free a stage */
+  static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
+  static_assert(gemm_shared_bytes(TILE, Stages) <= GEMM_MOST_SHARED_BYTES, "a block has no more");
+  static_assert(P_ROWS / AlongQ <= 256 && Columns / AlongP <= 256, "a box has no more rows");
+  static_assert(Parts == 1 || (Parts == 2 && !Turns && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
+                "two parts meet in the buffers for results");
+};
+
+/* Addresses in shared memory, and the place of the block in its cluster. */
+template <typename D> struct gemm_block {
+  uint32_t stages, staging, full, empty, met; /* met: barriers of the parts, one for each warpgroup */
+  uint32_t cp, cq, part;                      /* which tile of the cluster, along P and Q; which part of k */
+  uint32_t first, apart;                      /* this cluster's first unit, and the distance to its next */
+  uint32_t tiles;                             /* of this block */
+  uint32_t k_begin, steps;                    /* of this block's part */
+
+  __device__ __forceinline__ gemm_block(const gemm_wgmma_parameters &p, const void *shared) {
+    stages = shared_address(shared);
+    staging = stages + D::STAGES * D::STAGE_BYTES;
+    full = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
+    empty = full + 8 * D::STAGES;
+    met = empty + 8 * D::STAGES;
+    const uint32_t rank = D::CLUSTER > 1 ? cluster_rank() : 0;
+    cp = rank % D::ALONG_P;
+    cq = rank / D::ALONG_P % D::ALONG_Q;
+    part = D::PARTS > 1 ? rank / (D::ALONG_P * D::ALONG_Q) : 0;
+    first = blockIdx.x / D::CLUSTER;
+    apart = gridDim.x / D::CLUSTER;
+    tiles = first < p.units ? (p.units - first + apart - 1) / apart : 0;
+    k_begin = D::PARTS > 1 ? p.steps * part / D::PARTS : 0;
+    steps = (D::PARTS > 1 ? p.steps * (part + 1) / D::PARTS : p.steps) - k_begin;
+  }
+  /* The rank of the block that has the same part of k, and this tile of the cluster. */
+  __device__ __forceinline__ static uint32_t rank_of(uint32_t p, uint32_t q, uint32_t part) {
+    return p + D::ALONG_P * (q + D::ALONG_Q * part);
+  }
+};
+
+/* The first rows of a tile, and its matrix. */
+struct gemm_place {
+  int p, q, matrix;
+};
+/* Units are walked in groups along P, each for all of Q, so that neighbours in time share tiles of Q. */
+template <typename D>
+__device__ __forceinline__ gemm_place gemm_place_of(const gemm_wgmma_parameters &p, const gemm_block<D> &at,
+                                                    uint32_t turn) {
+  const uint32_t unit = at.first + turn * at.apart, each = p.p_units * p.q_units, matrix = unit / each;
+  const uint32_t in = unit - matrix * each, per_group = p.group * p.q_units, group = in / per_group;
+  const uint32_t in_group = in - group * per_group, along = min(p.group, p.p_units - group * p.group);
+  const uint32_t up = group * p.group + in_group % along, uq = in_group / along;
+  return {(int)(up * D::ALONG_P + at.cp) * D::P_ROWS, (int)(uq * D::ALONG_Q + at.cq) * D::COLUMNS, (int)matrix};
+}
+
+/* One thread's copies of W, or of X, stage after stage. Whoever copies W says how many bytes a stage gets. If a cluster
+ * shares a tile, each of its blocks copies a part to all. */
+template <typename D, bool IsWeights> struct gemm_copier {
+  static constexpr bool IS_P = IsWeights == D::SWAPPED;
+  static constexpr int SHARERS = IS_P ? D::ALONG_Q : D::ALONG_P, ROWS = (IS_P ? D::P_ROWS : D::COLUMNS) / SHARERS;
+
+  const gemm_wgmma_parameters &p;
+  const gemm_block<D> &at;
+  gemm_place place;
+  uint32_t turn = 0, step = 0, stage = 0, parity = 1;
+
+  __device__ __forceinline__ gemm_copier(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
+      : p(p), at(at), place(gemm_place_of(p, at, 0)) {}
+
+  /* The part of the residual that this block's results are added to. */
+  __device__ __forceinline__ void fetch_residual() const {
+    const int columns = D::SWAPPED ? D::P_ROWS : D::STORED, moved = (int)at.part * D::STORED;
+    const int row = D::SWAPPED ? place.q + moved : place.p, column = D::SWAPPED ? place.p : place.q + moved;
+    for (int i = 0; i < columns; i += (int)p.fetched) box_prefetch(&p.residual, column + i, row, place.matrix);
+  }
+
+  /* Copies the next `count` stages. The first round finds all stages free. */
+  template <bool IsFirstRound> __device__ __forceinline__ void copy(uint32_t count) {
+    const uint32_t mine = IS_P ? at.cq : at.cp;
+    uint16_t blocks = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < SHARERS; i++)
+      blocks |= 1 << (IS_P ? at.rank_of(at.cp, i, at.part) : at.rank_of(i, at.cq, at.part));
+    const void *map = IS_P ? &p.p : &p.q;
+    for (; count; count--) {
+      const uint32_t full = at.full + 8 * stage;
+      const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine * ROWS * 128;
+      const int k = (int)(at.k_begin + step) * GEMM_DEPTH, row = (IS_P ? place.p : place.q) + (int)mine * ROWS;
+      if (!IsWeights && step == 0 && p.fetched) fetch_residual();
+      if (!IsFirstRound) barrier_wait(at.empty + 8 * stage, parity);
+      if (IsWeights) barrier_expect(full, D::STAGE_BYTES);
+      if (SHARERS == 1)
+        box_copy(to, map, k, row, place.matrix, full);
+      else
+        box_copy_to(blocks, to, map, k, row, place.matrix, full);
+      if (++stage == D::STAGES) stage = 0, parity ^= 1;
+      if (++step == at.steps) {
+        step = 0;
+        place = gemm_place_of(p, at, ++turn);
+      }
+    }
+  }
+};
+
+} // namespace
+
+#endif

@@ -1,0 +1,158 @@
+/* gemm_launch.c - the problem of a product of many rows, and the launch of a plan: parameters and tensor maps. */
+#include "../common/launch.h"
+#include "gemm_choose.h"
+
+/* ---- The problem ------------------------------------------------------------------------------------------------- */
+
+/* The operand with a batch dimension, of 1 if it has none: kernels give three coordinates. */
+static struct op_operand with_batch(const struct op_operand *operand) {
+  struct op_operand three = *operand;
+  if (operand->rank == 3) return three;
+  three.rank = 3;
+  three.shape[0] = 1, three.shape[1] = operand->shape[0], three.shape[2] = operand->shape[1];
+  three.stride[0] = operand->shape[0] * operand->stride[0], three.stride[1] = operand->stride[0];
+  three.stride[2] = operand->stride[1];
+  return three;
+}
+
+static bool has_map(const struct op_operand *operand) {
+  const struct op_operand three = with_batch(operand);
+  return has_tensor_map(&three);
+}
+
+/* A copy out writes whole pieces of 16 bytes, also past the last column. */
+static bool leaves_by_map(const struct op_operand *out) {
+  return out->dtype != RONDO_F32 && has_map(out) && out->shape[out->rank - 1] % 8 == 0;
+}
+
+static bool moves_in_pairs(const struct op_operand *operand) {
+  return !operand->present || op_rows_aligned(operand, rondo_dtype_bits(operand->dtype) / 4);
+}
+
+struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chip *chip) {
+  const struct op_operand *operands = call->task->operands;
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  const struct gemv_shape shape = gemv_shape_of(call->task);
+  const bool in_pairs = shape.m % 2 == 0 && moves_in_pairs(&operands[GEMV_OUT]) &&
+                        moves_in_pairs(&operands[GEMV_BIAS]) && moves_in_pairs(&operands[GEMV_RESIDUAL]);
+  return (struct gemm_problem){
+      .has_maps =
+          chip->version == 90 && in_pairs && has_map(&operands[GEMV_WEIGHTS]) && has_map(&operands[GEMV_VECTORS]),
+      .one_order = attributes->one_order != 0,
+      .batch = shape.batch,
+      .rows = shape.count,
+      .columns = shape.m,
+      .k = shape.k,
+      .multiprocessors = chip->multiprocessors,
+      .shared_bytes = chip->shared_bytes,
+  };
+}
+
+static struct gemm_finish finish_of(const struct op_call *call) {
+  const struct op_operand *out = &call->task->operands[GEMV_OUT], *bias = &call->task->operands[GEMV_BIAS];
+  const struct op_operand *residual = &call->task->operands[GEMV_RESIDUAL];
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  return (struct gemm_finish){
+      .out = call->data[GEMV_OUT],
+      .bias = bias->present ? call->data[GEMV_BIAS] : NULL,
+      .residual = residual->present ? call->data[GEMV_RESIDUAL] : NULL,
+      .out_batch = gemv_batch_stride(out),
+      .out_row = out->stride[out->rank - 2],
+      .bias_batch = bias->present && bias->rank == 2 ? bias->stride[0] : 0,
+      .residual_batch = residual->present ? gemv_batch_stride(residual) : 0,
+      .residual_row = residual->present ? residual->stride[residual->rank - 2] : 0,
+      .out_dtype = out->dtype,
+      .bias_dtype = bias->dtype,
+      .residual_dtype = residual->dtype,
+      .scale = attributes->scale,
+  };
+}
+
+/* ---- Launches ---------------------------------------------------------------------------------------------------- */
+
+rondo_status gemm_few_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                             const struct gemm_plan *plan, struct op_launches *launches) {
+  (void)plan;
+  const rondo_status status = gemv_select(call, chip, launches);
+  launches->choice = choice->name, launches->why = choice->why;
+  return status;
+}
+
+static void map_add(struct op_launch *launch, size_t offset, const struct op_call *call, int which, int rows,
+                    int columns) {
+  const struct op_operand operand = with_batch(&call->task->operands[which]);
+  launch_map(launch, offset, &operand, call->data[which], (const uint32_t[]){1, (uint32_t)rows, (uint32_t)columns});
+}
+
+/* Columns of a box of the residual: 128 bytes. 0: it has no map. */
+static uint32_t fetched_columns(const struct op_call *call) {
+  const struct op_operand *residual = &call->task->operands[GEMV_RESIDUAL];
+  return residual->present && has_map(residual) ? 1024 / rondo_dtype_bits(residual->dtype) : 0;
+}
+
+rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                               const struct gemm_plan *plan, struct op_launches *launches) {
+  (void)chip;
+  const struct gemm_tile *tile = &choice->kernel->tile;
+  const struct op_operand *out = &call->task->operands[GEMV_OUT];
+  const struct gemv_shape shape = gemv_shape_of(call->task);
+  const bool by_map = leaves_by_map(out);
+  const struct gemm_finish finish = finish_of(call);
+  const uint32_t fetched = fetched_columns(call);
+  const int box_rows = tile->swapped ? gemm_tile_stored(*tile) : 64;
+  const struct gemm_wgmma_parameters parameters = {
+      .p_units = (uint32_t)plan->p_units,
+      .q_units = (uint32_t)plan->q_units,
+      .units = (uint32_t)plan->units,
+      .group = (uint32_t)plan->group,
+      .steps = (uint32_t)((shape.k + GEMM_DEPTH - 1) / GEMM_DEPTH),
+      .rows = (uint32_t)shape.count,
+      .columns = (uint32_t)shape.m,
+      .is_bf16 = call->task->operands[GEMV_WEIGHTS].dtype == RONDO_BF16,
+      .weights_early = call->settled_operands >> GEMV_WEIGHTS & 1,
+      .by_map = by_map,
+      .finishing =
+          finish.scale != 1 || call->task->operands[GEMV_BIAS].present || call->task->operands[GEMV_RESIDUAL].present,
+      .fetched = fetched,
+      .finish = finish,
+  };
+  struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
+                                        (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
+  map_add(launch, offsetof(struct gemm_wgmma_parameters, p), call, tile->swapped ? GEMV_WEIGHTS : GEMV_VECTORS,
+          gemm_tile_p(*tile) / tile->along_q, GEMM_DEPTH);
+  map_add(launch, offsetof(struct gemm_wgmma_parameters, q), call, tile->swapped ? GEMV_VECTORS : GEMV_WEIGHTS,
+          tile->columns / tile->along_p, GEMM_DEPTH);
+  if (fetched)
+    map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL,
+            tile->swapped ? box_rows : gemm_tile_p(*tile), (int)fetched);
+  if (!by_map) return RONDO_OK;
+  map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows, 64);
+  return RONDO_OK;
+}
+
+rondo_status gemm_portable_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                                  const struct gemm_plan *plan, struct op_launches *launches) {
+  (void)chip;
+  const struct op_operand *x = &call->task->operands[GEMV_VECTORS], *w = &call->task->operands[GEMV_WEIGHTS];
+  const struct gemv_shape shape = gemv_shape_of(call->task);
+  const struct gemm_portable_parameters parameters = {
+      .x = call->data[GEMV_VECTORS],
+      .w = call->data[GEMV_WEIGHTS],
+      .x_batch = gemv_batch_stride(x),
+      .x_row = x->stride[x->rank - 2],
+      .w_batch = gemv_batch_stride(w),
+      .w_row = w->stride[w->rank - 2],
+      .k = shape.k,
+      .rows = (uint32_t)shape.count,
+      .columns = (uint32_t)shape.m,
+      .row_tiles = (uint32_t)plan->row_tiles,
+      .column_tiles = (uint32_t)plan->column_tiles,
+      .is_bf16 = w->dtype == RONDO_BF16,
+      .vectors = op_rows_aligned(x, 16) && op_rows_aligned(w, 16),
+      .pairs = moves_in_pairs(&call->task->operands[GEMV_OUT]),
+      .finish = finish_of(call),
+  };
+  launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
+             (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
+  return RONDO_OK;
+}

@@ -1,0 +1,66 @@
+/* gemm_plan.c - the planners of products of many rows: pure functions of problem and choice. The estimates of cycles
+ * were fitted to an H100 (README.md). */
+#include <math.h>
+
+#include "../../runtime/integer.h"
+#include "gemm_choose.h"
+
+/* Units along P that are taken for all of Q before the next ones: their rows of P stay in L2. */
+enum { LEAST_GROUP = 4, MOST_GROUP = 8, GROUP_BYTES = 8 << 20 };
+
+bool gemm_few_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan) {
+  (void)problem, (void)choice;
+  plan->cycles = 0;
+  return true;
+}
+
+enum { START_CYCLES = 3000 }; /* the predecessor's end, the first X, the last results */
+
+/* The slower one of computing and memory, and a tenth of the other. */
+static double cycles_of(const struct gemm_problem *problem, double computing) {
+  const double bytes_a_cycle = 1800, n = (double)problem->columns, m = (double)problem->rows, k = (double)problem->k;
+  const double memory = 2 * (double)problem->batch * (n * k + m * k + m * n) / bytes_a_cycle;
+  return fmax(computing, memory) + fmin(computing, memory) / 10;
+}
+
+/* A tile of m x n results: for 64 of k the tensor cores take m n / 32 cycles at full rate, and 128 (m + n) bytes come
+ * in. `after`: what follows the products of a tile of 128 x 128. */
+static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves) {
+  const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), after = tile->turns ? 300 : 1000;
+  const double step = fmax(m * n / (32 * 0.92), 128 * (m + n) / 53);
+  const double steps = (double)divide_up(problem->k, GEMM_DEPTH) / tile->parts;
+  const double meeting = tile->parts > 1 ? 500 + 1250 * share : 0;
+  return (double)waves * (steps * step + after * share) + meeting + START_CYCLES;
+}
+
+bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan) {
+  const struct gemm_tile *tile = &choice->kernel->tile;
+  const int64_t of_p = tile->swapped ? problem->columns : problem->rows;
+  const int64_t of_q = tile->swapped ? problem->rows : problem->columns;
+  const int64_t cluster = gemm_tile_cluster(*tile);
+  const int64_t clusters = problem->multiprocessors / cluster;
+  plan->p_units = divide_up(of_p, (int64_t)gemm_tile_p(*tile) * tile->along_p);
+  plan->q_units = divide_up(of_q, (int64_t)tile->columns * tile->along_q);
+  plan->units = plan->p_units * plan->q_units * problem->batch;
+  plan->shared_bytes = gemm_shared_bytes(*tile, choice->kernel->stages);
+  if (clusters < 1 || plan->units > INT32_MAX || plan->shared_bytes > problem->shared_bytes) return false;
+  if (tile->parts > 1 && plan->units > clusters) return false; /* the parts meet in buffers that are used once */
+  plan->grid = smaller(plan->units, clusters) * cluster;
+  const int64_t unit_bytes = 2 * problem->k * gemm_tile_p(*tile) * tile->along_p;
+  plan->group = plan->units > clusters ? larger(LEAST_GROUP, smaller(MOST_GROUP, GROUP_BYTES / unit_bytes)) : 1;
+  plan->cycles = cycles_of(problem, wgmma_cycles(problem, tile, divide_up(plan->units, clusters)));
+  return true;
+}
+
+bool gemm_portable_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan) {
+  /* A multiprocessor of sm_80 multiplies 1024 pairs a cycle; tiles of 64 keep it busy half of the time. */
+  const int64_t side = choice->kernel->side, blocks = choice->kernel->blocks * problem->multiprocessors;
+  const double rate = 1024 * (side == 128 ? 0.75 : 0.5);
+  plan->row_tiles = divide_up(problem->rows, side);
+  plan->column_tiles = divide_up(problem->columns, side);
+  plan->grid = plan->row_tiles * plan->column_tiles * problem->batch;
+  plan->shared_bytes = GEMM_PORTABLE_SHARED_BYTES(side);
+  const double waves = (double)divide_up(plan->grid, blocks), tile = (double)(side * side * choice->kernel->blocks);
+  plan->cycles = cycles_of(problem, waves * (tile * (double)problem->k / rate + 2000));
+  return plan->grid <= INT32_MAX && plan->shared_bytes <= problem->shared_bytes;
+}

@@ -1,0 +1,158 @@
+/* gemm_portable.cu - products of many rows with mma.sync: out = X W^T. It runs on every chip, for every k and every
+ * alignment. The tensor cores bound it, or the loads of small products.
+ *
+ * A block makes a tile of 128 x 128 or 64 x 64 results. X and W come through four stages of shared memory, 32 of k at a
+ * time, by asynchronous copies of 16 bytes; where rows do not begin at multiples of 16 bytes, number by number. Each
+ * warp has a part of the tile in its registers. A row of a stage has 64 bytes; its four chunks are exchanged by the row
+ * number, so that ldmatrix finds eight rows in different banks.
+ *
+ * A sum has the same order in both tiles and wherever its row stands: k in steps of 16. */
+#include "../common/launch.cuh"
+#include "../common/ptx.cuh"
+#include "gemm_finish.cuh"
+
+namespace {
+
+constexpr int DEPTH = GEMM_PORTABLE_DEPTH, STAGES = GEMM_PORTABLE_STAGES, ROW_BYTES = 2 * DEPTH;
+
+/* The address of a chunk of 16 bytes in a stage. */
+__device__ __forceinline__ uint32_t chunk_at(uint32_t stage, int row, int chunk) {
+  return stage + row * ROW_BYTES + ((chunk ^ (row >> 1 & 3)) << 4);
+}
+
+/* Rows [row, row + Tile) and k [column, column + DEPTH) of a matrix to a stage, zeros where the matrix has ended. */
+template <int Tile, int Threads>
+__device__ __forceinline__ void stage_load(uint32_t stage, const uint16_t *matrix, int64_t stride, int row, int rows,
+                                           int64_t column, int64_t columns, bool vectors) {
+  if (vectors) {
+#pragma unroll
+    for (int i = threadIdx.x; i < Tile * 4; i += Threads) {
+      const int r = i / 4, c = i % 4;
+      const int64_t left = columns - column - 8 * c;
+      const bool present = row + r < rows && left > 0;
+      cp_async_16(chunk_at(stage, r, c), present ? matrix + (row + r) * stride + column + 8 * c : matrix,
+                  present ? 2 * (uint32_t)min((int64_t)8, left) : 0);
+    }
+  } else {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < Tile * DEPTH; i += Threads) {
+      const int r = i / DEPTH, c = i % DEPTH;
+      const bool present = row + r < rows && column + c < columns;
+      const uint16_t bits = present ? matrix[(row + r) * stride + column + c] : 0;
+      asm volatile("st.shared.u16 [%0], %1;" ::"r"(chunk_at(stage, r, c / 8) + c % 8 * 2), "h"(bits) : "memory");
+    }
+  }
+}
+
+/* A warp's results: sums[i][j][e] is row 16 i + group + 8 (e / 2), column 8 j + 2 quad + e % 2 of its part. */
+template <int Rows, int Columns> using warp_sums = float[Rows / 16][Columns / 8][4];
+
+/* sums += X W^T with one stage. x_row and w_row: where the warp's part begins. */
+template <typename T, int Rows, int Columns>
+__device__ __forceinline__ void stage_multiply(warp_sums<Rows, Columns> &sums, uint32_t x, uint32_t w, int x_row,
+                                               int w_row) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int k = 0; k < DEPTH / 8; k += 2) {
+    uint32_t a[Rows / 16][4], b[Columns / 16][4];
+    /* Of X lanes 0 to 15 give the rows of the left half, the others those of the right half. Of W lanes 0 to 15 give
+     * both halves of eight rows, the others those of the next eight. */
+#pragma unroll
+    for (int i = 0; i < Rows / 16; i++) ldmatrix_x4(a[i], chunk_at(x, x_row + 16 * i + lane % 16, k + lane / 16));
+#pragma unroll
+    for (int j = 0; j < Columns / 16; j++)
+      ldmatrix_x4(b[j], chunk_at(w, w_row + 16 * j + lane / 16 * 8 + lane % 8, k + lane / 8 % 2));
+#pragma unroll
+    for (int i = 0; i < Rows / 16; i++)
+#pragma unroll
+      for (int j = 0; j < Columns / 8; j++)
+        mma_16x8x16<T>(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+  }
+}
+
+/* One result, or two neighbours of a row. */
+__device__ __forceinline__ float finished(const gemm_finish &f, int64_t matrix, int64_t row, int64_t column,
+                                          float sum) {
+  const float bias = f.bias ? load_number(f.bias_dtype, f.bias, matrix * f.bias_batch + column) : -0.0f;
+  const int64_t element = matrix * f.residual_batch + row * f.residual_row + column;
+  const float residual = f.residual ? load_number(f.residual_dtype, f.residual, element) : -0.0f;
+  return fmaf(sum, f.scale, bias) + residual;
+}
+__device__ __forceinline__ void two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_t row,
+                                          uint32_t column, float x, float y) {
+  if (row >= p.rows || column >= p.columns) return;
+  const gemm_finish &f = p.finish;
+  const int64_t element = matrix * f.out_batch + row * f.out_row + column;
+  const bool both = column + 1 < p.columns;
+  x = finished(f, matrix, row, column, x);
+  if (both) y = finished(f, matrix, row, column + 1, y);
+  if (!both || !p.pairs) {
+    store_number(f.out_dtype, f.out, element, x);
+    if (both) store_number(f.out_dtype, f.out, element + 1, y);
+  } else if (f.out_dtype == RONDO_F32) {
+    *(float2 *)((float *)f.out + element) = make_float2(x, y);
+  } else {
+    *(uint32_t *)((uint16_t *)f.out + element) = word_of_16(f.out_dtype == RONDO_BF16, x, y);
+  }
+}
+
+/* The sums of a block's tile: a pipeline of STAGES stages. */
+template <typename T, int Tile, int Threads, int Rows, int Columns>
+__device__ __forceinline__ void tile_multiply(const gemm_portable_parameters &p, warp_sums<Rows, Columns> &sums,
+                                              int64_t matrix, int x_row, int w_row, int x_part, int w_part) {
+  extern __shared__ __align__(128) uint16_t shared[];
+  const uint32_t base = shared_address(shared), half = Tile * ROW_BYTES;
+  const uint16_t *x = p.x + matrix * p.x_batch, *w = p.w + matrix * p.w_batch;
+  const int steps = (int)((p.k + DEPTH - 1) / DEPTH);
+  const bool vectors = p.vectors;
+  auto load = [&](int step) {
+    const uint32_t stage = base + step % STAGES * 2 * half;
+    if (step < steps) {
+      stage_load<Tile, Threads>(stage, x, p.x_row, x_row, (int)p.rows, (int64_t)step * DEPTH, p.k, vectors);
+      stage_load<Tile, Threads>(stage + half, w, p.w_row, w_row, (int)p.columns, (int64_t)step * DEPTH, p.k, vectors);
+    }
+    cp_async_commit();
+  };
+  for (int i = 0; i < STAGES - 1; i++) load(i);
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    cp_async_wait<STAGES - 2>();
+    __syncthreads(); /* the stage is complete, and nobody reads the one that is loaded next */
+    load(step + STAGES - 1);
+    const uint32_t stage = base + step % STAGES * 2 * half;
+    stage_multiply<T, Rows, Columns>(sums, stage, stage + half, x_part, w_part);
+  }
+  cp_async_wait<0>();
+}
+
+template <int Tile, int AlongX, int AlongW>
+__device__ __forceinline__ void gemm_portable(const gemm_portable_parameters &p) {
+  constexpr int THREADS = 32 * AlongX * AlongW, ROWS = Tile / AlongX, COLUMNS = Tile / AlongW;
+  const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
+  const int x_part = warp / AlongW * ROWS, w_part = warp % AlongW * COLUMNS;
+  /* Tiles are taken in groups of rows, each for all columns, so that blocks in flight share X and W in L2. */
+  const uint32_t each = p.row_tiles * p.column_tiles, matrix = blockIdx.x / each, in = blockIdx.x - matrix * each;
+  const uint32_t per_group = GEMM_PORTABLE_GROUP * p.column_tiles, first = in / per_group * GEMM_PORTABLE_GROUP;
+  const uint32_t along = min((uint32_t)GEMM_PORTABLE_GROUP, p.row_tiles - first), in_group = in % per_group;
+  const int x_row = (int)(first + in_group % along) * Tile, w_row = (int)(in_group / along) * Tile;
+
+  warp_sums<ROWS, COLUMNS> sums = {};
+  if (p.is_bf16)
+    tile_multiply<__nv_bfloat16, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
+  else
+    tile_multiply<__half, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
+#pragma unroll
+  for (int i = 0; i < ROWS / 16; i++)
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        two_store(p, matrix, x_row + x_part + 16 * i + group + 8 * h, w_row + w_part + 8 * j + 2 * quad,
+                  sums[i][j][2 * h], sums[i][j][2 * h + 1]);
+}
+
+} // namespace
+
+#define DEFINE(chips, parameters, name, threads, tile, along_x, along_w, blocks)                                       \
+  DEFINE_KERNEL(chips, parameters, name, threads, blocks, gemm_portable<tile, along_x, along_w>)
+GEMM_PORTABLE_KERNELS(DEFINE)

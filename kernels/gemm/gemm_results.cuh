@@ -1,0 +1,294 @@
+/* gemm_results.cuh - from a warpgroup's sums to results in memory, for gemm_wgmma.cuh: the parts of k meet, scale, bias
+ * and residual are applied, and the results leave as boxes by way of shared memory, or from registers.
+ *
+ * A lane's numbers: d[4 j + 2 h + e] is row 16 w + g + 8 h of P and row 8 j + 2 t + e of Q, for lane 4 g + t of warp w
+ * (common/wgmma.cuh). If W is P, columns of results are rows of P: stmatrix turns them. */
+#ifndef RONDO_GEMM_RESULTS_CUH
+#define RONDO_GEMM_RESULTS_CUH
+
+#include "gemm_copies.cuh"
+#include "gemm_finish.cuh"
+
+namespace {
+
+enum { GEMM_FIRST_BARRIER = 1 }; /* of the warpgroups' own; then those for turns */
+
+__device__ __forceinline__ void store_matrices_turned(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
+                                                      uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+
+/* What a thread of a warpgroup that multiplies knows of its place. */
+template <typename D> struct gemm_warpgroup {
+  const gemm_wgmma_parameters &p;
+  const gemm_block<D> &at;
+  uint32_t index, thread, lane, warp; /* of the warpgroup in the block, and of the thread in the warpgroup */
+  uint32_t buffer;                    /* the next one for results */
+
+  __device__ __forceinline__ gemm_warpgroup(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
+      : p(p), at(at), index(threadIdx.x / 128), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
+        warp(threadIdx.x / 32 % 4), buffer(0) {}
+  /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
+  __device__ __forceinline__ uint32_t share() const { return D::TURNS ? 0 : index; }
+
+  /* ---- Parts ---- */
+
+  /* d becomes `own`, the columns of this block: each of the two parts sends the other one's columns, and adds. */
+  __device__ __forceinline__ void meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) const {
+    constexpr int COUNT = D::STORED / 2;
+    const bool is_first = at.part == 0;
+    const uint32_t other = at.rank_of(at.cp, at.cq, at.part ^ 1);
+    const uint32_t slot = at.staging + index * D::BUFFERS * GEMM_STAGING_BYTES + thread * 16, met = at.met + 8 * index;
+    const uint32_t there = address_in(other, slot), met_there = address_in(other, met);
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4)
+      store_there(there + i / 4 * 2048, is_first ? d[COUNT + i] : d[i], is_first ? d[COUNT + i + 1] : d[i + 1],
+                  is_first ? d[COUNT + i + 2] : d[i + 2], is_first ? d[COUNT + i + 3] : d[i + 3], met_there);
+    barrier_wait_cluster(met, 0);
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+      const float4 theirs = load_shared_four(slot + i / 4 * 2048);
+      own[i] = (is_first ? d[i] : d[COUNT + i]) + theirs.x;
+      own[i + 1] = (is_first ? d[i + 1] : d[COUNT + i + 1]) + theirs.y;
+      own[i + 2] = (is_first ? d[i + 2] : d[COUNT + i + 2]) + theirs.z;
+      own[i + 3] = (is_first ? d[i + 3] : d[COUNT + i + 3]) + theirs.w;
+    }
+  }
+
+  /* ---- Scale, bias, residual ---- */
+
+  /* The boxes in which results leave: 64 columns of results, or as many as are stored. If W is P, there is one box of
+   * 64 columns and as many rows as are stored. The last box may repeat columns of the one before. */
+  static constexpr int BOX = D::SWAPPED || D::STORED < 64 ? D::STORED : 64;
+  static constexpr int BOXES = D::SWAPPED ? 1 : (D::STORED + 63) / 64;
+  static constexpr bool OVERLAP = BOXES > 1 && D::STORED % BOX;
+  static constexpr bool CAN_LEAVE_BY_STAGES = D::PRODUCTS * BOXES <= D::STAGES;
+  __device__ __forceinline__ static constexpr int box_begin(int box) {
+    return OVERLAP && box == BOXES - 1 ? D::STORED - BOX : BOX * box;
+  }
+
+  /* Bias and residual of a few groups of eight rows of Q. p0 and q0 are the lane's first rows. What is absent is -0,
+   * which changes no sum. Outside the matrix its first number is loaded: a branch would make each load wait for the one
+   * before. */
+  static constexpr int GROUPS = OVERLAP ? 4 : BOX / 8;
+  using addends = float[GROUPS][4];
+
+  template <typename Numbers>
+  __device__ __forceinline__ void load_bias(addends &bias, int p0, int q0, int matrix) const {
+    const int first = D::SWAPPED ? p0 : q0, left = (int)p.columns - first;
+    const int64_t begin = matrix * p.finish.bias_batch;
+    const uint32_t dtype = p.finish.bias_dtype;
+    if (D::SWAPPED) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const float one = Numbers::one(dtype, p.finish.bias, begin + (8 * h < left ? first + 8 * h : 0));
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) bias[j][2 * h] = bias[j][2 * h + 1] = one;
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < GROUPS; j++) {
+        const float2 two = Numbers::two(dtype, p.finish.bias, begin + (8 * j < left ? first + 8 * j : 0));
+        bias[j][0] = bias[j][2] = two.x, bias[j][1] = bias[j][3] = two.y;
+      }
+    }
+  }
+
+  template <typename Numbers>
+  __device__ __forceinline__ void load_residual(addends &residual, int p0, int q0, int matrix) const {
+    const int64_t begin = matrix * p.finish.residual_batch, stride = p.finish.residual_row;
+    const uint32_t dtype = p.finish.residual_dtype;
+#pragma unroll
+    for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
+        const bool is_there = row < (int)p.rows && column < (int)p.columns;
+        const int64_t element = begin + (is_there ? row * stride + column : 0);
+        if (D::SWAPPED) {
+          const int64_t next = row + 1 < (int)p.rows ? stride : 0;
+          residual[j][2 * h] = Numbers::one(dtype, p.finish.residual, element);
+          residual[j][2 * h + 1] = Numbers::one(dtype, p.finish.residual, element + next);
+        } else {
+          const float2 two = Numbers::two(dtype, p.finish.residual, element);
+          residual[j][2 * h] = two.x, residual[j][2 * h + 1] = two.y;
+        }
+      }
+  }
+
+  __device__ __forceinline__ static void clear(addends &numbers) {
+#pragma unroll
+    for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
+  }
+
+  /* The numbers of GROUPS groups; q0 is the first one's row. */
+  __device__ __forceinline__ void finish(float *d, int p0, int q0, int matrix) const {
+    addends bias, residual;
+    if (!p.finish.bias)
+      clear(bias);
+    else if (p.finish.bias_dtype == RONDO_F32)
+      load_bias<numbers_32>(bias, p0, q0, matrix);
+    else
+      load_bias<numbers_16>(bias, p0, q0, matrix);
+    if (!p.finish.residual)
+      clear(residual);
+    else if (p.finish.residual_dtype == RONDO_F32)
+      load_residual<numbers_32>(residual, p0, q0, matrix);
+    else
+      load_residual<numbers_16>(residual, p0, q0, matrix);
+#pragma unroll
+    for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) d[4 * j + i] = fmaf(d[4 * j + i], p.finish.scale, bias[j][i]) + residual[j][i];
+  }
+
+  /* ---- Out ---- */
+
+  /* A box from registers: f32, and rows that no map can have. */
+  __device__ __forceinline__ void store_numbers(const float *d, int p0, int q0, int matrix) const {
+    const uint32_t dtype = p.finish.out_dtype;
+    const int64_t begin = matrix * p.finish.out_batch;
+#pragma unroll
+    for (int j = 0; j < BOX / 8; j++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
+        const int64_t element = begin + row * p.finish.out_row + column;
+        const float x = d[4 * j + 2 * h], y = d[4 * j + 2 * h + 1];
+        if (row >= (int)p.rows || column >= (int)p.columns) continue;
+        if (D::SWAPPED) {
+          store_number(dtype, p.finish.out, element, x);
+          if (row + 1 < (int)p.rows) store_number(dtype, p.finish.out, element + p.finish.out_row, y);
+        } else if (dtype == RONDO_F32) {
+          *(float2 *)((float *)p.finish.out + element) = make_float2(x, y);
+        } else {
+          *(uint32_t *)((uint16_t *)p.finish.out + element) = word_of_16(dtype == RONDO_BF16, x, y);
+        }
+      }
+  }
+
+  template <typename Out> __device__ __forceinline__ void write_box(const float *d, uint32_t to) const {
+    const uint32_t matrix = lane / 8;
+#pragma unroll
+    for (int j = 0; j < BOX / 16; j++) {
+      const float *x = d + 8 * j;
+      const uint32_t row = D::SWAPPED ? 16 * j + (matrix >> 1) * 8 + lane % 8 : 16 * warp + (matrix & 1) * 8 + lane % 8;
+      const uint32_t chunk = D::SWAPPED ? 2 * warp + (matrix & 1) : 2 * j + (matrix >> 1);
+      const uint32_t address = to + row * 128 + ((chunk ^ (row & 7)) << 4);
+      const uint32_t a = pack_two<Out>(x[0], x[1]), b = pack_two<Out>(x[2], x[3]);
+      const uint32_t c = pack_two<Out>(x[4], x[5]), e = pack_two<Out>(x[6], x[7]);
+      if (D::SWAPPED)
+        store_matrices_turned(address, a, b, c, e);
+      else
+        stmatrix_x4(address, a, b, c, e);
+    }
+  }
+  __device__ __forceinline__ void send_box(int p0, int q0, int matrix, uint32_t from) const {
+    box_store(&p.out, D::SWAPPED ? p0 : q0, D::SWAPPED ? q0 : p0, matrix, from);
+    tensor_store_commit();
+  }
+
+  /* A box through this warpgroup's buffers in turn, while products go on. */
+  template <typename Out> __device__ __forceinline__ void send(const float *d, int p0, int q0, int matrix) {
+    const uint32_t to = at.staging + (index * D::BUFFERS + buffer) * GEMM_STAGING_BYTES;
+    if (thread == 0) tensor_store_wait_read<D::BUFFERS - 1>();
+    warps_meet(GEMM_FIRST_BARRIER + index, 128);
+    write_box<Out>(d, to);
+    writes_reach_products();
+    warps_meet(GEMM_FIRST_BARRIER + index, 128);
+    if (thread == 0) send_box(p0, q0, matrix, to);
+    if (D::BUFFERS == 2) buffer ^= 1;
+  }
+  /* The last tile's boxes leave by the stages: in the rows of P that only this warpgroup has read. */
+  __device__ __forceinline__ uint32_t place_in_stages(int product, int box) const {
+    return at.stages + (product * BOXES + box) * D::STAGE_BYTES + share() * D::PRODUCTS * GEMM_P_PANEL_BYTES;
+  }
+  __device__ __forceinline__ void send_at_once(int p0, int q0, int matrix) const {
+    writes_reach_products();
+    warps_meet(GEMM_FIRST_BARRIER + index, 128);
+    if (thread < D::PRODUCTS * BOXES) {
+      const int product = thread / BOXES, box = thread % BOXES;
+      send_box(p0 + 64 * product, q0 + box_begin(box), matrix, place_in_stages(product, box));
+    }
+  }
+
+  template <typename Out>
+  __device__ __forceinline__ void leave(const float *d, int product, int box, int p0, int q0, int matrix,
+                                        bool by_stages) {
+    if (by_stages)
+      write_box<Out>(d, place_in_stages(product, box));
+    else
+      send<Out>(d, p0, q0, matrix);
+  }
+  /* The boxes of one product that are stored as they are. */
+  template <typename Out>
+  __device__ __forceinline__ void store_sums(const float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix,
+                                             bool by_stages) {
+#pragma unroll
+    for (int box = 0; box < BOXES; box++)
+      leave<Out>(d + box_begin(box) / 2, product, box, p0, q0 + box_begin(box), matrix, by_stages);
+  }
+  /* All others. A residual may be out itself: where boxes overlap, all numbers are finished before the first box
+   * leaves. */
+  __device__ __forceinline__ void store_finished(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix,
+                                                 bool by_stages) {
+    const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
+#pragma unroll
+    for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS) finish(d + 4 * j, lane_p, lane_q + 8 * j, matrix);
+#pragma unroll
+    for (int box = 0; box < BOXES; box++) {
+      const int begin = box_begin(box);
+      if (!OVERLAP) finish(d + begin / 2, lane_p, lane_q + begin, matrix);
+      if (!p.by_map)
+        store_numbers(d + begin / 2, lane_p, lane_q + begin, matrix);
+      else if (p.finish.out_dtype == RONDO_BF16)
+        leave<__nv_bfloat16>(d + begin / 2, product, box, p0, q0 + begin, matrix, by_stages);
+      else
+        leave<__half>(d + begin / 2, product, box, p0, q0 + begin, matrix, by_stages);
+    }
+  }
+  __device__ __forceinline__ void store_product(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix,
+                                                bool by_stages) {
+    if (!p.by_map || p.finishing)
+      store_finished(d, product, p0, q0, matrix, by_stages);
+    else if (p.finish.out_dtype == RONDO_BF16)
+      store_sums<__nv_bfloat16>(d, product, p0, q0, matrix, by_stages);
+    else
+      store_sums<__half>(d, product, p0, q0, matrix, by_stages);
+  }
+
+  /* All results of a tile. `by_stages`: nothing will be copied to the stages any more, and all of them have this tile.
+   */
+  __device__ __forceinline__ void store(float (&d)[D::PRODUCTS][D::COLUMNS / 2], const gemm_place &place,
+                                        bool by_stages) {
+    const int p0 = place.p + (int)share() * D::PRODUCTS * 64, q0 = place.q + (int)at.part * D::STORED;
+    by_stages = by_stages && CAN_LEAVE_BY_STAGES && p.by_map;
+#pragma unroll
+    for (int product = 0; product < D::PRODUCTS; product++) {
+      if constexpr (D::PARTS > 1) {
+        float own[D::STORED / 2];
+        meet(d[product], own);
+        store_product(own, product, p0 + 64 * product, q0, place.matrix, by_stages);
+      } else {
+        store_product(d[product], product, p0 + 64 * product, q0, place.matrix, by_stages);
+      }
+    }
+    if (by_stages) send_at_once(p0, q0, place.matrix);
+  }
+
+  /* Before the block ends: shared memory has been read; and if the host waits for the block, results are written. */
+  __device__ __forceinline__ void end() const {
+    if (p.done.words)
+      tensor_store_wait();
+    else
+      tensor_store_wait_read<0>();
+  }
+};
+
+} // namespace
+
+#endif

@@ -1,0 +1,159 @@
+/* test_gemm.c - rondo_add_gemm against fp64, on the host and on the GPU: edges of tiles, types, batches, views, bias
+ * and residual. */
+#include <criterion/criterion.h>
+
+#include "../oracles/gemm_oracle.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Around every edge of a tile and of a stage, with rows that begin at multiples of 16 bytes and without. */
+static void gemm_agrees_with_fp64_at_every_edge(rondo_backend backend) {
+  static const int64_t edges[] = {1, 7, 16, 17, 63, 64, 65, 96, 127, 128, 130, 192, 200, 257, 320};
+  static const rondo_dtype outs[] = {RONDO_BF16, RONDO_F16, RONDO_F32};
+  struct gemm_problem_case problems[3 * COUNT(edges)];
+  size_t count = 0;
+  for (size_t i = 0; i < COUNT(edges); i++) {
+    const int64_t edge = edges[i], other = edges[(4 * i + 3) % COUNT(edges)], third = edges[(7 * i + 2) % COUNT(edges)];
+    const rondo_dtype dtype = i % 2 ? RONDO_BF16 : RONDO_F16;
+    problems[count++] = (struct gemm_problem_case){
+        .dtype = dtype, .out_dtype = outs[i % 3], .rows = edge, .columns = other, .k = 8 * third};
+    problems[count++] = (struct gemm_problem_case){.dtype = dtype,
+                                                   .out_dtype = outs[(i + 1) % 3],
+                                                   .rows = third,
+                                                   .columns = 2 * edge,
+                                                   .k = 8 * other,
+                                                   .scale = 0.5f};
+    problems[count++] = (struct gemm_problem_case){
+        .dtype = dtype, .out_dtype = outs[(i + 2) % 3], .rows = other, .columns = third, .k = edge, .scale = -3};
+  }
+  gemm_problems_check(backend, problems, count);
+}
+BOTH_BACKENDS(gemm, gemm_agrees_with_fp64_at_every_edge, gemm_agrees_with_fp64_at_every_edge)
+
+/* Each kernel of sm_90a, with tiles that are whole and with ragged ones. The host needs fewer numbers. */
+static void gemm_agrees_with_fp64_in_every_kernel(rondo_backend backend) {
+  static const rondo_dtype outs[] = {RONDO_BF16, RONDO_F32, RONDO_F16};
+  struct gemm_problem_case problems[2];
+  for (size_t i = 0; i < gemm_size_count; i++) {
+    const struct gemm_size *size = &gemm_sizes[i];
+    const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1, rows = size->rows / less;
+    problems[0] = (struct gemm_problem_case){.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
+                                             .out_dtype = outs[i % 3],
+                                             .rows = rows,
+                                             .columns = size->columns / less,
+                                             .k = size->k};
+    problems[1] = (struct gemm_problem_case){.dtype = i % 2 ? RONDO_BF16 : RONDO_F16,
+                                             .out_dtype = outs[(i + 2) % 3],
+                                             .rows = rows - 3,
+                                             .columns = size->columns / less - 8,
+                                             .k = size->k - 8,
+                                             .scale = 0.25f,
+                                             .bias_dtype = outs[i % 3],
+                                             .residual_dtype = outs[(i + 1) % 3]};
+    gemm_problems_check(backend, problems, 2);
+  }
+}
+BOTH_BACKENDS(gemm, gemm_agrees_with_fp64_in_every_kernel, gemm_agrees_with_fp64_in_every_kernel)
+
+static void gemm_takes_bias_and_residual_of_every_type(rondo_backend backend) {
+  static const rondo_dtype types[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
+  static const int64_t sizes[][3] = {{60, 128, 72}, {200, 136, 136}, {300, 1000, 80}, {5, 64, 32}, {70, 31, 40}};
+  struct gemm_problem_case problems[COUNT(types) * COUNT(types) * COUNT(sizes)];
+  for (size_t i = 0; i < COUNT(problems); i++) {
+    const int64_t *size = sizes[i / 9];
+    problems[i] = (struct gemm_problem_case){.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
+                                             .out_dtype = types[(i + i / 9) % 3],
+                                             .batch = i % 4 == 3 ? 2 : 0,
+                                             .rows = size[0],
+                                             .columns = size[1],
+                                             .k = size[2],
+                                             .scale = i % 5 ? 0.5f : 0,
+                                             .bias_dtype = types[i % 3],
+                                             .residual_dtype = types[i / 3 % 3],
+                                             .bias_for_all = i % 8 == 3};
+  }
+  gemm_problems_check(backend, problems, COUNT(problems));
+}
+BOTH_BACKENDS(gemm, gemm_takes_bias_and_residual_of_every_type, gemm_takes_bias_and_residual_of_every_type)
+
+static void gemm_adds_to_out_in_place(rondo_backend backend) {
+  struct gemm_problem_case problems[4 * 12];
+  size_t count = 0;
+  for (size_t i = 0; i < gemm_size_count && i < 12; i++)
+    for (int64_t ragged = 0; ragged < 2; ragged++)
+      problems[count++] = (struct gemm_problem_case){
+          .dtype = RONDO_BF16,
+          .out_dtype = ragged ? RONDO_F16 : RONDO_BF16,
+          .rows = backend == RONDO_BACKEND_HOST ? 20 : gemm_sizes[i].rows,
+          .columns = gemm_sizes[i].columns / (backend == RONDO_BACKEND_HOST ? 8 : 1) - 24 * ragged,
+          .k = gemm_sizes[i].k,
+          .bias_dtype = ragged ? RONDO_F32 : 0,
+          .in_place = true};
+  for (int64_t rows = 30; rows < 300; rows += 90)
+    problems[count++] = (struct gemm_problem_case){
+        .dtype = RONDO_F16, .out_dtype = RONDO_F32, .rows = rows, .columns = 130, .k = 64, .in_place = true};
+  gemm_problems_check(backend, problems, count);
+}
+BOTH_BACKENDS(gemm, gemm_adds_to_out_in_place, gemm_adds_to_out_in_place)
+
+/* What surrounds the operands is NaN and must not leak in; what surrounds out must stay. */
+static void gemm_keeps_to_its_views(rondo_backend backend) {
+  struct gemm_problem_case problems[48];
+  static const int64_t sizes[][3] = {{33, 64, 24},    {64, 200, 64}, {129, 136, 61},
+                                     {257, 320, 130}, {200, 72, 8},  {3, 40, 16}};
+  for (size_t i = 0; i < COUNT(problems); i++) {
+    const int64_t *size = sizes[i % 6];
+    problems[i] = (struct gemm_problem_case){.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
+                                             .out_dtype = i / 6 % 2 ? RONDO_F32 : RONDO_BF16,
+                                             .batch = (int64_t)(i % 3),
+                                             .rows = size[0],
+                                             .columns = size[1],
+                                             .k = size[2],
+                                             .residual_dtype = i / 12 % 2 ? RONDO_BF16 : 0,
+                                             .bias_dtype = i / 24 % 2 ? RONDO_F16 : 0,
+                                             .room = 1 + (int64_t)(i / 24),
+                                             .unit = i / 12 % 2  ? 8
+                                                     : i / 6 % 2 ? 1
+                                                                 : 2};
+  }
+  gemm_problems_check(backend, problems, COUNT(problems));
+}
+BOTH_BACKENDS(gemm, gemm_keeps_to_its_views, gemm_keeps_to_its_views)
+
+/* More tiles than blocks, of many matrices, so that blocks go from one matrix to the next. */
+static void gemm_takes_batches(rondo_backend backend) {
+  static const struct gemm_problem_case problems[] = {
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_BF16, .batch = 1, .rows = 100, .columns = 64, .k = 64},
+      {.dtype = RONDO_F16, .out_dtype = RONDO_F16, .batch = 300, .rows = 20, .columns = 72, .k = 64},
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_BF16, .batch = 9, .rows = 130, .columns = 520, .k = 72},
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_F32, .batch = 5, .rows = 300, .columns = 264, .k = 200},
+      {.dtype = RONDO_F16, .out_dtype = RONDO_BF16, .batch = 3, .rows = 65, .columns = 128, .k = 2048},
+      {.dtype = RONDO_F16, .out_dtype = RONDO_F16, .batch = 70, .rows = 70, .columns = 33, .k = 5},
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_F16, .batch = 2, .rows = 16, .columns = 64, .k = 64},
+  };
+  gemm_problems_check(backend, problems, COUNT(problems));
+}
+BOTH_BACKENDS(gemm, gemm_takes_batches, gemm_takes_batches)
+
+/* Long sums of numbers of one sign, for which the roundings of the tensor cores add up. */
+static void gemm_keeps_its_bound_for_long_sums(rondo_backend backend) {
+  static const struct gemm_problem_case problems[] = {
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_F32, .rows = 70, .columns = 136, .k = 16384, .positive = true},
+      {.dtype = RONDO_F16, .out_dtype = RONDO_F32, .rows = 40, .columns = 64, .k = 16384, .positive = true},
+      {.dtype = RONDO_F16, .out_dtype = RONDO_F32, .rows = 33, .columns = 65, .k = 9000, .positive = true},
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_F32, .rows = 70, .columns = 66, .k = 16384},
+  };
+  gemm_problems_check(backend, problems, COUNT(problems));
+}
+BOTH_BACKENDS(gemm, gemm_keeps_its_bound_for_long_sums, gemm_keeps_its_bound_for_long_sums)
+
+static void gemm_takes_empty_and_thin_operands(rondo_backend backend) {
+  static const struct gemm_problem_case problems[] = {
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_F32, .rows = 20, .columns = 24, .k = 0, .bias_dtype = RONDO_F32},
+      {.dtype = RONDO_F16, .out_dtype = RONDO_F16, .rows = 70, .columns = 0, .k = 16},
+      {.dtype = RONDO_F16, .out_dtype = RONDO_F16, .rows = 500, .columns = 1, .k = 1},
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_BF16, .rows = 500, .columns = 2, .k = 8},
+  };
+  gemm_problems_check(backend, problems, COUNT(problems));
+}
+BOTH_BACKENDS(gemm, gemm_takes_empty_and_thin_operands, gemm_takes_empty_and_thin_operands)

@@ -1,0 +1,213 @@
+/* test_gemm_plan.c - what rondo_add_gemm refuses, each with its sentence; which kernel runs; and properties of the
+ * plans of many sizes. Needs no GPU. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "../../kernels/gemm/gemm_choose.h"
+#include "../oracles/gemm_oracle.h"
+
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+
+static rondo_tensor tensor_of(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t d0, int64_t d1,
+                              int64_t d2) {
+  rondo_tensor tensor;
+  REQUIRE_OK(rondo_state(graph, "t", dtype, rank, (int64_t[]){d0, d1, d2}, &tensor));
+  return tensor;
+}
+
+Test(gemm, gemm_refuses_what_does_not_fit_together) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  const rondo_status invalid = RONDO_INVALID_ARGUMENT;
+  const rondo_gemm_desc right = {.weights = tensor_of(g, RONDO_BF16, 3, 2, 8, 16),
+                                 .vectors = tensor_of(g, RONDO_BF16, 3, 2, 40, 16),
+                                 .out = tensor_of(g, RONDO_F32, 3, 2, 40, 8)};
+  rondo_gemm_desc desc;
+#define REFUSES(field, value, sentence)                                                                                \
+  do {                                                                                                                 \
+    desc = right;                                                                                                      \
+    desc.field = value;                                                                                                \
+    REQUIRE_ERROR(rondo_add_gemm(g, &desc), invalid, sentence);                                                        \
+  } while (0)
+  REQUIRE_ERROR(rondo_add_gemm(g, NULL), invalid, "rondo_add_gemm: the description is NULL");
+  REFUSES(weights, (rondo_tensor){0}, "weights is absent, expected a tensor");
+  REFUSES(vectors, (rondo_tensor){0}, "vectors is absent, expected a tensor");
+  REFUSES(out, (rondo_tensor){0}, "out is absent, expected a tensor");
+  REFUSES(weights, tensor_of(g, RONDO_F32, 3, 2, 8, 16), "weights are f32, expected f16 or bf16");
+  REFUSES(vectors, tensor_of(g, RONDO_F16, 3, 2, 40, 16), "vectors are f16, expected bf16 as weights are");
+  REFUSES(out, tensor_of(g, RONDO_F64, 3, 2, 40, 8), "out is f64, expected f16, bf16 or f32");
+  REFUSES(bias, tensor_of(g, RONDO_I32, 1, 8, 0, 0), "bias is i32, expected f16, bf16 or f32");
+  REFUSES(residual, tensor_of(g, RONDO_E4M3, 3, 2, 40, 8), "residual is e4m3, expected f16, bf16 or f32");
+  REFUSES(weights, tensor_of(g, RONDO_BF16, 1, 16, 0, 0), "weights have rank 1, expected 2 or 3");
+  REFUSES(vectors, tensor_of(g, RONDO_BF16, 2, 40, 16, 0), "vectors have rank 2, expected 3 as weights have");
+  REFUSES(vectors, tensor_of(g, RONDO_BF16, 3, 2, 0, 16), "vectors are 0, expected 1 to 65536");
+  REFUSES(vectors, tensor_of(g, RONDO_BF16, 3, 2, 65537, 16), "vectors are 65537, expected 1 to 65536");
+  REFUSES(vectors, tensor_of(g, RONDO_BF16, 3, 2, 40, 17), "vectors is [2, 40, 17] bf16, expected [2, 40, 16] bf16");
+  REFUSES(vectors, tensor_of(g, RONDO_BF16, 3, 3, 40, 16), "vectors is [3, 40, 16] bf16, expected [2, 40, 16] bf16");
+  REFUSES(out, tensor_of(g, RONDO_F32, 3, 2, 40, 9), "out is [2, 40, 9] f32, expected [2, 40, 8] f32");
+  REFUSES(bias, tensor_of(g, RONDO_F32, 1, 9, 0, 0), "bias is [9] f32, expected [8] f32");
+  REFUSES(bias, tensor_of(g, RONDO_F32, 2, 3, 8, 0), "bias is [3, 8] f32, expected [2, 8] f32");
+  REFUSES(residual, tensor_of(g, RONDO_F16, 3, 2, 39, 8), "residual is [2, 39, 8] f16, expected [2, 40, 8] f16");
+  REFUSES(scale, NAN, "scale is nan, expected a finite number");
+  REFUSES(one_order, 2, "one_order is 2, expected 0 or 1");
+  REQUIRE_OK(rondo_add_gemm(g, &right));
+  trial_end(&trial);
+}
+
+/* ---- Choices ----------------------------------------------------------------------------------------------------- */
+
+static struct gemm_problem problem_of(int64_t rows, int64_t columns, int64_t k) {
+  return (struct gemm_problem){.has_maps = true,
+                               .batch = 1,
+                               .rows = rows,
+                               .columns = columns,
+                               .k = k,
+                               .multiprocessors = 132,
+                               .shared_bytes = 232448};
+}
+
+Test(gemm, gemm_chooses_each_kernel_for_some_sizes) {
+  size_t count;
+  const struct gemm_choice *choices = gemm_choices(&count);
+  bool is_chosen[32] = {0};
+  cr_assert_leq(count, sizeof is_chosen);
+  for (size_t i = 0; i < gemm_size_count; i++) {
+    struct gemm_plan plan;
+    const struct gemm_problem problem = problem_of(gemm_sizes[i].rows, gemm_sizes[i].columns, gemm_sizes[i].k);
+    const struct gemm_choice *choice = gemm_choose(&problem, &plan);
+    cr_expect_str_eq(choice->name, gemm_sizes[i].choice, "%lld rows, %lld columns, k %lld: %s, expected %s",
+                     (long long)problem.rows, (long long)problem.columns, (long long)problem.k, choice->name,
+                     gemm_sizes[i].choice);
+    is_chosen[choice - choices] = true;
+  }
+  for (size_t i = 0; i < count; i++)
+    cr_expect(is_chosen[i] || !choices[i].needs_maps, "%s is never chosen in the tests", choices[i].name);
+}
+
+Test(gemm, gemm_leaves_few_rows_to_gemv_unless_bits_must_not_change) {
+  struct gemm_plan plan;
+  struct gemm_problem problem = problem_of(16, 4096, 4096);
+  cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "gemv");
+  problem.one_order = true;
+  cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "64x64");
+  problem.has_maps = false;
+  cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "portable_64");
+  problem.rows = 4096;
+  cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "portable_128");
+}
+
+/* A tile is dealt to one cluster; blocks exist at once; a block has the shared memory that it asks for. */
+static void plan_check(const struct gemm_problem *problem, const struct gemm_choice *choice,
+                       const struct gemm_plan *plan) {
+  cr_assert(choice && plan->grid >= 0 && plan->grid <= INT32_MAX && plan->shared_bytes <= problem->shared_bytes);
+  cr_assert(isfinite(plan->cycles));
+  if (!choice->kernel) return;
+  if (choice->kernel->side) {
+    const int64_t side = choice->kernel->side;
+    cr_assert_eq(plan->grid, plan->row_tiles * plan->column_tiles * problem->batch);
+    cr_assert(plan->row_tiles * side >= problem->rows && (plan->row_tiles - 1) * side < problem->rows);
+    cr_assert(plan->column_tiles * side >= problem->columns && (plan->column_tiles - 1) * side < problem->columns);
+    return;
+  }
+  const struct gemm_tile *tile = &choice->kernel->tile;
+  const int64_t of_p = tile->swapped ? problem->columns : problem->rows;
+  const int64_t of_q = tile->swapped ? problem->rows : problem->columns;
+  const int64_t p = (int64_t)gemm_tile_p(*tile) * tile->along_p, q = (int64_t)tile->columns * tile->along_q;
+  cr_assert(plan->p_units * p >= of_p && (plan->p_units - 1) * p < of_p);
+  cr_assert(plan->q_units * q >= of_q && (plan->q_units - 1) * q < of_q);
+  cr_assert_eq(plan->units, plan->p_units * plan->q_units * problem->batch);
+  cr_assert(plan->grid % gemm_tile_cluster(*tile) == 0 && plan->grid <= problem->multiprocessors);
+  cr_assert(tile->parts == 1 || (plan->grid == plan->units * gemm_tile_cluster(*tile) && !problem->one_order));
+  cr_assert(plan->group >= 1);
+}
+
+Test(gemm, gemm_plans_cover_every_size) {
+  struct random random = {3};
+  static const int64_t counts[] = {1, 16, 17, 64, 65, 128, 200, 512, 1000, 4096, 65536};
+  for (int i = 0; i < 20000; i++) {
+    struct gemm_problem problem =
+        problem_of(random_between(&random, 0, 1) ? RANDOM_OF(&random, counts) : random_between(&random, 1, 5000),
+                   random_between(&random, 1, 1 << random_between(&random, 1, 17)),
+                   random_between(&random, 0, 1 << random_between(&random, 1, 15)));
+    problem.batch = random_between(&random, 0, 3) ? 1 : random_between(&random, 1, 70);
+    problem.has_maps = problem.k > 0 && random_between(&random, 0, 3);
+    problem.one_order = random_between(&random, 0, 1);
+    problem.multiprocessors = random_between(&random, 0, 1) ? 132 : random_between(&random, 1, 200);
+    struct gemm_plan plan, again;
+    const struct gemm_choice *choice = gemm_choose(&problem, &plan);
+    plan_check(&problem, choice, &plan);
+    cr_assert(gemm_choose(&problem, &again) == choice && again.grid == plan.grid && again.group == plan.group);
+  }
+}
+
+/* With one_order only kernels of one order of sums are left, and which of the two orders it is does not depend on the
+ * number of rows. */
+Test(gemm, gemm_takes_kernels_of_one_order_for_one_order) {
+  struct random random = {4};
+  for (int i = 0; i < 2000; i++) {
+    struct gemm_problem problem = problem_of(random_between(&random, 1, 65536), random_between(&random, 1, 20000),
+                                             random_between(&random, 1, 20000));
+    problem.one_order = true;
+    problem.has_maps = i % 2;
+    struct gemm_plan plan;
+    const struct gemm_choice *choice = gemm_choose(&problem, &plan);
+    cr_assert(!choice->has_order_of_its_own && choice->needs_maps == problem.has_maps, "%s", choice->name);
+  }
+}
+
+/* ---- Launches ---------------------------------------------------------------------------------------------------- */
+
+static struct op_operand operand_of(rondo_dtype dtype, int64_t rows, int64_t columns, int64_t stride, uint64_t offset) {
+  return (struct op_operand){.present = true,
+                             .dtype = dtype,
+                             .rank = 2,
+                             .shape = {rows, columns},
+                             .stride = {stride, 1},
+                             .offset_bytes = offset};
+}
+
+static const struct op_launch *selected(struct op_operand *operands, int32_t version, struct op_launches *launches) {
+  const struct chip chip = {.version = version, .multiprocessors = 132, .shared_bytes = 232448};
+  struct op_task task = {.op = &op_gemm, .operand_count = GEMV_OPERANDS, .operands = operands};
+  struct op_call call = {.task = &task, .data = (void *[GEMV_OPERANDS]){0}, .settled_operands = 1u << GEMV_WEIGHTS};
+  const struct gemv_attributes attributes = {.scale = 1};
+  memcpy(task.attributes, &attributes, sizeof attributes);
+  REQUIRE_OK(op_gemm.select(&call, &chip, launches));
+  return &launches->items[0];
+}
+
+/* Tensor maps if X and W can have them and numbers move in pairs; otherwise the portable kernels. */
+Test(gemm, gemm_select_takes_wgmma_where_operands_can_be_mapped) {
+  struct op_operand operands[GEMV_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, 512, 200, 208, 0),
+                                               [GEMV_VECTORS] = operand_of(RONDO_BF16, 300, 200, 200, 16),
+                                               [GEMV_OUT] = operand_of(RONDO_BF16, 300, 512, 512, 32)};
+  struct op_launches launches;
+  const struct op_launch *launch = selected(operands, 90, &launches);
+  struct gemm_wgmma_parameters p;
+  memcpy(&p, launch->parameters, sizeof p);
+  cr_assert(launch->map_count == 3 && p.by_map && p.weights_early && p.is_bf16 && p.steps == 4, "%s", launch->kernel);
+  for (uint32_t i = 0; i < 3; i++) cr_assert_eq(launch->maps[i].rank, 3);
+  operands[GEMV_OUT] = operand_of(RONDO_F32, 300, 512, 512, 32);
+  launch = selected(operands, 90, &launches);
+  memcpy(&p, launch->parameters, sizeof p);
+  cr_assert(launch->map_count == 2 && !p.by_map, "f32 leaves from registers");
+  operands[GEMV_OUT] = operand_of(RONDO_BF16, 300, 512, 514, 4);
+  launch = selected(operands, 90, &launches);
+  memcpy(&p, launch->parameters, sizeof p);
+  cr_assert(launch->map_count == 2 && !p.by_map, "rows at no multiples of 16 bytes leave from registers");
+  selected(operands, 80, &launches);
+  cr_assert(!strncmp(launches.choice, "portable", 8), "%s", launches.choice);
+  operands[GEMV_OUT] = operand_of(RONDO_BF16, 300, 512, 513, 0);
+  selected(operands, 90, &launches);
+  cr_assert(!strncmp(launches.choice, "portable", 8), "out in no pairs: %s", launches.choice);
+  operands[GEMV_OUT] = operand_of(RONDO_BF16, 300, 512, 512, 0);
+  operands[GEMV_RESIDUAL] = operand_of(RONDO_F32, 300, 512, 513, 0);
+  selected(operands, 90, &launches);
+  cr_assert(!strncmp(launches.choice, "portable", 8), "a residual in no pairs: %s", launches.choice);
+  operands[GEMV_RESIDUAL] = (struct op_operand){0};
+  operands[GEMV_VECTORS] = operand_of(RONDO_BF16, 300, 200, 204, 0);
+  selected(operands, 90, &launches);
+  cr_assert(!strncmp(launches.choice, "portable", 8), "vectors without a map: %s", launches.choice);
+}

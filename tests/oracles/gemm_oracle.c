@@ -1,0 +1,150 @@
+/* gemm_oracle.c - see gemm_oracle.h. */
+#include "gemm_oracle.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { MOST_CHECKED = 30000, IMMENSE = 3000000 }; /* results of a problem */
+
+const struct gemm_size gemm_sizes[] = {
+    {64, 4096, 512, "64x64"},      {128, 2048, 576, "64x64_pair"},   {256, 3072, 576, "64x96_turns"},
+    {512, 3072, 576, "128x96"},    {512, 2048, 640, "64x128_turns"}, {1024, 2048, 576, "128x128_turns"},
+    {2048, 4096, 2048, "128x256"}, {1024, 3072, 1024, "128x192"},    {64, 2048, 2048, "64x64_parts"},
+};
+const size_t gemm_size_count = sizeof gemm_sizes / sizeof *gemm_sizes;
+
+static int64_t batch_of(const struct gemm_problem_case *of) { return of->batch ? of->batch : 1; }
+
+static struct frame operand_add(struct trial *trial, const struct gemm_problem_case *of, const char *name,
+                                rondo_dtype dtype, int64_t rows, int64_t columns) {
+  const int64_t extent[] = {of->batch, rows, columns};
+  const uint32_t first = of->batch ? 0 : 1;
+  return frame_add(trial, name, dtype, 3 - first, extent + first, of->room, of->unit ? of->unit : 1);
+}
+
+static void fill(struct frame *f, struct random *random, double size, bool positive) {
+  for (int64_t i = 0; i < frame_count(f); i++)
+    frame_write(f, i, positive ? size * (0.5 + random_uniform(random)) : size * random_normal(random));
+}
+
+void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm_problem_case *of,
+                    struct random *random) {
+  *t = (struct gemm_trial){.of = *of};
+  t->weights = operand_add(trial, of, "weights", of->dtype, of->columns, of->k);
+  t->vectors = operand_add(trial, of, "vectors", of->dtype, of->rows, of->k);
+  t->out = operand_add(trial, of, "out", of->out_dtype, of->rows, of->columns);
+  rondo_gemm_desc desc = {.name = "product",
+                          .weights = t->weights.view,
+                          .vectors = t->vectors.view,
+                          .out = t->out.view,
+                          .scale = of->scale,
+                          .one_order = of->one_order};
+  if (of->bias_dtype) {
+    const int64_t extent[] = {of->batch, of->columns};
+    const uint32_t first = of->batch && !of->bias_for_all ? 0 : 1;
+    t->bias = frame_add(trial, "bias", of->bias_dtype, 2 - first, extent + first, of->room, of->unit ? of->unit : 1);
+    desc.bias = t->bias.view;
+  }
+  if (of->residual_dtype && !of->in_place) {
+    t->residual = operand_add(trial, of, "residual", of->residual_dtype, of->rows, of->columns);
+    desc.residual = t->residual.view;
+  }
+  if (of->in_place) desc.residual = t->out.view;
+  REQUIRE_OK(rondo_add_gemm(trial->graph, &desc));
+  fill(&t->weights, random, 1, of->positive);
+  fill(&t->vectors, random, 1, of->positive);
+  if (t->bias.bytes) fill(&t->bias, random, 4, of->positive);
+  if (t->residual.bytes) fill(&t->residual, random, 8, of->positive);
+  if (of->in_place) fill(&t->out, random, 8, of->positive);
+}
+
+void gemm_trial_set(struct gemm_trial *t, struct trial *trial) {
+  frame_set(trial, &t->weights), frame_set(trial, &t->vectors), frame_set(trial, &t->out);
+  if (t->bias.bytes) frame_set(trial, &t->bias);
+  if (t->residual.bytes) frame_set(trial, &t->residual);
+}
+
+void gemm_trial_end(struct gemm_trial *t) {
+  free(t->weights.bytes), free(t->vectors.bytes), free(t->out.bytes), free(t->bias.bytes), free(t->residual.bytes);
+}
+
+int64_t gemm_trial_result(const struct gemm_trial *t, int64_t batch, int64_t row, int64_t column) {
+  return (batch * t->of.rows + row) * t->of.columns + column;
+}
+
+/* ---- Checks ------------------------------------------------------------------------------------------------------ */
+
+static double *decoded(const struct frame *f) {
+  const int64_t count = frame_count(f);
+  double *numbers = malloc((size_t)(count + 1) * sizeof *numbers);
+  for (int64_t i = 0; i < count; i++) numbers[i] = frame_read(f, i);
+  return numbers;
+}
+
+ORACLE_LOOP static double sum_of(const double *w, const double *x, int64_t k, double *magnitude) {
+  double sum = 0, sizes = 0;
+  for (int64_t i = 0; i < k; i++) sum += w[i] * x[i], sizes += fabs(w[i] * x[i]);
+  *magnitude = sizes;
+  return sum;
+}
+
+/* The largest finite number of the type. */
+static double most_of(rondo_dtype dtype) {
+  return dtype == RONDO_F16 ? 65504 : dtype == RONDO_BF16 ? 0x1.fep127 : 0x1.fffffep127;
+}
+
+/* One result against its sum. The header's bound, then the roundings of scale, bias and residual, and that of out. */
+static void result_check(const struct gemm_trial *t, double sum, double magnitude, double bias, double residual,
+                         double got, int64_t batch, int64_t row, int64_t column) {
+  const double scale = t->of.scale == 0 ? 1 : (double)t->of.scale, k = (double)t->of.k;
+  const double value = scale * sum + bias + residual;
+  double error = fabs(scale) * ((8 + k / 16) * 0x1p-23 * magnitude + k * 0x1p-141);
+  error += 0x1p-23 * (fabs(scale * sum) + fabs(bias) + fabs(residual)) + 0x1p-148;
+  error += frame_half_unit(t->of.out_dtype, fabs(value) + error);
+  const bool is_right = isnan(value)                                     ? isnan(got)
+                        : fabs(value) - error > most_of(t->of.out_dtype) ? isinf(got) && (got > 0) == (value > 0)
+                        : isinf(got) ? fabs(value) + error > most_of(t->of.out_dtype)
+                                     : fabs(got - value) <= error;
+  cr_assert(is_right,
+            "%s to %s, batch %lld, %lld rows, %lld columns, k %lld, room %lld: out[%lld][%lld][%lld] is %.9g, expected "
+            "%.9g within %.3g",
+            rondo_dtype_name(t->of.dtype), rondo_dtype_name(t->of.out_dtype), (long long)t->of.batch,
+            (long long)t->of.rows, (long long)t->of.columns, (long long)t->of.k, (long long)t->of.room,
+            (long long)batch, (long long)row, (long long)column, got, value, error);
+}
+
+void gemm_trial_check(struct gemm_trial *t, struct trial *trial) {
+  const int64_t rows = t->of.rows, columns = t->of.columns, k = t->of.k, count = batch_of(&t->of) * rows * columns;
+  struct frame got = frame_get(trial, &t->out, "out");
+  double *w = decoded(&t->weights), *x = decoded(&t->vectors), magnitude;
+  struct random random = {17};
+  for (int64_t i = 0; i < count;) {
+    const int64_t batch = i / (rows * columns), row = i / columns % rows, column = i % columns;
+    const double sum = sum_of(w + (batch * columns + column) * k, x + (batch * rows + row) * k, k, &magnitude);
+    const bool own_bias = t->bias.bytes && t->bias.rank == 2;
+    const double bias = t->bias.bytes ? frame_read(&t->bias, own_bias ? batch * columns + column : column) : 0;
+    const double residual = t->of.in_place      ? frame_read(&t->out, i)
+                            : t->residual.bytes ? frame_read(&t->residual, i)
+                                                : 0;
+    result_check(t, sum, magnitude, bias, residual, frame_read(&got, i), batch, row, column);
+    const bool is_edge = row == 0 || row == rows - 1 || column == 0 || column == columns - 1;
+    const int64_t mean = count / MOST_CHECKED;
+    i += mean && (!is_edge || count > IMMENSE) ? random_between(&random, 1, 2 * mean + 1) : 1;
+  }
+  free(w), free(x), free(got.bytes);
+}
+
+void gemm_problems_check(rondo_backend backend, const struct gemm_problem_case *problems, size_t count) {
+  struct trial trial;
+  struct random random = {count};
+  struct gemm_trial *trials = calloc(count, sizeof *trials);
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < count; i++) gemm_trial_add(&trials[i], &trial, &problems[i], &random);
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < count; i++) gemm_trial_set(&trials[i], &trial);
+  trial_replay(&trial);
+  for (size_t i = 0; i < count; i++) gemm_trial_check(&trials[i], &trial), gemm_trial_end(&trials[i]);
+  trial_end(&trial);
+  free(trials);
+}
