@@ -7,7 +7,7 @@
 #include "../../runtime/cuda/driver.h"
 #include "bench_data.h"
 
-enum { BENCH_LIBRARIES_MOST = 64, BENCH_ALLOCATIONS_MOST = 16, DEVICE_NAME_BYTES = 96 };
+enum { BENCH_LIBRARIES_MOST = 128, BENCH_ALLOCATIONS_MOST = 16, DEVICE_NAME_BYTES = 96 };
 
 struct bench_device {
   struct driver driver;

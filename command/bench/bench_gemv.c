@@ -18,8 +18,8 @@
 #define WEIGHT_CAPACITY UINT64_C(1400000000)
 enum {
   SCALE_CAPACITY = 160000000,
-  VECTOR_CAPACITY = 8 << 20,
-  OUT_CAPACITY = 32 << 20,
+  VECTOR_CAPACITY = 128 << 20,
+  OUT_CAPACITY = 256 << 20,
   SCRATCH_CAPACITY = 128 << 20,
   ALIGNMENT = 256,
   CHAIN = 8,
@@ -100,41 +100,48 @@ static void rows_free(struct rows *rows) {
   free(rows->values);
 }
 
-static void rows_fetch(struct rows *rows, struct bench_device *device, cu_address bytes, cu_address scales,
-                       uint64_t first, uint64_t count) {
+/* Row `index` of the operand becomes row `i`. */
+static void row_fetch(struct rows *rows, uint64_t i, struct bench_device *device, cu_address bytes, cu_address scales,
+                      uint64_t index) {
   uint64_t row_bytes = rows->k * rondo_dtype_bits(rows->dtype) / 8, row_scales = rows->k / GEMV_BLOCK;
-  bench_fetch(device, rows->bytes, bytes + first * row_bytes, count * row_bytes);
-  if (rows->dtype == RONDO_NVFP4) bench_fetch(device, rows->scales, scales + first * row_scales, count * row_scales);
-  reference_decode(rows->dtype, rows->bytes, rows->scales, count * rows->k, rows->values);
+  bench_fetch(device, rows->bytes, bytes + index * row_bytes, row_bytes);
+  if (rows->dtype == RONDO_NVFP4) bench_fetch(device, rows->scales, scales + index * row_scales, row_scales);
+  reference_decode(rows->dtype, rows->bytes, rows->scales, rows->k, rows->values + i * rows->k);
 }
 
-/* The largest error of a few rows of each matrix, the first and the last among them, for every vector. It is divided by
- * the allowed error. A result that is not finite counts as an error. */
+/* Of many vectors or rows a few, the first and the last among them. */
+enum { SAMPLED_ROWS = 4, SAMPLED_VECTORS = 16 };
+static uint64_t sampled(uint64_t i, uint64_t count, uint64_t samples, uint64_t salt) {
+  if (count <= samples) return i;
+  return i == 0 ? 0 : i == 1 ? count - 1 : (i * 2654435761u + salt * 40503u) % count;
+}
+
+/* The largest error of a few rows of each matrix for a few vectors, divided by the allowed error. A result that is not
+ * finite counts as an error. */
 static double worst_error(struct bench_device *device, const struct kernel_case *shape, const struct gemv_operands *at,
                           float scale) {
-  enum { SAMPLED_ROWS = 4 };
   uint64_t m = (uint64_t)shape->m, k = (uint64_t)shape->k, n = (uint64_t)shape->count, l = (uint64_t)shape->batch;
-  uint64_t results = l * n * m, out_bytes = results * rondo_dtype_bits(shape->out) / 8;
-  struct rows row = rows_take(shape->weights, 1, k), x = rows_take(shape->vectors, n, k);
-  uint8_t *result_bytes = take(out_bytes);
-  double *y = take(results * sizeof *y), worst = 0;
-  bench_fetch(device, result_bytes, at->out, out_bytes);
-  reference_decode(shape->out, result_bytes, NULL, results, y);
-  for (uint64_t i = 0; i < results; i++)
-    if (!isfinite(y[i])) worst = INFINITY;
-  for (uint64_t b = 0; b < l; b++) {
-    rows_fetch(&x, device, at->vectors, at->vector_scales, b * n, n);
-    for (uint64_t i = 0; i < SAMPLED_ROWS; i++) {
-      uint64_t r = i == 0 ? 0 : i == 1 ? m - 1 : (i * 2654435761u + b * 40503u) % m;
-      rows_fetch(&row, device, at->weights, at->weight_scales, b * m + r, 1);
-      for (uint64_t v = 0; v < n; v++)
-        worst = fmax(
-            worst, reference_error(y[(b * n + v) * m + r], (double)scale, row.values, x.values + v * k, k, shape->out));
+  uint64_t row_bytes = m * rondo_dtype_bits(shape->out) / 8;
+  struct rows row = rows_take(shape->weights, SAMPLED_ROWS, k), x = rows_take(shape->vectors, 1, k);
+  uint8_t *bytes = take(row_bytes);
+  double *y = take(m * sizeof *y), worst = 0;
+  for (uint64_t b = 0; b < l; b++)
+    for (uint64_t j = 0; j < SAMPLED_VECTORS && j < n; j++) {
+      uint64_t v = sampled(j, n, SAMPLED_VECTORS, b);
+      row_fetch(&x, 0, device, at->vectors, at->vector_scales, b * n + v);
+      bench_fetch(device, bytes, at->out + (b * n + v) * row_bytes, row_bytes);
+      reference_decode(shape->out, bytes, NULL, m, y);
+      for (uint64_t i = 0; i < m; i++)
+        if (!isfinite(y[i])) worst = INFINITY;
+      for (uint64_t i = 0; i < SAMPLED_ROWS && i < m; i++) {
+        uint64_t r = sampled(i, m, SAMPLED_ROWS, b);
+        if (!j) row_fetch(&row, i, device, at->weights, at->weight_scales, b * m + r);
+        worst = fmax(worst, reference_error(y[r], (double)scale, row.values + i * k, x.values, k, shape->out));
+      }
     }
-  }
   rows_free(&row);
   rows_free(&x);
-  free(result_bytes);
+  free(bytes);
   free(y);
   return worst;
 }
@@ -229,7 +236,13 @@ static void product_describe(struct product *product, const struct kernel_case *
     desc.weight_scales = add_tensor(graph, false, "weight scales", RONDO_E4M3, l, m, k / GEMV_BLOCK);
   if (shape->vectors == RONDO_NVFP4)
     desc.vector_scales = add_tensor(graph, false, "vector scales", RONDO_E4M3, l, n, k / GEMV_BLOCK);
-  TRY(rondo_add_gemv(graph, &desc));
+  TRY(n > GEMV_COUNT ? rondo_add_gemm(graph, &(rondo_gemm_desc){.name = desc.name,
+                                                                .weights = desc.weights,
+                                                                .vectors = desc.vectors,
+                                                                .out = desc.out,
+                                                                .scale = scale,
+                                                                .one_order = has_one_order})
+                     : rondo_add_gemv(graph, &desc));
   product->task = graph_op_task(graph, &graph->tasks[0], product->operands);
   const struct op *op = product->task.op;
   if (op->scratch_bytes && op->scratch_bytes(&product->task) > SCRATCH_CAPACITY)

@@ -64,37 +64,43 @@ static double read_us(const struct bench *bench, const struct kernel_case *shape
   return gemv_read_us(&bench->memory, shape, options);
 }
 
-static void measure_gemv(struct bench *bench) {
-  static struct kernel_case cases[KERNEL_CASES_MOST];
+/* gemv's cases stand beside the time of only reading the same bytes, which is the bound of few vectors. */
+static void measure_cases(struct bench *bench, const struct kernel_case *cases, size_t count, double read_rate) {
   bool is_programmatic = bench->options.edges == EDGES_PROGRAMMATIC;
   struct gemv_options options = {.is_warm = bench->options.is_warm,
                                  .is_programmatic = is_programmatic,
                                  .has_one_order = bench->options.has_one_order,
                                  .samples = (uint32_t)bench->options.samples};
-  struct gemv_memory *memory = product_memory(bench);
-  size_t count = kernel_cases(cases);
-  double rate = gemv_read_rate(memory, options.samples);
-  report_figure(&bench->report, "reading 1 GB", rate / 1e3, "GB/s", 0);
   for (size_t i = 0; i < count; i++) {
     char label[KERNEL_LABEL_BYTES];
     if (!is_wanted(bench, &cases[i], label)) continue;
     fprintf(stderr, "%s\n", label);
-    struct gemv_timing timing = gemv_measure(memory, &cases[i], &options, is_programmatic);
+    struct gemv_timing timing = gemv_measure(product_memory(bench), &cases[i], &options, is_programmatic);
     if (isnan(timing.us)) {
       bench->wrong++;
       continue;
     }
-    struct kernel_result result = {.shape = cases[i],
-                                   .us = timing.us,
-                                   .read_us = read_us(bench, &cases[i], &options),
-                                   .bound_us = (double)kernel_case_bytes(&cases[i]) / rate,
-                                   .is_warm = options.is_warm,
-                                   .is_programmatic = is_programmatic};
+    struct kernel_result result = {
+        .shape = cases[i], .us = timing.us, .is_warm = options.is_warm, .is_programmatic = is_programmatic};
+    if (read_rate > 0) result.read_us = read_us(bench, &cases[i], &options);
+    if (read_rate > 0) result.bound_us = (double)kernel_case_bytes(&cases[i]) / read_rate;
     memcpy(result.kernel, timing.kernel, sizeof result.kernel);
     kernel_results_add(&bench->results, &result);
     kernel_result_report(&bench->report, &bench->results, bench->results.count - 1, &bench->rivals);
     fflush(stdout);
   }
+}
+
+static void measure_gemv(struct bench *bench) {
+  static struct kernel_case cases[KERNEL_CASES_MOST];
+  const double rate = gemv_read_rate(product_memory(bench), (uint32_t)bench->options.samples);
+  report_figure(&bench->report, "reading 1 GB", rate / 1e3, "GB/s", 0);
+  measure_cases(bench, cases, kernel_cases(cases), rate);
+}
+
+static void measure_gemm(struct bench *bench) {
+  static struct kernel_case cases[KERNEL_CASES_MOST];
+  measure_cases(bench, cases, kernel_gemm_cases(cases), 0);
 }
 
 /* ---- Chains ------------------------------------------------------------------------------------------------------ */
@@ -231,12 +237,14 @@ enum { LABEL_BYTES = SOFTMAX_LABEL_BYTES /* the longest */ };
 static_assert((int)KERNEL_LABEL_BYTES <= (int)LABEL_BYTES && (int)QR_LABEL_BYTES <= (int)LABEL_BYTES,
               "any group's label");
 
-static bool gemv_label(size_t index, char label[LABEL_BYTES]) {
+static bool product_label(size_t index, size_t (*table)(struct kernel_case *), char label[LABEL_BYTES]) {
   static struct kernel_case cases[KERNEL_CASES_MOST];
-  if (index >= kernel_cases(cases)) return false;
+  if (index >= table(cases)) return false;
   kernel_case_label(&cases[index], label);
   return true;
 }
+static bool gemv_label(size_t index, char label[LABEL_BYTES]) { return product_label(index, kernel_cases, label); }
+static bool gemm_label(size_t index, char label[LABEL_BYTES]) { return product_label(index, kernel_gemm_cases, label); }
 
 static bool chain_label(size_t index, char label[LABEL_BYTES]) {
   if (index >= CHAIN_CASES) return false;
@@ -274,6 +282,7 @@ static const struct group {
   unsigned knows;
   bool (*label)(size_t index, char label[LABEL_BYTES]); /* false: there is no case of this index */
 } groups[] = {{"gemv", measure_gemv, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_ALIKE, gemv_label},
+              {"gemm", measure_gemm, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_ALIKE, gemm_label},
               {"chain", measure_chains, KNOWS_ONLY, chain_label},
               {"ladder", measure_ladder, KNOWS_ONLY, ladder_label},
               {"attention", measure_attention, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE | KNOWS_DEVIATION,
@@ -349,6 +358,7 @@ static const struct grammar grammar = {
         "Times kernels in graphs of many launches, with operands that no cache holds. Before that, it checks\n"
         "sampled rows of each result. GROUP is one of these; the default is all:\n"
         "  gemv             products of a matrix with 1 to 16 vectors, beside only reading the same bytes\n"
+        "  gemm             products of a matrix with 64 to 4096 vectors\n"
         "  chain            successive products, with and without weights that are fetched early\n"
         "  ladder           eight kernels outside of the library, each with one more idea than the previous one\n"
         "  attention        prompts, after a pause and under sustained load, and decoding\n"
@@ -370,7 +380,7 @@ static int read_group(int *count, char ***words) {
   }
   arguments_wrong(
       grammar.program,
-      "the group is '%s', expected gemv, chain, ladder, attention, attention-steps, softmax, rowmax-tile or qr",
+      "the group is '%s', expected gemv, gemm, chain, ladder, attention, attention-steps, softmax, rowmax-tile or qr",
       (*words)[0]);
   return -1;
 }

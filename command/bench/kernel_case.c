@@ -60,7 +60,41 @@ size_t kernel_cases(struct kernel_case cases[KERNEL_CASES_MOST]) {
   return count;
 }
 
+/* Those of SmolLM2 and of Llama's models of 1B and 8B parameters, in bf16. */
+static const struct {
+  int64_t m, k;
+} gemm_shapes[] = {{3072, 2048}, {2048, 2048},  {16384, 2048}, {2048, 8192},
+                   {6144, 4096}, {28672, 4096}, {4096, 14336}, {3072, 576}};
+/* The last column is the least speed beside cuBLAS. */
+static const struct {
+  int64_t count;
+  double rival;
+} gemm_counts[] = {{64, 0.97}, {128, 0.97}, {256, 0.97}, {512, 0.97}, {1024, 1}, {2048, 1}, {4096, 1}};
+enum { GEMM_SHAPES = sizeof gemm_shapes / sizeof *gemm_shapes, GEMM_COUNTS = sizeof gemm_counts / sizeof *gemm_counts };
+
+static struct kernel_case gemm_case_at(size_t s, size_t c) {
+  return (struct kernel_case){RONDO_BF16,       RONDO_BF16, RONDO_BF16,          gemm_shapes[s].m,
+                              gemm_shapes[s].k, 1,          gemm_counts[c].count};
+}
+
+size_t kernel_gemm_cases(struct kernel_case cases[KERNEL_CASES_MOST]) {
+  size_t count = 0;
+  for (size_t s = 0; s < GEMM_SHAPES; s++)
+    for (size_t c = 0; c < GEMM_COUNTS; c++) cases[count++] = gemm_case_at(s, c);
+  return count;
+}
+
+static struct kernel_must gemm_case_must(const struct kernel_case *shape) {
+  for (size_t s = 0; s < GEMM_SHAPES; s++)
+    for (size_t c = 0; c < GEMM_COUNTS; c++) {
+      struct kernel_case known = gemm_case_at(s, c);
+      if (kernel_case_equal(&known, shape)) return (struct kernel_must){.rival = gemm_counts[c].rival};
+    }
+  return (struct kernel_must){0};
+}
+
 struct kernel_must kernel_case_must(const struct kernel_case *shape) {
+  if (shape->count > KERNEL_MOST_VECTORS) return gemm_case_must(shape);
   for (size_t t = 0; t < TYPES; t++)
     for (size_t s = 0; s < SHAPES; s++)
       for (size_t c = 0; c < COUNTS; c++) {
@@ -128,4 +162,8 @@ uint64_t kernel_case_bytes(const struct kernel_case *shape) {
          matrix_bytes(shape->vectors, shape->batch, shape->count, shape->k) +
          scale_bytes(shape->vectors, shape->batch, shape->count, shape->k) +
          matrix_bytes(shape->out, shape->batch, shape->count, shape->m);
+}
+
+double kernel_case_flops(const struct kernel_case *shape) {
+  return 2.0 * (double)shape->batch * (double)shape->count * (double)shape->m * (double)shape->k;
 }

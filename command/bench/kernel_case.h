@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One product W x, as rondo_add_gemv takes it. */
+/* One product W x, as rondo_add_gemv or rondo_add_gemm takes it. */
 struct kernel_case {
   rondo_dtype weights, vectors, out;
   int64_t m, k, batch, count;
@@ -27,6 +27,10 @@ struct kernel_must {
  * several. */
 enum { KERNEL_CASES_MOST = 512 };
 size_t kernel_cases(struct kernel_case cases[KERNEL_CASES_MOST]);
+/* Products with 64 to 4096 vectors, as rondo_add_gemm takes them: shapes, then numbers of vectors. */
+size_t kernel_gemm_cases(struct kernel_case cases[KERNEL_CASES_MOST]);
+/* rondo_add_gemm makes a product with more vectors than this. */
+enum { KERNEL_MOST_VECTORS = 16 };
 struct kernel_must kernel_case_must(const struct kernel_case *shape);
 
 bool kernel_case_equal(const struct kernel_case *a, const struct kernel_case *b);
@@ -42,5 +46,6 @@ uint64_t kernel_weight_bytes(const struct kernel_case *shape);
 uint64_t kernel_weight_scale_bytes(const struct kernel_case *shape);
 /* The bytes that a product must read and write, each once. */
 uint64_t kernel_case_bytes(const struct kernel_case *shape);
+double kernel_case_flops(const struct kernel_case *shape);
 
 #endif

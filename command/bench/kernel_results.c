@@ -126,9 +126,13 @@ void kernel_result_report(struct report *report, const struct kernel_results *re
   double must = kernel_must_us(results, index, rivals), one = single_us(results, index, 1);
   kernel_case_label(&result->shape, label);
   write_json(&output->json, result, must);
-  output_print(output, "%-38s %8.2f us %6.0f GB/s, read %8.2f, bound %8.2f (%3.0f %%)", label, result->us,
-               (double)kernel_case_bytes(&result->shape) / result->us / 1e3, result->read_us, result->bound_us,
-               100 * result->bound_us / result->us);
+  if (result->shape.count > KERNEL_MOST_VECTORS)
+    output_print(output, "%-38s %8.2f us %6.0f TFLOP/s", label, result->us,
+                 kernel_case_flops(&result->shape) / result->us / 1e6);
+  else
+    output_print(output, "%-38s %8.2f us %6.0f GB/s, read %8.2f, bound %8.2f (%3.0f %%)", label, result->us,
+                 (double)kernel_case_bytes(&result->shape) / result->us / 1e3, result->read_us, result->bound_us,
+                 100 * result->bound_us / result->us);
   if (result->shape.count > 1 && one > 0) output_print(output, ", %.2fx one", result->us / one);
   static const rondo_dtype rival_types[] = {RONDO_BF16, RONDO_E4M3};
   for (size_t i = 0; i < sizeof rival_types / sizeof *rival_types; i++) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures other libraries on the cases of `rondo bench kernels` and `rondo bench llama`, through PyTorch. Without a group:
-bf16 and fp8 products of cuBLAS. Groups: attention and softmax (softmax_rivals.py), qr (qr_rivals.py), llama
-(llama_rivals.py).
+bf16 and fp8 products of cuBLAS. Groups: gemm (bf16 products of cuBLAS with 64 to 4096 vectors), attention and softmax
+(softmax_rivals.py), qr (qr_rivals.py), llama (llama_rivals.py).
 
     python3 command/bench/rivals.py [attention] --json rivals.json [--only "bf16 4096x4096"]
     rondo bench kernels [attention] --rivals rivals.json
@@ -27,6 +27,9 @@ import softmax_rivals
 SHAPES = [(7168, 16384, 1), (4096, 7168, 8), (7168, 2048, 4), (4096, 4096, 1), (14336, 4096, 1), (4096, 14336, 1),
           (128256, 4096, 1), (576, 576, 1), (1536, 576, 1), (576, 1536, 1), (49152, 576, 1)]
 COUNTS = [1, 2, 4, 8, 16]
+GEMM_SHAPES = [(3072, 2048, 1), (2048, 2048, 1), (16384, 2048, 1), (2048, 8192, 1), (6144, 4096, 1), (28672, 4096, 1),
+               (4096, 14336, 1), (3072, 576, 1)]
+GEMM_COUNTS = [64, 128, 256, 512, 1024, 2048, 4096]
 FP8 = torch.float8_e4m3fn
 
 
@@ -123,17 +126,21 @@ def is_wanted(label, words):
                if word)
 
 
-def measure_products(samples, wanted):
-    for name, element_bytes, calls in (("bf16", 2, bf16_calls), ("e4m3", 1, fp8_calls)):
-        for m, k, batch in SHAPES:
-            for count in COUNTS:
+GEMV_TYPES = [("bf16", 2, bf16_calls), ("e4m3", 1, fp8_calls)]
+
+
+def measure_products(samples, wanted, types=GEMV_TYPES, shapes=SHAPES, counts=COUNTS):
+    for name, element_bytes, calls in types:
+        for m, k, batch in shapes:
+            for count in counts:
                 label = f"{name}:{name} {m}x{k}{f' batch={batch}' if batch > 1 else ''} count={count}"
                 if not wanted(label):
                     continue
                 print(label, file=sys.stderr, flush=True)
                 weight_bytes = m * k * batch * element_bytes
                 copies = ceiling(400_000_000, weight_bytes)
-                best = fastest(calls(m, k, batch, count, copies), copies, weight_bytes, samples)
+                moved = weight_bytes + (m + k) * batch * count * 2 * (count > 16)
+                best = fastest(calls(m, k, batch, count, copies), copies, moved, samples)
                 torch.cuda.empty_cache()
                 if best is None:
                     continue
@@ -145,7 +152,7 @@ def measure_products(samples, wanted):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("group", nargs="?", choices=["gemv", "attention", "softmax", "qr", "llama"], default="gemv")
+    parser.add_argument("group", nargs="?", choices=["gemv", "gemm", "attention", "softmax", "qr", "llama"], default="gemv")
     parser.add_argument("--json", default="rivals.json")
     parser.add_argument("--only", default="", help='such as "bf16 4096x4096 count=1"')
     parser.add_argument("--rival", default="", help='of attention and softmax, a regular expression: "FlashAttention-3|cuDNN"')
@@ -162,6 +169,8 @@ def main():
 
     if options.group == "gemv":
         measured = measure_products(samples, wanted)
+    elif options.group == "gemm":
+        measured = measure_products(samples, wanted, GEMV_TYPES[:1], GEMM_SHAPES, GEMM_COUNTS)
     elif options.group == "qr":
         measured = qr_rivals.measure(samples, wanted)
     elif options.group == "llama":

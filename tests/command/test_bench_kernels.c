@@ -38,6 +38,17 @@ Test(bench_kernels, something_is_asked_of_every_product_with_several_vectors) {
     if (cases[i].count > 1) cr_assert_geq(kernel_case_must(&cases[i]).single, 1.3);
 }
 
+Test(bench_kernels, products_with_many_vectors_stand_beside_a_rival) {
+  size_t count = kernel_gemm_cases(cases);
+  cr_assert_gt(count, 0);
+  for (size_t i = 0; i < count; i++) {
+    cr_assert_gt(cases[i].count, KERNEL_MOST_VECTORS);
+    cr_assert_eq(kernel_case_must(&cases[i]).rival, cases[i].count < 1024 ? 0.97 : 1);
+  }
+  cr_assert_eq(kernel_case_flops(&(struct kernel_case){RONDO_BF16, RONDO_BF16, RONDO_BF16, 10, 32, 3, 64}),
+               2.0 * 3 * 64 * 10 * 32);
+}
+
 Test(bench_kernels, a_case_that_is_not_in_the_table_has_nothing_to_reach) {
   struct kernel_must must = kernel_case_must(&(struct kernel_case){RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, 7, 64, 1, 1});
   cr_assert(must.us == 0 && must.read == 0 && must.rival == 0 && must.single == 0);

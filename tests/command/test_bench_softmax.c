@@ -232,7 +232,7 @@ Test(bench_softmax, without_a_device_to_time_each_group_says_so) {
   }
   struct ran ran = shell_rondo("", "bench kernels attentions");
   REQUIRE_CODE(ran, 2);
-  cr_assert_not_null(strstr(ran.error, "the group is 'attentions', expected gemv, chain, ladder, attention, "
+  cr_assert_not_null(strstr(ran.error, "the group is 'attentions', expected gemv, gemm, chain, ladder, attention, "
                                        "attention-steps, softmax, rowmax-tile or qr"),
                      "%s", ran.error);
 }

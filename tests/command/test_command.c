@@ -84,8 +84,8 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"bench replays", "the measurement is 'replays', expected replay, lanes, kernels, llama, plan, upload or wait"},
       {"bench replay --samples 99", "--samples is '99', expected a whole number from 100 to 10000000"},
       {"bench replay --only all", "--only is 'all', expected launch, visible, in-out, chains, branches, idle or slots"},
-      {"bench kernels svd",
-       "the group is 'svd', expected gemv, chain, ladder, attention, attention-steps, softmax, rowmax-tile or qr"},
+      {"bench kernels svd", "the group is 'svd', expected gemv, gemm, chain, ladder, attention, attention-steps, "
+                            "softmax, rowmax-tile or qr"},
       {"bench kernels --edges none", "--edges is 'none', expected plain or programmatic"},
       {"bench lanes --seconds nan", "--seconds is 'nan', expected a number from 0.01 to 3600"},
       {"bench plan --scale=1", "--scale has the value '1', expected none"},
@@ -223,6 +223,7 @@ Test(command, explain_names_what_runs_every_task_of_every_graph_on_every_chip) {
                 {"gemv", "weights=nvfp4 vectors=nvfp4 quantize_from=f32 count=16 batch=3"},
                 {"gemv", "weights=e4m3 vectors=f16 row_scales=1"},
                 {"gemv", "weights=f16 vectors=f16 out=f16 m=7 k=9"},
+                {"gemv", "weights=bf16 vectors=bf16 out=bf16 m=512 k=256 count=300 residual=bf16 bias=f32"},
                 {"qr", ""},
                 {"qr", "m=512 n=256 batch=2 form=thin_q"},
                 {"qr", "m=512 n=256 batch=2 dtype=f64 form=r layout=column_major"},
