@@ -165,28 +165,12 @@ static rondo_status same_size(const struct op_task *task, uint32_t index, const 
 }
 
 static rondo_status optional_check(const struct op_task *task) {
-  const struct op_operand *q = &task->operands[ATTENTION_Q], *lengths = &task->operands[ATTENTION_KV_LENGTHS],
-                          *lse = &task->operands[ATTENTION_LSE];
-  if (lengths->present) {
-    if (lengths->dtype != RONDO_I32)
-      return status_set(RONDO_INVALID_ARGUMENT, "kv_lengths is %s, expected i32", rondo_dtype_name(lengths->dtype));
-    if (lengths->rank != 1 || lengths->shape[0] != q->shape[0])
-      return status_set(RONDO_INVALID_ARGUMENT,
-                        "kv_lengths has rank %" PRIu32 " and %" PRId64
-                        " numbers, expected rank 1 and one for each of %" PRId64 " batch items",
-                        lengths->rank, op_elements(lengths), q->shape[0]);
-  }
-  if (lse->present) {
-    int64_t heads = q->shape[attention_head_axis(task)], length = q->shape[attention_position_axis(task)];
-    if (lse->dtype != RONDO_F32)
-      return status_set(RONDO_INVALID_ARGUMENT, "lse is %s, expected f32", rondo_dtype_name(lse->dtype));
-    if (lse->rank != 3 || lse->shape[0] != q->shape[0] || lse->shape[1] != heads || lse->shape[2] != length)
-      return status_set(RONDO_INVALID_ARGUMENT,
-                        "lse is not of shape [%" PRId64 ", %" PRId64 ", %" PRId64
-                        "]: batch, query heads and query length",
-                        q->shape[0], heads, length);
-  }
-  return RONDO_OK;
+  const struct op_operand *lengths = &task->operands[ATTENTION_KV_LENGTHS], *lse = &task->operands[ATTENTION_LSE];
+  const int64_t *q = task->operands[ATTENTION_Q].shape;
+  rondo_status status = lengths->present ? op_expect("kv_lengths", lengths, RONDO_I32, 1, q) : RONDO_OK;
+  if (status != RONDO_OK || !lse->present) return status;
+  return op_expect("lse", lse, RONDO_F32, 3,
+                   (int64_t[]){q[0], q[attention_head_axis(task)], q[attention_position_axis(task)]});
 }
 
 rondo_status attention_task_check(const struct op_task *task) {

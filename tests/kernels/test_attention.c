@@ -258,10 +258,10 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   REFUSED("k has batch 3, q has 2", .q = q, .k = batch, .v = v, .o = o);
   REFUSED("o has 6 positions, q has 7", .q = q, .k = k, .v = v, .o = short_o);
   REFUSED("o has 4 heads, q has 12", .q = q, .k = k, .v = v, .o = heads_o);
-  REFUSED("lse is f16, expected f32", .q = q, .k = k, .v = v, .o = o, .lse = lse_f16);
-  REFUSED("lse is not of shape [2, 12, 7]", .q = q, .k = k, .v = v, .o = o, .lse = lse_7);
-  REFUSED("kv_lengths is f32, expected i32", .q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths_f32);
-  REFUSED("kv_lengths has rank 1 and 3 numbers", .q = q, .k = k, .v = v, .o = o, .kv_lengths = three);
+  REFUSED("lse is [2, 12, 7] f16, expected [2, 12, 7] f32", .q = q, .k = k, .v = v, .o = o, .lse = lse_f16);
+  REFUSED("lse is [2, 7, 12] f32, expected [2, 12, 7] f32", .q = q, .k = k, .v = v, .o = o, .lse = lse_7);
+  REFUSED("kv_lengths is [2] f32, expected [2] i32", .q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths_f32);
+  REFUSED("kv_lengths is [3] i32, expected [2] i32", .q = q, .k = k, .v = v, .o = o, .kv_lengths = three);
   REFUSED("layout 7 does not exist", .layout = (rondo_head_layout)7, .q = q, .k = k, .v = v, .o = o);
   REFUSED("k has 9 heads, q has 7", .layout = RONDO_BSHD, .q = q, .k = k, .v = v, .o = o);
   REFUSED("splits is -1, expected 0", .q = q, .k = k, .v = v, .o = o, .splits = -1);
