@@ -36,6 +36,7 @@ struct gemm_wgmma_parameters {
   uint32_t by_map;           /* out has a map, and 16 bits: boxes leave. Otherwise threads store */
   uint32_t finishing;        /* 0: results are the sums */
   uint32_t fetched;          /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
+  uint32_t boxed;            /* the residual's boxes are those of out: they come to where results leave from */
   struct gemm_finish finish;
   struct completion done;
 };
@@ -98,8 +99,10 @@ GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.a
 /* Columns of results that a block stores after the parts have met. */
 GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.columns / t.parts; }
 GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return (gemm_tile_p(t) + t.columns) * 128; }
-/* Barriers: full and empty for each stage, and one for each warpgroup's parts. */
-GEMM_CONSTANT int gemm_barrier_bytes(int stages) { return 8 * (2 * stages + 2); }
+/* Barriers: full and empty for each stage; and for each of two warpgroups one for parts, and three for boxes of the
+ * residual: in its two buffers, and in the stages. */
+enum { GEMM_RESIDUAL_BARRIERS = 3 };
+GEMM_CONSTANT int gemm_barrier_bytes(int stages) { return 8 * (2 * stages + 2 + 2 * GEMM_RESIDUAL_BARRIERS); }
 /* Buffers of a warpgroup: two if there is room. */
 GEMM_CONSTANT int gemm_tile_buffers(struct gemm_tile t, int stages) {
   return stages * gemm_stage_bytes(t) + 2 * t.warpgroups * GEMM_STAGING_BYTES + gemm_barrier_bytes(stages) <=

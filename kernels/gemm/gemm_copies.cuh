@@ -59,11 +59,12 @@ struct gemm_design {
 
 /* Addresses in shared memory, and the place of the block in its cluster. */
 template <typename D> struct gemm_block {
-  uint32_t stages, staging, full, empty, met; /* met: barriers of the parts, one for each warpgroup */
-  uint32_t cp, cq, part;                      /* which tile of the cluster, along P and Q; which part of k */
-  uint32_t first, apart;                      /* this cluster's first unit, and the distance to its next */
-  uint32_t tiles;                             /* of this block */
-  uint32_t k_begin, steps;                    /* of this block's part */
+  uint32_t stages, staging, full, empty;
+  uint32_t met, residual;  /* barriers: one a warpgroup for parts; GEMM_RESIDUAL_BARRIERS a warpgroup */
+  uint32_t cp, cq, part;   /* which tile of the cluster, along P and Q; which part of k */
+  uint32_t first, apart;   /* this cluster's first unit, and the distance to its next */
+  uint32_t tiles;          /* of this block */
+  uint32_t k_begin, steps; /* of this block's part */
 
   __device__ __forceinline__ gemm_block(const gemm_wgmma_parameters &p, const void *shared) {
     stages = shared_address(shared);
@@ -71,6 +72,7 @@ template <typename D> struct gemm_block {
     full = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
     empty = full + 8 * D::STAGES;
     met = empty + 8 * D::STAGES;
+    residual = met + 8 * 2;
     const uint32_t rank = D::CLUSTER > 1 ? cluster_rank() : 0;
     cp = rank % D::ALONG_P;
     cq = rank / D::ALONG_P % D::ALONG_Q;
@@ -118,9 +120,11 @@ template <typename D, bool IsWeights> struct gemm_copier {
 
   /* The part of the residual that this block's results are added to. */
   __device__ __forceinline__ void fetch_residual() const {
-    const int columns = D::SWAPPED ? D::P_ROWS : D::STORED, moved = (int)at.part * D::STORED;
+    const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
+    const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::STORED : 64;
     const int row = D::SWAPPED ? place.q + moved : place.p, column = D::SWAPPED ? place.p : place.q + moved;
-    for (int i = 0; i < columns; i += (int)p.fetched) box_prefetch(&p.residual, column + i, row, place.matrix);
+    for (int i = 0; i < rows; i += box_rows)
+      for (int j = 0; j < columns; j += (int)p.fetched) box_prefetch(&p.residual, column + j, row + i, place.matrix);
   }
 
   /* Copies the next `count` stages. The first round finds all stages free. */

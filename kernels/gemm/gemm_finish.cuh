@@ -23,12 +23,14 @@ struct numbers_16 {
     const uint32_t bits = ((const uint16_t *)data)[element];
     return dtype == RONDO_F16 ? __half2float(__ushort_as_half((uint16_t)bits)) : __uint_as_float(bits << 16);
   }
-  __device__ __forceinline__ static float2 two(uint32_t dtype, const void *data, int64_t element) {
-    const uint32_t word = *(const uint32_t *)((const uint16_t *)data + element);
+  __device__ __forceinline__ static float2 of(uint32_t dtype, uint32_t word) {
     const float2 half = __half22float2(reinterpret_cast<const __half2 &>(word));
     const bool is_half = dtype == RONDO_F16;
     return make_float2(is_half ? half.x : __uint_as_float(word << 16),
                        is_half ? half.y : __uint_as_float(word & 0xffff0000u));
+  }
+  __device__ __forceinline__ static float2 two(uint32_t dtype, const void *data, int64_t element) {
+    return of(dtype, *(const uint32_t *)((const uint16_t *)data + element));
   }
 };
 

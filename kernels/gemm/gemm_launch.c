@@ -114,6 +114,7 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .finishing =
           finish.scale != 1 || call->task->operands[GEMV_BIAS].present || call->task->operands[GEMV_RESIDUAL].present,
       .fetched = fetched,
+      .boxed = by_map && fetched && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32,
       .finish = finish,
   };
   struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
@@ -123,8 +124,7 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   map_add(launch, offsetof(struct gemm_wgmma_parameters, q), call, tile->swapped ? GEMV_VECTORS : GEMV_WEIGHTS,
           tile->columns / tile->along_p, GEMM_DEPTH);
   if (fetched)
-    map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL,
-            tile->swapped ? box_rows : gemm_tile_p(*tile), (int)fetched);
+    map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)fetched);
   if (!by_map) return RONDO_OK;
   map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows, 64);
   return RONDO_OK;

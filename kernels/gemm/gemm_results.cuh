@@ -20,16 +20,23 @@ __device__ __forceinline__ void store_matrices_turned(uint32_t address, uint32_t
                : "memory");
 }
 
+__device__ __forceinline__ void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
+  if (turned)
+    ldmatrix_x4_transposed(words, address);
+  else
+    ldmatrix_x4(words, address);
+}
+
 /* What a thread of a warpgroup that multiplies knows of its place. */
 template <typename D> struct gemm_warpgroup {
   const gemm_wgmma_parameters &p;
   const gemm_block<D> &at;
   uint32_t index, thread, lane, warp; /* of the warpgroup in the block, and of the thread in the warpgroup */
-  uint32_t buffer;                    /* the next one for results */
+  uint32_t sent;                      /* boxes by way of the buffers */
 
   __device__ __forceinline__ gemm_warpgroup(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
       : p(p), at(at), index(threadIdx.x / 128), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
-        warp(threadIdx.x / 32 % 4), buffer(0) {}
+        warp(threadIdx.x / 32 % 4), sent(0) {}
   /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
   __device__ __forceinline__ uint32_t share() const { return D::TURNS ? 0 : index; }
 
@@ -118,6 +125,26 @@ template <typename D> struct gemm_warpgroup {
       }
   }
 
+  /* The address of the matrices of pair `j` of groups in a box: what this lane gives to stmatrix and ldmatrix. */
+  __device__ __forceinline__ uint32_t matrices_at(uint32_t box, int j) const {
+    const uint32_t matrix = lane / 8;
+    const uint32_t row = D::SWAPPED ? 16 * j + (matrix >> 1) * 8 + lane % 8 : 16 * warp + (matrix & 1) * 8 + lane % 8;
+    const uint32_t chunk = D::SWAPPED ? 2 * warp + (matrix & 1) : 2 * j + (matrix >> 1);
+    return box + row * 128 + ((chunk ^ (row & 7)) << 4);
+  }
+  __device__ __forceinline__ void take_residual(addends &residual, uint32_t box) const {
+    uint32_t words[GROUPS / 2][4];
+#pragma unroll
+    for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, j), D::SWAPPED);
+#pragma unroll
+    for (int j = 0; j < GROUPS / 2; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float2 two = numbers_16::of(p.finish.residual_dtype, words[j][i]);
+        residual[2 * j + i / 2][i % 2 * 2] = two.x, residual[2 * j + i / 2][i % 2 * 2 + 1] = two.y;
+      }
+  }
+
   __device__ __forceinline__ static void clear(addends &numbers) {
 #pragma unroll
     for (int j = 0; j < GROUPS; j++)
@@ -125,8 +152,8 @@ template <typename D> struct gemm_warpgroup {
       for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
   }
 
-  /* The numbers of GROUPS groups; q0 is the first one's row. */
-  __device__ __forceinline__ void finish(float *d, int p0, int q0, int matrix) const {
+  /* The numbers of GROUPS groups; q0 is the first one's row. `box`: where the residual is in shared memory, or 0. */
+  __device__ __forceinline__ void finish(float *d, int p0, int q0, int matrix, uint32_t box) const {
     addends bias, residual;
     if (!p.finish.bias)
       clear(bias);
@@ -134,7 +161,9 @@ template <typename D> struct gemm_warpgroup {
       load_bias<numbers_32>(bias, p0, q0, matrix);
     else
       load_bias<numbers_16>(bias, p0, q0, matrix);
-    if (!p.finish.residual)
+    if (box)
+      take_residual(residual, box);
+    else if (!p.finish.residual)
       clear(residual);
     else if (p.finish.residual_dtype == RONDO_F32)
       load_residual<numbers_32>(residual, p0, q0, matrix);
@@ -172,19 +201,15 @@ template <typename D> struct gemm_warpgroup {
   }
 
   template <typename Out> __device__ __forceinline__ void write_box(const float *d, uint32_t to) const {
-    const uint32_t matrix = lane / 8;
 #pragma unroll
     for (int j = 0; j < BOX / 16; j++) {
       const float *x = d + 8 * j;
-      const uint32_t row = D::SWAPPED ? 16 * j + (matrix >> 1) * 8 + lane % 8 : 16 * warp + (matrix & 1) * 8 + lane % 8;
-      const uint32_t chunk = D::SWAPPED ? 2 * warp + (matrix & 1) : 2 * j + (matrix >> 1);
-      const uint32_t address = to + row * 128 + ((chunk ^ (row & 7)) << 4);
       const uint32_t a = pack_two<Out>(x[0], x[1]), b = pack_two<Out>(x[2], x[3]);
       const uint32_t c = pack_two<Out>(x[4], x[5]), e = pack_two<Out>(x[6], x[7]);
       if (D::SWAPPED)
-        store_matrices_turned(address, a, b, c, e);
+        store_matrices_turned(matrices_at(to, j), a, b, c, e);
       else
-        stmatrix_x4(address, a, b, c, e);
+        stmatrix_x4(matrices_at(to, j), a, b, c, e);
     }
   }
   __device__ __forceinline__ void send_box(int p0, int q0, int matrix, uint32_t from) const {
@@ -192,16 +217,20 @@ template <typename D> struct gemm_warpgroup {
     tensor_store_commit();
   }
 
+  __device__ __forceinline__ uint32_t buffer_of(uint32_t number) const {
+    return at.staging + (index * D::BUFFERS + number % D::BUFFERS) * GEMM_STAGING_BYTES;
+  }
   /* A box through this warpgroup's buffers in turn, while products go on. */
   template <typename Out> __device__ __forceinline__ void send(const float *d, int p0, int q0, int matrix) {
-    const uint32_t to = at.staging + (index * D::BUFFERS + buffer) * GEMM_STAGING_BYTES;
-    if (thread == 0) tensor_store_wait_read<D::BUFFERS - 1>();
-    warps_meet(GEMM_FIRST_BARRIER + index, 128);
+    const uint32_t to = buffer_of(sent++);
+    if (!comes_by_box()) { /* otherwise the residual's box has come here, after a wait for the buffer */
+      if (thread == 0) tensor_store_wait_read<D::BUFFERS - 1>();
+      warps_meet(GEMM_FIRST_BARRIER + index, 128);
+    }
     write_box<Out>(d, to);
     writes_reach_products();
     warps_meet(GEMM_FIRST_BARRIER + index, 128);
     if (thread == 0) send_box(p0, q0, matrix, to);
-    if (D::BUFFERS == 2) buffer ^= 1;
   }
   /* The last tile's boxes leave by the stages: in the rows of P that only this warpgroup has read. */
   __device__ __forceinline__ uint32_t place_in_stages(int product, int box) const {
@@ -214,6 +243,50 @@ template <typename D> struct gemm_warpgroup {
       const int product = thread / BOXES, box = thread % BOXES;
       send_box(p0 + 64 * product, q0 + box_begin(box), matrix, place_in_stages(product, box));
     }
+  }
+
+  /* ---- The residual by boxes ---- */
+
+  static constexpr uint32_t BOX_BYTES = BOX * 128;
+  __device__ __forceinline__ bool comes_by_box() const { return !OVERLAP && p.boxed; }
+  __device__ __forceinline__ uint32_t residual_barrier(uint32_t i) const {
+    return at.residual + 8 * (index * GEMM_RESIDUAL_BARRIERS + i);
+  }
+  __device__ __forceinline__ void ask_box(int p0, int q0, int matrix, uint32_t to, uint32_t barrier) const {
+    box_copy(to, &p.residual, D::SWAPPED ? p0 : q0, D::SWAPPED ? q0 : p0, matrix, barrier);
+  }
+  /* All boxes of the last tile come to the stages, once the warpgroup's products have read them. */
+  __device__ __forceinline__ void ask_for_all(int p0, int q0, int matrix) const {
+    constexpr int COUNT = D::PRODUCTS * BOXES;
+    warps_meet(GEMM_FIRST_BARRIER + index, 128);
+    if (thread == 0) barrier_expect(residual_barrier(2), COUNT * BOX_BYTES);
+    if (thread < COUNT) {
+      const int product = thread / BOXES, box = thread % BOXES;
+      ask_box(p0 + 64 * product, q0 + box_begin(box), matrix, place_in_stages(product, box), residual_barrier(2));
+    }
+  }
+  /* A box comes to the buffer from which it will be number `number` to leave. */
+  __device__ __forceinline__ void ask_for_one(uint32_t number, int p0, int q0, int matrix, bool is_first) const {
+    if (thread) return;
+    if (is_first)
+      tensor_store_wait_read<D::BUFFERS - 1>();
+    else
+      tensor_store_wait_read<0>();
+    barrier_expect(residual_barrier(number % D::BUFFERS), BOX_BYTES);
+    ask_box(p0, q0, matrix, buffer_of(number), residual_barrier(number % D::BUFFERS));
+  }
+  /* Where the residual of a box is, once it is there. With two buffers the next one is under way. */
+  __device__ __forceinline__ uint32_t box_of_residual(int product, int box, int p0, int q0, int matrix,
+                                                      bool by_stages) const {
+    if (!comes_by_box()) return 0;
+    if (by_stages) {
+      barrier_wait(residual_barrier(2), 0);
+      return place_in_stages(product, box);
+    }
+    if (box == 0 || D::BUFFERS == 1) ask_for_one(sent, p0, q0 + box_begin(box), matrix, box == 0);
+    if (D::BUFFERS == 2 && box + 1 < BOXES) ask_for_one(sent + 1, p0, q0 + box_begin(box + 1), matrix, false);
+    barrier_wait(residual_barrier(sent % D::BUFFERS), sent / D::BUFFERS & 1);
+    return buffer_of(sent);
   }
 
   template <typename Out>
@@ -238,11 +311,12 @@ template <typename D> struct gemm_warpgroup {
                                                  bool by_stages) {
     const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
 #pragma unroll
-    for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS) finish(d + 4 * j, lane_p, lane_q + 8 * j, matrix);
+    for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS) finish(d + 4 * j, lane_p, lane_q + 8 * j, matrix, 0);
 #pragma unroll
     for (int box = 0; box < BOXES; box++) {
       const int begin = box_begin(box);
-      if (!OVERLAP) finish(d + begin / 2, lane_p, lane_q + begin, matrix);
+      if (!OVERLAP)
+        finish(d + begin / 2, lane_p, lane_q + begin, matrix, box_of_residual(product, box, p0, q0, matrix, by_stages));
       if (!p.by_map)
         store_numbers(d + begin / 2, lane_p, lane_q + begin, matrix);
       else if (p.finish.out_dtype == RONDO_BF16)
@@ -267,6 +341,7 @@ template <typename D> struct gemm_warpgroup {
                                         bool by_stages) {
     const int p0 = place.p + (int)share() * D::PRODUCTS * 64, q0 = place.q + (int)at.part * D::STORED;
     by_stages = by_stages && CAN_LEAVE_BY_STAGES && p.by_map;
+    if (by_stages && comes_by_box()) ask_for_all(p0, q0, place.matrix);
 #pragma unroll
     for (int product = 0; product < D::PRODUCTS; product++) {
       if constexpr (D::PARTS > 1) {

@@ -125,6 +125,7 @@ template <typename D> __device__ __forceinline__ void begin(const gemm_wgmma_par
       barrier_init(at.full + 8 * i, 1);
       barrier_init(at.empty + 8 * i, D::ARRIVALS);
     }
+    for (int i = 0; i < GEMM_RESIDUAL_BARRIERS * D::WARPGROUPS; i++) barrier_init(at.residual + 8 * i, 1);
     for (int i = 0; D::PARTS > 1 && i < D::WARPGROUPS; i++) {
       barrier_init(at.met + 8 * i, 1);
       barrier_expect(at.met + 8 * i, D::TILE.rows * D::STORED * 4);
@@ -134,6 +135,7 @@ template <typename D> __device__ __forceinline__ void begin(const gemm_wgmma_par
   if (threadIdx.x == 0) {
     tensor_prefetch(&p.p), tensor_prefetch(&p.q);
     if (p.by_map) tensor_prefetch(&p.out);
+    if (p.fetched) tensor_prefetch(&p.residual);
   }
   if (D::CLUSTER > 1)
     cluster_meet();

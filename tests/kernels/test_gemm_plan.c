@@ -189,6 +189,15 @@ Test(gemm, gemm_select_takes_wgmma_where_operands_can_be_mapped) {
   memcpy(&p, launch->parameters, sizeof p);
   cr_assert(launch->map_count == 3 && p.by_map && p.weights_early && p.is_bf16 && p.steps == 4, "%s", launch->kernel);
   for (uint32_t i = 0; i < 3; i++) cr_assert_eq(launch->maps[i].rank, 3);
+  operands[GEMV_RESIDUAL] = operand_of(RONDO_F16, 300, 512, 520, 16);
+  launch = selected(operands, 90, &launches);
+  memcpy(&p, launch->parameters, sizeof p);
+  cr_assert(launch->map_count == 4 && p.boxed && p.fetched == 64, "the residual has out's boxes");
+  operands[GEMV_RESIDUAL] = operand_of(RONDO_F32, 300, 512, 520, 16);
+  launch = selected(operands, 90, &launches);
+  memcpy(&p, launch->parameters, sizeof p);
+  cr_assert(launch->map_count == 4 && !p.boxed && p.fetched == 32, "a residual in f32 comes to registers");
+  operands[GEMV_RESIDUAL] = (struct op_operand){0};
   operands[GEMV_OUT] = operand_of(RONDO_F32, 300, 512, 512, 32);
   launch = selected(operands, 90, &launches);
   memcpy(&p, launch->parameters, sizeof p);
