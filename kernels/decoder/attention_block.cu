@@ -19,12 +19,11 @@ DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 wo
 #pragma unroll 1
   for (uint32_t base = 0; base < p.part_count; base += at_once) {
     float4 part[at_once];
-#pragma unroll
-    for (uint32_t j = 0; j < at_once; j++)
+    unroll<at_once>([&](uint32_t j) {
       part[j] = base + j < p.part_count ? parts[(base + j) * (p.hidden / 4)] : float4{-0.0f, -0.0f, -0.0f, -0.0f};
-#pragma unroll
-    for (uint32_t j = 0; j < at_once; j++)
-      sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
+    });
+    unroll<at_once>(
+        [&](uint32_t j) { sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w; });
   }
   return {pack(sum.x, sum.y), pack(sum.z, sum.w)};
 }

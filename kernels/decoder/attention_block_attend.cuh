@@ -70,12 +70,11 @@ DEVICE void load_query(const attention_block_parameters &p, const block_place &b
                        query_fragments<typename Size::tile> &q) {
   const uint32_t head = min(b.lane % 8, Size::group(p) - 1),
                  from = b.shared + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + b.lane / 8 * 16;
-#pragma unroll
-  for (int two = 0; two < Size::dimension / 32; two++) {
+  unroll<Size::dimension / 32>([&](int two) {
     uint32_t r[4];
     ldmatrix_x4(r, from + two * 64);
     q[0][2 * two][0] = r[0], q[0][2 * two][1] = r[1], q[0][2 * two + 1][0] = r[2], q[0][2 * two + 1][1] = r[3];
-  }
+  });
 }
 
 /* A tile that has arrived, of which `count` rows count. */
@@ -92,13 +91,12 @@ DEVICE void attend_tile(const block_place &b, float scale_log2, const query_frag
   weigh<tile>(s, all, weights);
   const int after = (int)count - 2 * (int)b.t; /* the lane has KV rows 2 t + 0, 1, 8, 9 */
   const uint32_t low = first_of_two(after), high = first_of_two(after - 8);
-#pragma unroll
-  for (int j = 0; j < Size::dimension / 16; j++) {
+  unroll<Size::dimension / 16>([&](int j) {
     value_fragments<tile> a;
     load_values<tile>(value, j, a);
     mma_16x8x16<__nv_bfloat16>(all.o[0][j], {a[0][0] & low, a[0][1] & low, a[0][2] & high, a[0][3] & high},
                                weights[0][0], weights[0][1]);
-  }
+  });
 }
 
 /* The warp's result, in place of its first tile. */
@@ -110,11 +108,10 @@ DEVICE void lay_out(const attention_block_parameters &p, const block_place &b, u
     const uint32_t head = 2 * b.t + i;
     if (head >= Size::group(p)) continue;
     const uint32_t to = ring + (head * Size::tile::pitch + b.g) * 4;
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 16; j++) {
+    unroll<Size::dimension / 16>([&](int j) {
       store_number(to + 16 * j * 4, all.o[0][j][i]);
       store_number(to + (16 * j + 8) * 4, all.o[0][j][i + 2]);
-    }
+    });
     if (b.g == 0)
       store_two_numbers(b.shared + ATTENTION_BLOCK_STATS + (b.warp * ATTENTION_BLOCK_MOST_GROUP + head) * 8,
                         {all.most[0][i], all.sum[0][i]});
@@ -229,18 +226,16 @@ template <typename Size> DEVICE void join_partials(const attention_block_paramet
                    stats = b.shared + Size::received(p) + Size::cluster * step + (half * Size::group(p) + head) * 8;
     float2 s[Size::cluster / 2];
     float next[Size::cluster / 2];
-#pragma unroll
-    for (uint32_t i = 0; i < Size::cluster / 2; i++) {
+    unroll<Size::cluster / 2>([&](uint32_t i) {
       s[i] = load_shared_two(stats + i * (Size::group(p) * 16));
       next[i] = load_number(from + 2 * i * step);
-    }
+    });
     float most = fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), sum = 0, o = 0;
     most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 16));
-#pragma unroll
-    for (uint32_t i = 0; i < Size::cluster / 2; i++) {
+    unroll<Size::cluster / 2>([&](uint32_t i) {
       const float factor = exp2_approximate(s[i].x - most);
       sum = fmaf(factor, s[i].y, sum), o = fmaf(factor, next[i], o);
-    }
+    });
     sum += __shfl_xor_sync(0xffffffffu, sum, 16), o += __shfl_xor_sync(0xffffffffu, o, 16);
     o = sum == 0.0f ? 0.0f : o * reciprocal(sum);
     if constexpr (Size::scaled_vector) {

@@ -63,11 +63,10 @@ DEVICE __nv_bfloat162 block_scale(uint32_t from) {
 
 DEVICE void decode_row(uint32_t codes, __nv_bfloat162 scale, uint32_t (&pairs)[4]) {
   decode_e2m1_bf16(codes, pairs);
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
+  unroll<4>([&](int i) {
     const __nv_bfloat162 scaled = __hmul2(*reinterpret_cast<const __nv_bfloat162 *>(&pairs[i]), scale);
     pairs[i] = *reinterpret_cast<const uint32_t *>(&scaled);
-  }
+  });
 }
 
 /* c += a chunk: of the weights at `slot`, of the vector at `vector`, the lane's place. */
@@ -77,8 +76,7 @@ DEVICE void multiply_chunk(const block_place &b, uint32_t slot, uint32_t vector,
     const uint2 low = load_two_words(slot + b.lane * 8), high = load_two_words(slot + 256 + b.lane * 8);
     const __nv_bfloat162 low_scale = block_scale(slot + 512 + b.g * 4 + b.t),
                          high_scale = block_scale(slot + 544 + b.g * 4 + b.t);
-#pragma unroll
-    for (int w = 0; w < 2; w++) {
+    unroll<2>([&](int w) {
       uint4 numbers = {};
       if (has_vector) numbers = load_shared_words_four(vector + w * 16);
       const uint32_t by_lines[4] = {numbers.x, numbers.y, numbers.z, numbers.w};
@@ -88,7 +86,7 @@ DEVICE void multiply_chunk(const block_place &b, uint32_t slot, uint32_t vector,
       decode_row(w ? high.y : high.x, high_scale, second);
       mma_16x8x16<__nv_bfloat16>(c[0], {first[0], second[0], first[1], second[1]}, x[0], x[1]);
       mma_16x8x16<__nv_bfloat16>(c[1], {first[2], second[2], first[3], second[3]}, x[2], x[3]);
-    }
+    });
   } else {
     const uint4 low = load_shared_words_four(slot + b.lane * 16),
                 high = load_shared_words_four(slot + 512 + b.lane * 16);

@@ -111,9 +111,9 @@ template <typename Size> struct row_gatherer {
         low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
       }
       const uint4 words = numbers_and_rest(low, high);
-#pragma unroll
-      for (uint32_t j = 0; j < Size::cluster / 2; j++)
+      unroll<Size::cluster / 2>([&](uint32_t j) {
         send_four_words(there[j] + to + skipped * 16, words, there[j] + ATTENTION_SEVERAL_TOKENS_BARRIER);
+      });
       if (b.kv_head == 0 && !half) static_cast<uint2 *>(p.out)[b.token * (p.hidden / 4) + four] = row;
       squares = warp_sum(squares);
       if (b.lane < Size::cluster)
@@ -167,14 +167,12 @@ template <typename Size, int Most> struct row_weights {
       const uint2 low = load_two_words(slot + b.lane * 8), high = load_two_words(slot + 256 + b.lane * 8);
       const __nv_bfloat162 low_scale = block_scale(slot + 512 + b.g * 4 + b.t),
                            high_scale = block_scale(slot + 544 + b.g * 4 + b.t);
-#pragma unroll
-      for (int w = 0; w < 2; w++) {
+      unroll<2>([&](int w) {
         uint32_t first[4], second[4];
         decode_row(w ? low.y : low.x, low_scale, first);
         decode_row(w ? high.y : high.x, high_scale, second);
-#pragma unroll
-        for (int i = 0; i < 4; i++) a[2 * w + i / 2][i % 2 * 2] = first[i], a[2 * w + i / 2][i % 2 * 2 + 1] = second[i];
-      }
+        unroll<4>([&](int i) { a[2 * w + i / 2][i % 2 * 2] = first[i], a[2 * w + i / 2][i % 2 * 2 + 1] = second[i]; });
+      });
     } else {
       const uint4 low = load_shared_words_four(slot + b.lane * 16),
                   high = load_shared_words_four(slot + 512 + b.lane * 16);
@@ -186,11 +184,9 @@ template <typename Size, int Most> struct row_weights {
   /* Sums of the piece, of each token; half of them are those of the remainders. */
   DEVICE void multiply() const {
     float c[4][4] = {};
-#pragma unroll
-    for (int i = 0; i < Most; i++) {
-      if ((uint32_t)i >= count) continue;
-#pragma unroll
-      for (int w = 0; w < (int)steps / 2; w++) {
+    unroll<Most>([&](int i) {
+      if ((uint32_t)i >= count) return;
+      unroll<(int)steps / 2>([&](int w) {
         const uint4 v = load_shared_words_four(numbers + i * step + w * 32),
                     v_4 = load_shared_words_four(numbers + i * step + w * 32 + 16);
         uint32_t x[4] = {v.x, v.y, v_4.x, v_4.y}, rest[4] = {v.z, v.w, v_4.z, v_4.w};
@@ -199,19 +195,18 @@ template <typename Size, int Most> struct row_weights {
                          rest_by_lines[4] = {rest[0], rest[1], rest[2], rest[3]};
           order_as_bf16(by_lines, x), order_as_bf16(rest_by_lines, rest);
         }
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
+        unroll<2>([&](int k) {
           mma_16x8x16<__nv_bfloat16>(c[k], a[i][2 * w + k], x[2 * k], x[2 * k + 1]);
           mma_16x8x16<__nv_bfloat16>(c[k + 2], a[i][2 * w + k], rest[2 * k], rest[2 * k + 1]);
-        }
-      }
-    }
+        });
+      });
+    });
     if (!count) return;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
+    unroll<2>([&](int i) {
       store_two_numbers(
           to + i * ATTENTION_SEVERAL_TOKENS_CUT_BYTES,
           {(c[0][i] + c[1][i]) + (c[2][i] + c[3][i]), (c[0][i + 2] + c[1][i + 2]) + (c[2][i + 2] + c[3][i + 2])});
+    });
   }
 };
 
@@ -272,22 +267,19 @@ DEVICE void send_result(const attention_block_parameters &p, const row_place &b,
     float4 of_warp[Size::attending];
     float most = lowest, sum = 0;
     float4 o = {};
-#pragma unroll
-    for (uint32_t w = 0; w < Size::attending; w++) {
+    unroll<Size::attending>([&](uint32_t w) {
       s[w] = {lowest, 0.0f}, of_warp[w] = {};
       if (w < active)
         s[w] = load_shared_two(stats + w * ATTENTION_BLOCK_MOST_GROUP * 8),
         of_warp[w] = load_shared_four(from + w * Size::ring_bytes);
-    }
-#pragma unroll
-    for (uint32_t w = 0; w < Size::attending; w++) most = fmaxf(most, s[w].x);
-#pragma unroll
-    for (uint32_t w = 0; w < Size::attending; w++) {
+    });
+    unroll<Size::attending>([&](uint32_t w) { most = fmaxf(most, s[w].x); });
+    unroll<Size::attending>([&](uint32_t w) {
       const float f = exp2_approximate(s[w].x - most);
       sum = fmaf(f, s[w].y, sum);
       o.x = fmaf(f, of_warp[w].x, o.x), o.y = fmaf(f, of_warp[w].y, o.y);
       o.z = fmaf(f, of_warp[w].z, o.z), o.w = fmaf(f, of_warp[w].w, o.w);
-    }
+    });
     const float inverse = sum == 0.0f ? 0.0f : reciprocal(sum);
     const uint4 words = numbers_and_rest({o.x * inverse, o.y * inverse}, {o.z * inverse, o.w * inverse});
     send_four_words(
@@ -386,12 +378,11 @@ template <typename Size> DEVICE void attention_several_tokens(const attention_bl
   __syncthreads(); /* tiles of K and V replace the weights */
   const int32_t position = b.has_token ? (int32_t)load_word(b.shared + p.positions + b.rank * 4) : -1;
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
-#pragma unroll
-  for (uint32_t stage = 0; stage < Size::stages; stage++) {
+  unroll<Size::stages>([&](uint32_t stage) {
     const uint32_t row = first_row + stage * Size::row_step;
     if (row < length) tiles.template ask<true>(p.capacity, row, stage * Size::stage_bytes);
     cp_async_commit();
-  }
+  });
 #pragma unroll
   for (uint32_t stage = 0; stage < Size::fetched; stage++) {
     const uint32_t row = first_row + (Size::stages + stage) * Size::row_step;

@@ -90,12 +90,10 @@ struct added_bytes {
   uint32_t of_word[4][4];
 
   DEVICE void take(const code_bytes &bytes) {
-#pragma unroll
-    for (int w = 0; w < 4; w++)
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        of_word[w][i] =
-            (bytes.positive[w][i] + (bytes.negative[w][i] & 0x7f7f7f7fu)) ^ (bytes.negative[w][i] & 0x80808080u);
+    unroll<4, 4>([&](int w, int i) {
+      of_word[w][i] =
+          (bytes.positive[w][i] + (bytes.negative[w][i] & 0x7f7f7f7fu)) ^ (bytes.negative[w][i] & 0x80808080u);
+    });
   }
   DEVICE void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const { multiply_bytes(sums, of_word[w], b); }
 };
@@ -113,26 +111,23 @@ template <typename Bytes>
 DEVICE void multiply_codes(const Bytes &bytes, float2 powers, const uint32_t (&b)[8], uint32_t scales,
                            uint32_t second_scales, float2 &sum) {
   const float2 scale = of_two_e4m3(scales), second_scale = of_two_e4m3(second_scales);
-#pragma unroll
-  for (int block = 0; block < 2; block++) {
+  unroll<2>([&](int block) {
     int32_t sums[4] = {};
 #pragma unroll
     for (int w = 2 * block; w < 2 * block + 2; w++) bytes.multiply(sums, w, b + 2 * w);
     const float of_row = sums[0] * high_step + sums[1], of_second = sums[2] * high_step + sums[3];
     sum.x = fmaf(of_row, (block ? scale.y : scale.x) * (block ? powers.y : powers.x), sum.x);
     sum.y = fmaf(of_second, (block ? second_scale.y : second_scale.x) * (block ? powers.y : powers.x), sum.y);
-  }
+  });
 }
 
 /* A lane's numbers of a chunk, as operand B. */
 DEVICE void load_numbers(uint32_t from, uint32_t (&b)[8]) {
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
+  unroll<2>([&](int i) {
     uint32_t four[4];
     load_four_words(from + i * 16, four);
-#pragma unroll
-    for (int j = 0; j < 4; j++) b[4 * i + j] = four[j];
-  }
+    unroll<4>([&](int j) { b[4 * i + j] = four[j]; });
+  });
 }
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
@@ -177,9 +172,9 @@ struct scaled_numbers {
   static DEVICE uint32_t place(uint32_t pair, uint32_t low) { return pair / 2 * 4 + (pair % 2 ? low : 0); }
   /* To all blocks of a cluster of eight: bytes from `to` on, powers from `to_powers` on. */
   DEVICE void send(uint32_t pair, uint32_t to, uint32_t low, uint32_t to_powers, uint32_t barrier) const {
-#pragma unroll
-    for (uint32_t block = 0; block < 8; block++)
+    unroll<8>([&](uint32_t block) {
       send_word(address_in_block(to + place(pair, low), block), bytes, address_in_block(barrier, block));
+    });
     const uint32_t block = threadIdx.x % 8;
     send_word(address_in_block(to_powers + pair / 8 * 4, block), __float_as_uint(power),
               address_in_block(barrier, block));

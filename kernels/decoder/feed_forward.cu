@@ -179,26 +179,22 @@ DEVICE void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column
   if constexpr (Size::weights == RONDO_NVFP4) {
     const uint2 codes[2] = {load_two_words(slot + at.lane * 8), load_two_words(slot + at.lane * 8 + 256)};
     uint32_t scale[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) scale[h] = block_scales_bf16(load_word(slot + at.lane * 4 + 512 + 128 * h) >> 8 * at.t);
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
+    unroll<2>([&](int h) { scale[h] = block_scales_bf16(load_word(slot + at.lane * 4 + 512 + 128 * h) >> 8 * at.t); });
+    unroll<2>([&](int e) {
       uint32_t a[2][4];
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+      unroll<2>([&](int h) {
         words eight = {};
         eight.word[0] = e ? codes[h].y : codes[h].x;
         decode_eight<RONDO_NVFP4, true>(eight, 0, scale[h], a[h]);
-      }
-#pragma unroll
-      for (int o = 0; o < Size::operands; o++) {
+      });
+      unroll<Size::operands>([&](int o) {
         const words x = load_words((o ? column_8 : column) + e * 16);
         uint32_t b[4];
         order_as_bf16(x.word, b);
         multiply_accumulate<true>(c[0][o], a[0], a[1], b);
         multiply_accumulate<true>(c[1][o], a[0] + 2, a[1] + 2, b + 2);
-      }
-    }
+      });
+    });
   } else {
     const uint32_t row = slot + at.g * 128 + at.t * 16, odd = at.g % 2 * 64;
 #pragma unroll
@@ -220,8 +216,7 @@ DEVICE void store_sums(const feed_forward_parameters &p, const place<Size> &at, 
                        uint32_t to) {
 #pragma unroll
   for (int o = 0; o < Size::operands; o++) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) c[0][o][i] += c[1][o][i];
+    unroll<4>([&](int i) { c[0][o][i] += c[1][o][i]; });
     if constexpr (Size::split) {
       if (at.t < p.rows) {
         store_number(to + at.t * 64, c[0][o][0] + c[0][o][1]);
@@ -286,14 +281,12 @@ template <typename Size> DEVICE void gather(const feed_forward_parameters &p, co
     const uint32_t index = token * pairs + pair;
     const uint32_t x = *((const uint32_t *)p.x + index);
     float2 part[Size::parts];
-#pragma unroll
-    for (int j = 0; j < Size::parts; j++) {
+    unroll<Size::parts>([&](int j) {
       part[j] = float2{};
       if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * p.rows * pairs + index));
-    }
+    });
     float2 two = two_numbers(x);
-#pragma unroll
-    for (int j = 0; j < Size::parts; j++) two.x += part[j].x, two.y += part[j].y;
+    unroll<Size::parts>([&](int j) { two.x += part[j].x, two.y += part[j].y; });
     const uint32_t rounded = pack(two.x, two.y);
     if (at.cluster == 0) *((uint32_t *)p.out + index) = rounded;
     two = two_numbers(rounded);
@@ -357,8 +350,7 @@ DEVICE void send_gated(const feed_forward_parameters &p, const place<Size> &at, 
     const uint32_t rounded = pack(low, high);
     const uint32_t word = kind ? rest_of(low, high, rounded) : rounded;
     uint32_t words[4];
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, 2 * i + kind, 8);
+    unroll<4>([&](uint32_t i) { words[i] = __shfl_sync(0xffffffffu, word, 2 * i + kind, 8); });
     const uint32_t block = quarter * 4 + two / 2;
     if (of_cluster >= share.cluster_tiles || block >= Size::cluster || (!Size::split && kind)) continue;
     const uint32_t to =

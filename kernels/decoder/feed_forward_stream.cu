@@ -170,17 +170,15 @@ struct gathered {
   }
   DEVICE void load(const stream_parameters &p) {
     x = *((const uint32_t *)p.x + pair);
-#pragma unroll
-    for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) {
+    unroll<FEED_FORWARD_STREAM_PARTS>([&](uint32_t j) {
       part[j] = float2{};
       if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * (p.hidden / 2) + pair));
-    }
+    });
   }
   /* x and its parts, times the norm, to all blocks of the cluster, which share the work. */
   DEVICE void send(const stream_parameters &p, const stream_place &at) const {
     float2 two = two_numbers(x);
-#pragma unroll
-    for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) two.x += part[j].x, two.y += part[j].y;
+    unroll<FEED_FORWARD_STREAM_PARTS>([&](uint32_t j) { two.x += part[j].x, two.y += part[j].y; });
     const uint32_t rounded = pack(two.x, two.y);
     if (at.cluster == 0) *((uint32_t *)p.out + pair) = rounded;
     two = two_numbers(rounded);
@@ -215,12 +213,11 @@ DEVICE void send_gated(const stream_parameters &p, const stream_place &at, uint3
   const uint32_t from = at.shared + p.sums + (tile * block_warps * 32 + 4 * column) * 4;
   float2 sum = {};
   float4 of_cut[block_warps / 4];
-#pragma unroll
-  for (uint32_t i = 0; i < block_warps / 4; i++)
+  unroll<block_warps / 4>([&](uint32_t i) {
     of_cut[i] = load_shared_four(4 * i + quarter < cuts ? from + (4 * i + quarter) * 128
                                                         : at.shared + FEED_FORWARD_STREAM_ZEROS);
-#pragma unroll
-  for (uint32_t i = 0; i < block_warps / 4; i++) sum.x += of_cut[i].x + of_cut[i].y, sum.y += of_cut[i].z + of_cut[i].w;
+  });
+  unroll<block_warps / 4>([&](uint32_t i) { sum.x += of_cut[i].x + of_cut[i].y, sum.y += of_cut[i].z + of_cut[i].w; });
 #pragma unroll
   for (int d = 8; d < 32; d *= 2) {
     sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d);
@@ -330,9 +327,9 @@ DEVICE void second_product(const stream_parameters &p, const stream_place &at, c
   const uint32_t numbers_step = mine ? chunk_columns : 0;
   uint32_t blocks_at = at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + at.t * 8;
   uint32_t scales_at[2];
-#pragma unroll
-  for (int i = 0; i < 2; i++)
+  unroll<2>([&](int i) {
     scales_at[i] = at.shared + p.second_scales + (at.warp * 16 + at.g + 8 * i) * at.groups * 4 + at.t * 2;
+  });
   const uint32_t chunks = at.chunks();
   float2 sum = {};
   uint32_t slot = 0;
