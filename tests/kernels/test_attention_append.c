@@ -285,7 +285,7 @@ static struct appended draw(struct random *random) {
 
 /* The host has one kernel, so fewer tasks are enough for it. */
 static void drawn(rondo_backend backend) {
-  enum { TASKS = 480, HOST_TASKS = 120 };
+  enum { TASKS = 480, HOST_TASKS = 60 };
   static struct appended tasks[TASKS];
   struct random random = {5};
   for (int i = 0; i < TASKS; i++) tasks[i] = draw(&random);
@@ -342,9 +342,11 @@ static void cut_off(rondo_backend backend) {
                 {1, 1, 128, 384, 256, 0, 0, 0, 5, DENSE},   {1, 1, 64, 64, 32, 0, 0, 0, 0, DENSE}};
   enum { BEGINS = 6 };
   static struct appended tasks[COUNT(shapes) * 2];
+  size_t count = 0;
   for (size_t i = 0; i < COUNT(tasks); i++) {
-    struct appended *t = &tasks[i];
     const size_t s = i / 2;
+    if (backend == RONDO_BACKEND_HOST && (i + s) % 2) continue; /* it has one kernel: each shape in one type */
+    struct appended *t = &tasks[count++];
     const int64_t capacity = shapes[s].capacity, rows = shapes[s].query_length;
     *t = (struct appended){.appends = true, .base = i % 2 ? 10000.0f : 0.0f, .position_count = BEGINS};
     t->a = (struct attention){.dtype = dtypes[i % 2],
@@ -366,7 +368,7 @@ static void cut_off(rondo_backend backend) {
                                     capacity + 40,       capacity - rows - rows / 3};
     for (int b = 0; b < BEGINS; b++) t->positions[b] = (int32_t)begins[b];
   }
-  run(backend, tasks, COUNT(tasks));
+  run(backend, tasks, count);
 }
 BOTH_BACKENDS(attention_append, rows_that_do_not_fit_see_those_up_to_their_position, cut_off)
 

@@ -224,10 +224,10 @@ void qr_oracle_apply(int64_t m, int64_t k, const double *v, const double *tau, b
 void qr_expect_orthonormal(rondo_dtype dtype, int64_t m, int64_t k, const long double *q, const char *where) {
   long double *gram = qr_memory(k * k, sizeof *gram);
   for (int64_t j = 0; j < k; j++)
-    for (int64_t i = 0; i < k; i++) {
+    for (int64_t i = 0; i <= j; i++) {
       long double sum = i == j ? -1 : 0;
       for (int64_t row = 0; row < m; row++) sum += q[i * m + row] * q[j * m + row];
-      gram[j * k + i] = sum;
+      gram[j * k + i] = gram[i * k + j] = sum;
     }
   qr_expect_ratio("|I - Q'Q|", qr_one_norm(k, k, gram) / ((long double)qr_max(m, 1) * qr_epsilon(dtype)), where);
   free(gram);
@@ -281,8 +281,9 @@ void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const double *a, co
   int64_t k = qr_min(m, n);
   qr_expect_triangular(m, n, r, where);
   long double norm = 0, largest = 0;
-  for (int64_t i = 0; i < n * n; i++) {
+  for (int64_t i = 0; i < n * n; i++) { /* both products are symmetric: one half of each */
     int64_t p = i / n, s = i % n;
+    if (s > p) continue;
     long double sum = 0;
     for (int64_t row = 0; row < m; row++) sum += (long double)a[p * m + row] * a[s * m + row];
     if (p == s && sum > norm) norm = sum;
