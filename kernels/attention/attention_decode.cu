@@ -98,8 +98,7 @@ template <int Count> struct columns {
     columns first, second;
     exchange(is_second, distance, most, first.most, second.most);
     exchange(is_second, distance, sum, first.sum, second.sum);
-#pragma unroll
-    for (int i = 0; i < Count; i++) exchange(is_second, distance, o[i], first.o[i], second.o[i]);
+    unroll<Count>([&](int i) { exchange(is_second, distance, o[i], first.o[i], second.o[i]); });
     join(first, second);
   }
 
@@ -148,13 +147,12 @@ template <typename Size> DEVICE void finish_parts(const attention_decode_paramet
   for (uint32_t i = threadIdx.x; i - w.lane < total; i += Size::warps * 32) {
     const uint32_t row = min(i / Size::warps / pairs, p.rows - 1), column = i / Size::warps % pairs * 2;
     columns<2> parts[DECODE_PARTS];
-#pragma unroll
-    for (int part = 0; part < DECODE_PARTS; part++) {
+    unroll<DECODE_PARTS>([&](int part) {
       const uint32_t at = (part * Size::warps + warp) * p.rows + row;
       const float2 stats = load_shared_two(w.stats + at * sizeof(float2));
       const float2 o = load_shared_two(w.received + (at * Size::own + column) * sizeof(float));
       parts[part] = {stats.x, stats.y, {o.x, o.y}};
-    }
+    });
     columns<2> &all = parts[0];
 #pragma unroll
     for (int part = 1; part < DECODE_PARTS; part++) all.join(all, parts[part]);

@@ -44,16 +44,13 @@ template <typename Size> struct lane_frequencies {
   DEVICE explicit lane_frequencies(const attention_decode_parameters &p) {
     if constexpr (Size::appends)
       if (p.rotates)
-#pragma unroll
-        for (int i = 0; i < Size::dimension / 64; i++)
-          of[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * p.frequency_step);
+        unroll<Size::dimension / 64>(
+            [&](int i) { of[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * p.frequency_step); });
   }
   /* Given frequencies, after the wait. */
   DEVICE void load(const attention_decode_parameters &p) {
     if constexpr (Size::appends)
-      if (p.frequencies)
-#pragma unroll
-        for (int i = 0; i < Size::dimension / 64; i++) of[i] = p.frequencies[threadIdx.x % 32 + 32 * i];
+      if (p.frequencies) unroll<Size::dimension / 64>([&](int i) { of[i] = p.frequencies[threadIdx.x % 32 + 32 * i]; });
   }
 };
 

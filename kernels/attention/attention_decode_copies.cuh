@@ -42,20 +42,15 @@ DEVICE void load_queries(const attention_decode_parameters &p, const work<Size> 
  * largest on stay exact. Returns the factor that undoes it. */
 template <int Steps> DEVICE float narrow_query(uint32_t (&q)[Steps][2]) {
   uint32_t most = 0; /* of the magnitudes' bits: they are in the order of the numbers */
-#pragma unroll
-  for (int step = 0; step < Steps; step++)
-#pragma unroll
-    for (int i = 0; i < 2; i++) most = max(most, max(q[step][i] & 0x7fff, q[step][i] >> 16 & 0x7fff));
+  unroll<Steps, 2>([&](int step, int i) { most = max(most, max(q[step][i] & 0x7fff, q[step][i] >> 16 & 0x7fff)); });
   most = max(most, __shfl_xor_sync(0xffffffffu, most, 1));
   most = max(most, __shfl_xor_sync(0xffffffffu, most, 2));
   const uint32_t exponent = max(most >> 7, 15u);
   const float factor = __uint_as_float((127 + 14 + 127 - exponent) << 23);
-#pragma unroll
-  for (int step = 0; step < Steps; step++)
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-      q[step][i] = pack_two<__half>(__uint_as_float(q[step][i] << 16) * factor,
-                                    __uint_as_float(q[step][i] & 0xffff0000u) * factor);
+  unroll<Steps, 2>([&](int step, int i) {
+    q[step][i] = pack_two<__half>(__uint_as_float(q[step][i] << 16) * factor,
+                                  __uint_as_float(q[step][i] & 0xffff0000u) * factor);
+  });
   return __uint_as_float((exponent - 14) << 23);
 }
 
@@ -64,19 +59,16 @@ template <int Steps> DEVICE float narrow_query(uint32_t (&q)[Steps][2]) {
 template <typename Size>
 DEVICE void load_queries_e4m3(const attention_decode_parameters &p, const work<Size> &w, query_fragments<Size> &q,
                               of_rows<Size> &scale) {
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++) {
+  unroll<Size::operands>([&](int n) {
     const uint32_t row = min(8 * n + w.g, p.rows - 1), from = w.queries + row * Size::query_bytes + w.t % 2 * 8;
-#pragma unroll
-    for (int step = 0; step < Size::dimension / 16; step++) {
+    unroll<Size::dimension / 16>([&](int step) {
       const uint2 two = load_two_words(from + (((2 * step + w.t / 2) ^ row % 8) << 4));
       q[n][step][0] = two.x, q[n][step][1] = two.y;
-    }
+    });
     float undo = 1.0f;
     if (p.bf16) undo = narrow_query(q[n]);
-#pragma unroll
-    for (int i = 0; i < 2; i++) scale[n][i] = p.scale_log2 * __shfl_sync(0xffffffffu, undo, (2 * w.t + i) * 4);
-  }
+    unroll<2>([&](int i) { scale[n][i] = p.scale_log2 * __shfl_sync(0xffffffffu, undo, (2 * w.t + i) * 4); });
+  });
 }
 
 /* ---- Tiles of K and V -------------------------------------------------------------------------------------------- */
