@@ -118,6 +118,8 @@ static void streamed(rondo_backend backend) {
   };
   for (size_t i = 0; i < 2 * COUNT(sizes); i++) {
     struct half h = sizes[i / 2];
+    /* The host has the same loops for all sizes: each size in one type, unless kernels are only noted. */
+    if (backend == RONDO_BACKEND_HOST && !half_noted && (i + i / 2) % 2) continue;
     h.dtype = i % 2 ? RONDO_F16 : RONDO_BF16, h.weights = RONDO_NVFP4, h.rows = 1;
     half_run(backend, &h);
     h.last_part_is_late = true;
