@@ -60,43 +60,33 @@ QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int6
 
 /* KERNEL as in qr_tile.h. Blocks of matrices of a warp or less have up to 128 threads: few blocks start faster than
  * many. Each size has the kernel that is fastest with one right-hand side. */
+#define LEAST_SQUARES_TILE(KERNEL, name, ...)                                                                          \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_##name, __VA_ARGS__)
 #define LEAST_SQUARES_F32_KERNELS(KERNEL)                                                                              \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_8, 128, 1, float, 8, 8, 1, 8, TILE_DIRECT)      \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_16, 128, 1, float, 16, 16, 1, 16,               \
-         TILE_OWN_NORM | TILE_DIRECT)                                                                                  \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_32, 128, 1, float, 32, 32, 1, 32,               \
-         TILE_OWN_NORM)                                                                                                \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_64, 32, 1, float, 64, 64, 2, 16,                \
-         TILE_OWN_NORM | TILE_MERGED)                                                                                  \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_96, 64, 1, float, 96, 96, 4, 16, 0)             \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128, 128, 1, float, 128, 128, 8, 16, 0)         \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128x16, 32, 1, float, 128, 16, 8, 4,            \
-         TILE_OWN_NORM | TILE_DIRECT)                                                                                  \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_256x16, 32, 1, float, 256, 16, 16, 2,           \
-         TILE_OWN_NORM | TILE_SCATTERED | TILE_DIRECT)                                                                 \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128x32, 32, 1, float, 128, 32, 8, 4,            \
-         TILE_OWN_NORM)                                                                                                \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_256x32, 64, 1, float, 256, 32, 16, 4,           \
-         TILE_SCATTERED)                                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_512x32, 128, 1, float, 512, 32, 32, 4,          \
-         TILE_SCATTERED)                                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_1024x32, 256, 1, float, 1024, 32, 32, 8,        \
-         TILE_SCATTERED)
+  LEAST_SQUARES_TILE(KERNEL, f32_8, 128, 1, float, 8, 8, 1, 8, TILE_DIRECT)                                            \
+  LEAST_SQUARES_TILE(KERNEL, f32_16, 128, 1, float, 16, 16, 1, 16, TILE_OWN_NORM | TILE_DIRECT)                        \
+  LEAST_SQUARES_TILE(KERNEL, f32_32, 128, 1, float, 32, 32, 1, 32, TILE_OWN_NORM)                                      \
+  LEAST_SQUARES_TILE(KERNEL, f32_64, 32, 1, float, 64, 64, 2, 16, TILE_OWN_NORM | TILE_MERGED)                         \
+  LEAST_SQUARES_TILE(KERNEL, f32_96, 64, 1, float, 96, 96, 4, 16, 0)                                                   \
+  LEAST_SQUARES_TILE(KERNEL, f32_128, 128, 1, float, 128, 128, 8, 16, 0)                                               \
+  LEAST_SQUARES_TILE(KERNEL, f32_128x16, 32, 1, float, 128, 16, 8, 4, TILE_OWN_NORM | TILE_DIRECT)                     \
+  LEAST_SQUARES_TILE(KERNEL, f32_256x16, 32, 1, float, 256, 16, 16, 2, TILE_OWN_NORM | TILE_SCATTERED | TILE_DIRECT)   \
+  LEAST_SQUARES_TILE(KERNEL, f32_128x32, 32, 1, float, 128, 32, 8, 4, TILE_OWN_NORM)                                   \
+  LEAST_SQUARES_TILE(KERNEL, f32_256x32, 64, 1, float, 256, 32, 16, 4, TILE_SCATTERED)                                 \
+  LEAST_SQUARES_TILE(KERNEL, f32_512x32, 128, 1, float, 512, 32, 32, 4, TILE_SCATTERED)                                \
+  LEAST_SQUARES_TILE(KERNEL, f32_1024x32, 256, 1, float, 1024, 32, 32, 8, TILE_SCATTERED)
 #define LEAST_SQUARES_F64_KERNELS(KERNEL)                                                                              \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_8, 64, 1, double, 8, 8, 1, 8, TILE_DIRECT)      \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_16, 64, 1, double, 16, 16, 1, 16, 0)            \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_32, 32, 1, double, 32, 32, 4, 8, TILE_OWN_NORM) \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_64, 64, 1, double, 64, 64, 4, 16, 0)            \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_96, 128, 1, double, 96, 96, 8, 16, 0)           \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128, 256, 1, double, 128, 128, 8, 32,           \
-         TILE_SCATTERED)                                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128x16, 32, 1, double, 128, 16, 8, 4,           \
-         TILE_OWN_NORM | TILE_DIRECT)                                                                                  \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_256x16, 64, 1, double, 256, 16, 16, 4, 0)       \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128x32, 64, 1, double, 128, 32, 8, 8, 0)        \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_256x32, 128, 1, double, 256, 32, 16, 8, 0)      \
-  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_512x32, 256, 1, double, 512, 32, 32, 8,         \
-         TILE_SCATTERED)
+  LEAST_SQUARES_TILE(KERNEL, f64_8, 64, 1, double, 8, 8, 1, 8, TILE_DIRECT)                                            \
+  LEAST_SQUARES_TILE(KERNEL, f64_16, 64, 1, double, 16, 16, 1, 16, 0)                                                  \
+  LEAST_SQUARES_TILE(KERNEL, f64_32, 32, 1, double, 32, 32, 4, 8, TILE_OWN_NORM)                                       \
+  LEAST_SQUARES_TILE(KERNEL, f64_64, 64, 1, double, 64, 64, 4, 16, 0)                                                  \
+  LEAST_SQUARES_TILE(KERNEL, f64_96, 128, 1, double, 96, 96, 8, 16, 0)                                                 \
+  LEAST_SQUARES_TILE(KERNEL, f64_128, 256, 1, double, 128, 128, 8, 32, TILE_SCATTERED)                                 \
+  LEAST_SQUARES_TILE(KERNEL, f64_128x16, 32, 1, double, 128, 16, 8, 4, TILE_OWN_NORM | TILE_DIRECT)                    \
+  LEAST_SQUARES_TILE(KERNEL, f64_256x16, 64, 1, double, 256, 16, 16, 4, 0)                                             \
+  LEAST_SQUARES_TILE(KERNEL, f64_128x32, 64, 1, double, 128, 32, 8, 8, 0)                                              \
+  LEAST_SQUARES_TILE(KERNEL, f64_256x32, 128, 1, double, 256, 32, 16, 8, 0)                                            \
+  LEAST_SQUARES_TILE(KERNEL, f64_512x32, 256, 1, double, 512, 32, 32, 8, TILE_SCATTERED)
 #define LEAST_SQUARES_AFTER_KERNELS(KERNEL)                                                                            \
   KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_after_f32, LEAST_SQUARES_AFTER_THREADS, 1,    \
          least_squares_after<float>)                                                                                   \
