@@ -461,15 +461,17 @@ typedef struct rondo_gemv_desc {
 } rondo_gemv_desc;
 RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
 
-/* The same for 1 to 65,536 vectors: out = scale * (W x) + bias + residual. Weights and vectors have one type, f16 or
- * bf16; out is f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
- *   |error| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-141) */
+/* The same for 1 to 65,536 vectors: y = scale * (W x) + bias, silu_mul, out = y + residual. Weights and vectors have
+ * one type, f16 or bf16; out is f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
+ *   |error of y| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-141)
+ * silu adds 2^-19 of itself. */
 typedef struct rondo_gemm_desc {
   const char *name;
   rondo_tensor weights, vectors;
   rondo_tensor out;
   float scale;
   int32_t one_order;
+  int32_t silu_mul;
   rondo_tensor bias, residual;
 } rondo_gemm_desc;
 RONDO_API rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc);

@@ -28,7 +28,8 @@ rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
       [GEMV_RESIDUAL] = {"residual", desc->residual, RONDO_READ, GEMV_OUT + 1},
       [GEMV_OUT_SCALES] = {.name = "out_scales", .access = RONDO_WRITE},
   };
-  struct gemv_attributes attributes = {.scale = f32_or(desc->scale, 1.0f), .one_order = desc->one_order};
+  struct gemv_attributes attributes = {
+      .scale = f32_or(desc->scale, 1.0f), .one_order = desc->one_order, .silu_mul = desc->silu_mul};
   return graph_add(graph, &op_gemm, desc->name, arguments, GEMV_OPERANDS, &attributes, sizeof attributes);
 }
 
@@ -71,6 +72,11 @@ static rondo_status check_attributes(const struct op_task *task) {
     return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
   if (attributes->one_order != 0 && attributes->one_order != 1)
     return status_set(RONDO_INVALID_ARGUMENT, "one_order is %d, expected 0 or 1", (int)attributes->one_order);
+  if (attributes->silu_mul != 0 && attributes->silu_mul != 1)
+    return status_set(RONDO_INVALID_ARGUMENT, "silu_mul is %d, expected 0 or 1", (int)attributes->silu_mul);
+  if (attributes->silu_mul && gemv_shape_of(task).m % 2)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " rows, expected an even number with silu_mul",
+                      gemv_shape_of(task).m);
   return RONDO_OK;
 }
 
@@ -85,8 +91,10 @@ rondo_status gemm_check(const struct op_task *task) {
   if (status != RONDO_OK) return status;
 
   const struct gemv_shape shape = gemv_shape_of(task);
+  const struct gemv_attributes *attributes = op_attributes(task);
+  const int64_t columns = attributes->silu_mul ? shape.m / 2 : shape.m;
   const uint32_t rank = operands[GEMV_WEIGHTS].rank, first = 3 - rank; /* of [batch, .., ..] */
-  const int64_t vectors[] = {shape.batch, shape.count, shape.k}, out[] = {shape.batch, shape.count, shape.m};
+  const int64_t vectors[] = {shape.batch, shape.count, shape.k}, out[] = {shape.batch, shape.count, columns};
   const int64_t biases[] = {shape.batch, shape.m};
   status = op_expect("vectors", &operands[GEMV_VECTORS], operands[GEMV_WEIGHTS].dtype, rank, vectors + first);
   if (status == RONDO_OK) status = op_expect("out", &operands[GEMV_OUT], operands[GEMV_OUT].dtype, rank, out + first);

@@ -17,6 +17,7 @@ struct gemm_finish {
   const void *bias, *residual; /* NULL: none */
   int64_t out_batch, out_row, bias_batch, residual_batch, residual_row;
   uint32_t out_dtype, bias_dtype, residual_dtype; /* rondo_dtype */
+  uint32_t silu_mul;                              /* rows 2i and 2i + 1 of W are gate and up of column i */
   float scale;
 };
 
@@ -33,8 +34,9 @@ struct gemm_wgmma_parameters {
   uint32_t rows, columns;    /* of a matrix of out: of X and of W */
   uint32_t is_bf16;          /* X and W are, else f16 */
   uint32_t weights_early;    /* no task writes W: it is copied before the predecessors end */
-  uint32_t by_map;           /* out has a map, and 16 bits: boxes leave. Otherwise threads store */
-  uint32_t finishing;        /* 0: results are the sums */
+  uint32_t by_map;           /* out has a map, 16 bits and no silu_mul: boxes leave. Otherwise threads store */
+  uint32_t in_fours;         /* silu_mul: threads store four numbers of 16 bits at a time */
+  uint32_t finishing;        /* 0: no scale, bias or residual */
   uint32_t fetched;          /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
   uint32_t boxed;            /* the residual's boxes are those of out: they come to where results leave from */
   struct gemm_finish finish;

@@ -9,8 +9,9 @@
 #include "gemm.h"
 
 struct gemm_problem {
-  bool has_maps;                   /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
-  bool one_order;                  /* bits must not depend on the number of rows */
+  bool has_maps;  /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
+  bool one_order; /* bits must not depend on the number of rows */
+  bool silu_mul;
   int64_t batch, rows, columns, k; /* rows of X, columns of out: rows of W */
   int64_t multiprocessors, shared_bytes;
 };

@@ -1,5 +1,5 @@
 /* gemm_finish.cuh - from sums in registers to results, for all kernels of products of many rows: scale, bias and
- * residual, in this order, in fp32. */
+ * residual, in this order, in fp32. With silu_mul two neighbours become one before the residual. */
 #ifndef RONDO_GEMM_FINISH_CUH
 #define RONDO_GEMM_FINISH_CUH
 
@@ -33,6 +33,9 @@ struct numbers_16 {
     return of(dtype, *(const uint32_t *)((const uint16_t *)data + element));
   }
 };
+
+/* silu(gate) * up, to 2^-20 of itself. A gate of -infinity gives NaN. */
+__device__ __forceinline__ float gated(float gate, float up) { return __fdividef(gate, 1.0f + __expf(-gate)) * up; }
 
 /* Two results in 16 bits, without a branch on the type. */
 __device__ __forceinline__ uint32_t word_of_16(bool is_bf16, float low, float high) {

@@ -39,6 +39,7 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
       .has_maps =
           chip->version == 90 && in_pairs && has_map(&operands[GEMV_WEIGHTS]) && has_map(&operands[GEMV_VECTORS]),
       .one_order = attributes->one_order != 0,
+      .silu_mul = attributes->silu_mul != 0,
       .batch = shape.batch,
       .rows = shape.count,
       .columns = shape.m,
@@ -64,6 +65,7 @@ static struct gemm_finish finish_of(const struct op_call *call) {
       .out_dtype = out->dtype,
       .bias_dtype = bias->dtype,
       .residual_dtype = residual->dtype,
+      .silu_mul = (uint32_t)attributes->silu_mul,
       .scale = attributes->scale,
   };
 }
@@ -84,10 +86,11 @@ static void map_add(struct op_launch *launch, size_t offset, const struct op_cal
   launch_map(launch, offset, &operand, call->data[which], (const uint32_t[]){1, (uint32_t)rows, (uint32_t)columns});
 }
 
-/* Columns of a box of the residual: 128 bytes. 0: it has no map. */
+/* Columns of a box of the residual: 128 bytes. 0: it has no map, or not the columns of the sums. */
 static uint32_t fetched_columns(const struct op_call *call) {
   const struct op_operand *residual = &call->task->operands[GEMV_RESIDUAL];
-  return residual->present && has_map(residual) ? 1024 / rondo_dtype_bits(residual->dtype) : 0;
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  return residual->present && !attributes->silu_mul && has_map(residual) ? 1024 / rondo_dtype_bits(residual->dtype) : 0;
 }
 
 rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
@@ -96,8 +99,8 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const struct gemm_tile *tile = &choice->kernel->tile;
   const struct op_operand *out = &call->task->operands[GEMV_OUT];
   const struct gemv_shape shape = gemv_shape_of(call->task);
-  const bool by_map = leaves_by_map(out);
   const struct gemm_finish finish = finish_of(call);
+  const bool by_map = leaves_by_map(out) && !finish.silu_mul;
   const uint32_t fetched = fetched_columns(call);
   const int box_rows = tile->swapped ? gemm_tile_stored(*tile) : 64;
   const struct gemm_wgmma_parameters parameters = {
@@ -111,6 +114,7 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .is_bf16 = call->task->operands[GEMV_WEIGHTS].dtype == RONDO_BF16,
       .weights_early = call->settled_operands >> GEMV_WEIGHTS & 1,
       .by_map = by_map,
+      .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !finish.residual,
       .finishing =
           finish.scale != 1 || call->task->operands[GEMV_BIAS].present || call->task->operands[GEMV_RESIDUAL].present,
       .fetched = fetched,

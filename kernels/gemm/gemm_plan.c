@@ -26,7 +26,8 @@ static double cycles_of(const struct gemm_problem *problem, double computing) {
 /* A tile of m x n results: for 64 of k the tensor cores take m n / 32 cycles at full rate, and 128 (m + n) bytes come
  * in. `after`: what follows the products of a tile of 128 x 128. */
 static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves) {
-  const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), after = tile->turns ? 300 : 1000;
+  const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128);
+  const double after = tile->turns ? 300 : problem->silu_mul ? 3500 : 1000;
   const double step = fmax(m * n / (32 * 0.92), 128 * (m + n) / 53);
   const double steps = (double)divide_up(problem->k, GEMM_DEPTH) / tile->parts;
   const double meeting = tile->parts > 1 ? 500 + 1250 * share : 0;

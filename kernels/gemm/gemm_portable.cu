@@ -70,29 +70,38 @@ __device__ __forceinline__ void stage_multiply(warp_sums<Rows, Columns> &sums, u
   }
 }
 
-/* One result, or two neighbours of a row. */
-__device__ __forceinline__ float finished(const gemm_finish &f, int64_t matrix, int64_t row, int64_t column,
-                                          float sum) {
-  const float bias = f.bias ? load_number(f.bias_dtype, f.bias, matrix * f.bias_batch + column) : -0.0f;
-  const int64_t element = matrix * f.residual_batch + row * f.residual_row + column;
-  const float residual = f.residual ? load_number(f.residual_dtype, f.residual, element) : -0.0f;
-  return fmaf(sum, f.scale, bias) + residual;
+/* One result before and after the residual. */
+__device__ __forceinline__ float with_bias(const gemm_finish &f, int64_t matrix, int64_t column, float sum) {
+  return fmaf(sum, f.scale, f.bias ? load_number(f.bias_dtype, f.bias, matrix * f.bias_batch + column) : -0.0f);
 }
+__device__ __forceinline__ float with_residual(const gemm_finish &f, int64_t matrix, int64_t row, int64_t column,
+                                               float number) {
+  const int64_t element = matrix * f.residual_batch + row * f.residual_row + column;
+  return number + (f.residual ? load_number(f.residual_dtype, f.residual, element) : -0.0f);
+}
+
+/* Two neighbours of a row, or with silu_mul the one that they become. */
 __device__ __forceinline__ void two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_t row,
                                           uint32_t column, float x, float y) {
   if (row >= p.rows || column >= p.columns) return;
   const gemm_finish &f = p.finish;
-  const int64_t element = matrix * f.out_batch + row * f.out_row + column;
+  const int64_t begin = matrix * f.out_batch + row * f.out_row;
   const bool both = column + 1 < p.columns;
-  x = finished(f, matrix, row, column, x);
-  if (both) y = finished(f, matrix, row, column + 1, y);
+  x = with_bias(f, matrix, column, x);
+  if (both) y = with_bias(f, matrix, column + 1, y);
+  if (f.silu_mul) {
+    store_number(f.out_dtype, f.out, begin + column / 2, with_residual(f, matrix, row, column / 2, gated(x, y)));
+    return;
+  }
+  x = with_residual(f, matrix, row, column, x);
+  if (both) y = with_residual(f, matrix, row, column + 1, y);
   if (!both || !p.pairs) {
-    store_number(f.out_dtype, f.out, element, x);
-    if (both) store_number(f.out_dtype, f.out, element + 1, y);
+    store_number(f.out_dtype, f.out, begin + column, x);
+    if (both) store_number(f.out_dtype, f.out, begin + column + 1, y);
   } else if (f.out_dtype == RONDO_F32) {
-    *(float2 *)((float *)f.out + element) = make_float2(x, y);
+    *(float2 *)((float *)f.out + begin + column) = make_float2(x, y);
   } else {
-    *(uint32_t *)((uint16_t *)f.out + element) = word_of_16(f.out_dtype == RONDO_BF16, x, y);
+    *(uint32_t *)((uint16_t *)f.out + begin + column) = word_of_16(f.out_dtype == RONDO_BF16, x, y);
   }
 }
 

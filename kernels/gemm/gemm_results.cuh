@@ -163,7 +163,7 @@ template <typename D> struct gemm_warpgroup {
       load_bias<numbers_16>(bias, p0, q0, matrix);
     if (box)
       take_residual(residual, box);
-    else if (!p.finish.residual)
+    else if (!p.finish.residual || p.finish.silu_mul)
       clear(residual);
     else if (p.finish.residual_dtype == RONDO_F32)
       load_residual<numbers_32>(residual, p0, q0, matrix);
@@ -198,6 +198,81 @@ template <typename D> struct gemm_warpgroup {
           *(uint32_t *)((uint16_t *)p.finish.out + element) = word_of_16(dtype == RONDO_BF16, x, y);
         }
       }
+  }
+
+  /* One result of silu_mul, which may be past the end. */
+  __device__ __forceinline__ void store_gated_number(float number, int row, int column, int matrix) const {
+    const gemm_finish &f = p.finish;
+    if (row >= (int)p.rows || column >= (int)p.columns / 2) return;
+    if (f.residual) {
+      const int64_t element = matrix * f.residual_batch + row * f.residual_row + column;
+      number += load_number(f.residual_dtype, f.residual, element);
+    }
+    store_number(f.out_dtype, f.out, matrix * f.out_batch + row * f.out_row + column, number);
+  }
+
+  /* A lane has one column of each group of eight rows of Q. Four lanes exchange theirs: each then stores four
+   * neighbours of one group, in two rows. */
+  __device__ __forceinline__ void store_gated_fours(const uint32_t (&pairs)[4], int p0, int column, int matrix) const {
+    uint32_t words[4] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+#pragma unroll
+    for (int apart = 1; apart <= 2; apart *= 2)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        if (i & apart) continue;
+        const bool is_upper = lane & apart;
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, is_upper ? words[i] : words[i ^ apart], apart);
+        (is_upper ? words[i] : words[i ^ apart]) = other;
+      }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      if (p0 + 8 * h >= (int)p.rows || column >= (int)p.columns / 2) continue;
+      const uint32_t half = h ? 0x7632 : 0x5410;
+      const int64_t element = matrix * p.finish.out_batch + (p0 + 8 * h) * p.finish.out_row + column;
+      *(uint2 *)((uint16_t *)p.finish.out + element) =
+          make_uint2(__byte_perm(words[0], words[1], half), __byte_perm(words[2], words[3], half));
+    }
+  }
+
+  /* A box with silu_mul, from registers. Gate and up are neighbours of a lane, or, if W is P, of two lanes: then one of
+   * these makes the upper result and the other the lower one. */
+  __device__ __forceinline__ void store_gated(const float *d, int p0, int q0, int matrix) const {
+#pragma unroll
+    for (int first = 0; first < BOX / 8; first += 4) {
+      float numbers[4][2];
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          const float *x = d + 4 * (first + j);
+          if (D::SWAPPED) {
+            const bool is_lower = lane & 4;
+            float mine, theirs;
+            asm volatile("mov.f32 %0, %1;" : "=f"(mine) : "f"(is_lower ? x[2 + i] : x[i]));
+            asm volatile("mov.f32 %0, %1;" : "=f"(theirs) : "f"(is_lower ? x[i] : x[2 + i]));
+            theirs = __shfl_xor_sync(0xffffffffu, theirs, 4);
+            numbers[j][i] = gated(is_lower ? theirs : mine, is_lower ? mine : theirs);
+          } else {
+            numbers[j][i] = gated(x[2 * i], x[2 * i + 1]);
+          }
+        }
+      if (!D::SWAPPED && p.in_fours) {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          pairs[j] = word_of_16(p.finish.out_dtype == RONDO_BF16, numbers[j][0], numbers[j][1]);
+        store_gated_fours(pairs, p0, q0 / 8 * 4 + 4 * (first + (int)lane % 4), matrix);
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          if (D::SWAPPED)
+            store_gated_number(numbers[j][i], q0 + 8 * (first + j) + i, (p0 + (lane & 4 ? 7 : 0)) / 2, matrix);
+          else
+            store_gated_number(numbers[j][i], p0 + 8 * i, q0 / 2 + 4 * (first + j), matrix);
+    }
   }
 
   template <typename Out> __device__ __forceinline__ void write_box(const float *d, uint32_t to) const {
@@ -311,13 +386,16 @@ template <typename D> struct gemm_warpgroup {
                                                  bool by_stages) {
     const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
 #pragma unroll
-    for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS) finish(d + 4 * j, lane_p, lane_q + 8 * j, matrix, 0);
+    for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS)
+      if (p.finishing) finish(d + 4 * j, lane_p, lane_q + 8 * j, matrix, 0);
 #pragma unroll
     for (int box = 0; box < BOXES; box++) {
       const int begin = box_begin(box);
-      if (!OVERLAP)
+      if (!OVERLAP && p.finishing)
         finish(d + begin / 2, lane_p, lane_q + begin, matrix, box_of_residual(product, box, p0, q0, matrix, by_stages));
-      if (!p.by_map)
+      if (p.finish.silu_mul)
+        store_gated(d + begin / 2, lane_p, lane_q + begin, matrix);
+      else if (!p.by_map)
         store_numbers(d + begin / 2, lane_p, lane_q + begin, matrix);
       else if (p.finish.out_dtype == RONDO_BF16)
         leave<__nv_bfloat16>(d + begin / 2, product, box, p0, q0 + begin, matrix, by_stages);

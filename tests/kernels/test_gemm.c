@@ -76,6 +76,29 @@ static void gemm_takes_bias_and_residual_of_every_type(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemm, gemm_takes_bias_and_residual_of_every_type, gemm_takes_bias_and_residual_of_every_type)
 
+/* silu(gate) * up in each kernel, whole and ragged, in every type of out, with bias and residual and without. */
+static void gemm_gates(rondo_backend backend) {
+  static const rondo_dtype types[] = {RONDO_BF16, RONDO_F32, RONDO_F16};
+  struct gemm_problem_case problems[3];
+  for (size_t i = 0; i < gemm_size_count; i++) {
+    const struct gemm_size *size = &gemm_sizes[i];
+    const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1, rows = size->rows / less;
+    const struct gemm_problem_case whole = {.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
+                                            .out_dtype = i % 2 ? RONDO_BF16 : RONDO_F16,
+                                            .rows = rows,
+                                            .columns = size->columns / less,
+                                            .k = size->k,
+                                            .scale = 0.125f,
+                                            .silu_mul = true};
+    problems[0] = problems[1] = problems[2] = whole;
+    problems[1].rows -= 3, problems[1].columns -= 6, problems[1].bias_dtype = types[i % 3];
+    problems[1].out_dtype = types[(i + 1) % 3], problems[1].residual_dtype = types[(i + 2) % 3];
+    problems[2].rows -= 1, problems[2].k -= 3, problems[2].columns -= 16, problems[2].in_place = i % 2;
+    gemm_problems_check(backend, problems, COUNT(problems));
+  }
+}
+BOTH_BACKENDS(gemm, gemm_gates, gemm_gates)
+
 static void gemm_adds_to_out_in_place(rondo_backend backend) {
   struct gemm_problem_case problems[4 * 12];
   size_t count = 0;

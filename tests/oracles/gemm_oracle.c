@@ -16,6 +16,8 @@ const size_t gemm_size_count = sizeof gemm_sizes / sizeof *gemm_sizes;
 
 static int64_t batch_of(const struct gemm_problem_case *of) { return of->batch ? of->batch : 1; }
 
+static int64_t results_of(const struct gemm_problem_case *of) { return of->silu_mul ? of->columns / 2 : of->columns; }
+
 static struct frame operand_add(struct trial *trial, const struct gemm_problem_case *of, const char *name,
                                 rondo_dtype dtype, int64_t rows, int64_t columns) {
   const int64_t extent[] = {of->batch, rows, columns};
@@ -33,13 +35,14 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
   *t = (struct gemm_trial){.of = *of};
   t->weights = operand_add(trial, of, "weights", of->dtype, of->columns, of->k);
   t->vectors = operand_add(trial, of, "vectors", of->dtype, of->rows, of->k);
-  t->out = operand_add(trial, of, "out", of->out_dtype, of->rows, of->columns);
+  t->out = operand_add(trial, of, "out", of->out_dtype, of->rows, results_of(of));
   rondo_gemm_desc desc = {.name = "product",
                           .weights = t->weights.view,
                           .vectors = t->vectors.view,
                           .out = t->out.view,
                           .scale = of->scale,
-                          .one_order = of->one_order};
+                          .one_order = of->one_order,
+                          .silu_mul = of->silu_mul};
   if (of->bias_dtype) {
     const int64_t extent[] = {of->batch, of->columns};
     const uint32_t first = of->batch && !of->bias_for_all ? 0 : 1;
@@ -47,7 +50,7 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
     desc.bias = t->bias.view;
   }
   if (of->residual_dtype && !of->in_place) {
-    t->residual = operand_add(trial, of, "residual", of->residual_dtype, of->rows, of->columns);
+    t->residual = operand_add(trial, of, "residual", of->residual_dtype, of->rows, results_of(of));
     desc.residual = t->residual.view;
   }
   if (of->in_place) desc.residual = t->out.view;
@@ -70,7 +73,7 @@ void gemm_trial_end(struct gemm_trial *t) {
 }
 
 int64_t gemm_trial_result(const struct gemm_trial *t, int64_t batch, int64_t row, int64_t column) {
-  return (batch * t->of.rows + row) * t->of.columns + column;
+  return (batch * t->of.rows + row) * results_of(&t->of) + column;
 }
 
 /* ---- Checks ------------------------------------------------------------------------------------------------------ */
@@ -94,40 +97,66 @@ static double most_of(rondo_dtype dtype) {
   return dtype == RONDO_F16 ? 65504 : dtype == RONDO_BF16 ? 0x1.fep127 : 0x1.fffffep127;
 }
 
-/* One result against its sum. The header's bound, then the roundings of scale, bias and residual, and that of out. */
-static void result_check(const struct gemm_trial *t, double sum, double magnitude, double bias, double residual,
-                         double got, int64_t batch, int64_t row, int64_t column) {
-  const double scale = t->of.scale == 0 ? 1 : (double)t->of.scale, k = (double)t->of.k;
-  const double value = scale * sum + bias + residual;
-  double error = fabs(scale) * ((8 + k / 16) * 0x1p-23 * magnitude + k * 0x1p-141);
-  error += 0x1p-23 * (fabs(scale * sum) + fabs(bias) + fabs(residual)) + 0x1p-148;
+/* A number that a result is made of, and what its error may be. */
+struct bounded {
+  double value, error;
+};
+
+/* scale * (W x) + bias of one column. The header's bound, then the roundings of scale and bias. */
+static struct bounded product_of(const struct gemm_trial *t, const double *w, const double *x, int64_t batch,
+                                 int64_t row, int64_t column) {
+  const int64_t k = t->of.k;
+  const double scale = t->of.scale == 0 ? 1 : (double)t->of.scale;
+  const bool own_bias = t->bias.bytes && t->bias.rank == 2;
+  const double bias = t->bias.bytes ? frame_read(&t->bias, own_bias ? batch * t->of.columns + column : column) : 0;
+  double magnitude;
+  const double sum =
+      scale * sum_of(w + (batch * t->of.columns + column) * k, x + (batch * t->of.rows + row) * k, k, &magnitude);
+  return (struct bounded){sum + bias,
+                          fabs(scale) * ((8 + (double)k / 16) * 0x1p-23 * magnitude + (double)k * 0x1p-141) +
+                              0x1p-23 * (fabs(sum) + fabs(bias)) + 0x1p-148};
+}
+
+/* silu(gate) * up; silu nowhere rises by more than 1.1. */
+static struct bounded gated(struct bounded gate, struct bounded up) {
+  const double silu = gate.value / (1 + exp(-gate.value)), value = silu * up.value;
+  return (struct bounded){value, 1.1 * gate.error * (fabs(up.value) + up.error) + fabs(silu) * up.error +
+                                     0x1p-19 * fabs(value) + 0x1p-120 * fabs(up.value)};
+}
+
+/* One result with its residual, and the rounding of out. */
+static void result_check(const struct gemm_trial *t, struct bounded expected, double residual, double got,
+                         int64_t batch, int64_t row, int64_t column) {
+  const double value = expected.value + residual;
+  double error = expected.error + 0x1p-23 * (fabs(expected.value) + fabs(residual));
   error += frame_half_unit(t->of.out_dtype, fabs(value) + error);
   const bool is_right = isnan(value)                                     ? isnan(got)
                         : fabs(value) - error > most_of(t->of.out_dtype) ? isinf(got) && (got > 0) == (value > 0)
                         : isinf(got) ? fabs(value) + error > most_of(t->of.out_dtype)
                                      : fabs(got - value) <= error;
-  cr_assert(is_right,
-            "%s to %s, batch %lld, %lld rows, %lld columns, k %lld, room %lld: out[%lld][%lld][%lld] is %.9g, expected "
-            "%.9g within %.3g",
-            rondo_dtype_name(t->of.dtype), rondo_dtype_name(t->of.out_dtype), (long long)t->of.batch,
-            (long long)t->of.rows, (long long)t->of.columns, (long long)t->of.k, (long long)t->of.room,
-            (long long)batch, (long long)row, (long long)column, got, value, error);
+  cr_assert(
+      is_right,
+      "%s to %s, batch %lld, %lld rows, %lld columns, k %lld, room %lld%s: out[%lld][%lld][%lld] is %.9g, expected "
+      "%.9g within %.3g",
+      rondo_dtype_name(t->of.dtype), rondo_dtype_name(t->of.out_dtype), (long long)t->of.batch, (long long)t->of.rows,
+      (long long)t->of.columns, (long long)t->of.k, (long long)t->of.room, t->of.silu_mul ? ", silu_mul" : "",
+      (long long)batch, (long long)row, (long long)column, got, value, error);
 }
 
 void gemm_trial_check(struct gemm_trial *t, struct trial *trial) {
-  const int64_t rows = t->of.rows, columns = t->of.columns, k = t->of.k, count = batch_of(&t->of) * rows * columns;
+  const int64_t rows = t->of.rows, columns = results_of(&t->of), count = batch_of(&t->of) * rows * columns;
   struct frame got = frame_get(trial, &t->out, "out");
-  double *w = decoded(&t->weights), *x = decoded(&t->vectors), magnitude;
+  double *w = decoded(&t->weights), *x = decoded(&t->vectors);
   struct random random = {17};
   for (int64_t i = 0; i < count;) {
     const int64_t batch = i / (rows * columns), row = i / columns % rows, column = i % columns;
-    const double sum = sum_of(w + (batch * columns + column) * k, x + (batch * rows + row) * k, k, &magnitude);
-    const bool own_bias = t->bias.bytes && t->bias.rank == 2;
-    const double bias = t->bias.bytes ? frame_read(&t->bias, own_bias ? batch * columns + column : column) : 0;
     const double residual = t->of.in_place      ? frame_read(&t->out, i)
                             : t->residual.bytes ? frame_read(&t->residual, i)
                                                 : 0;
-    result_check(t, sum, magnitude, bias, residual, frame_read(&got, i), batch, row, column);
+    const struct bounded expected = t->of.silu_mul ? gated(product_of(t, w, x, batch, row, 2 * column),
+                                                           product_of(t, w, x, batch, row, 2 * column + 1))
+                                                   : product_of(t, w, x, batch, row, column);
+    result_check(t, expected, residual, frame_read(&got, i), batch, row, column);
     const bool is_edge = row == 0 || row == rows - 1 || column == 0 || column == columns - 1;
     const int64_t mean = count / MOST_CHECKED;
     i += mean && (!is_edge || count > IMMENSE) ? random_between(&random, 1, 2 * mean + 1) : 1;

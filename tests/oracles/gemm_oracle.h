@@ -14,6 +14,7 @@ struct gemm_problem_case {
   rondo_dtype bias_dtype, residual_dtype; /* 0: none */
   bool bias_for_all;                      /* matrices of a batch */
   bool in_place;                          /* the residual is out itself */
+  bool silu_mul;                          /* columns is that of weights; out has half as many */
   bool positive;                          /* no numbers cancel: errors of sums add up */
   int64_t room, unit;                     /* of frame_add; unit 0: 1 */
 };
