@@ -13,6 +13,8 @@
 
 ATTENTION_APPEND_KERNELS(KERNEL_CONSTANT)
 
+enum { ENOUGH_THREADS = 1 << 18 }; /* about as many as a large chip holds */
+
 static rondo_status rope_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   const struct op_operand *frequencies = &task->operands[ATTENTION_ROPE_FREQUENCIES];
@@ -153,11 +155,15 @@ void attention_append_launch(const struct op_call *call, struct attention_rest *
       .per_item = operands[ATTENTION_POSITION].shape[0] > 1,
   };
   const int64_t heads = (int64_t)parameters.rotated_heads + 2 * (int64_t)parameters.new_heads;
-  parameters.pairs = shape.batch * shape.query_length * heads * (shape.head_dimension / 2);
+  const int64_t columns = shape.batch * shape.query_length * parameters.row_pairs;
+  parameters.head_groups = 1;
+  while (parameters.head_groups < heads && columns * parameters.head_groups < ENOUGH_THREADS)
+    parameters.head_groups *= 2;
+  parameters.threads = heads ? columns * parameters.head_groups : 0;
   if (shape.rotates && !operands[ATTENTION_ROPE_FREQUENCIES].present)
     attention_frequencies(call, parameters.base_frequencies);
   /* At least a thread for each item's length. */
-  const int64_t threads = larger(parameters.pairs, shape.appends ? shape.batch : 0);
+  const int64_t threads = larger(parameters.threads, shape.appends ? shape.batch : 0);
   if (!threads) return;
   launch_add(launches, &rondo_attention_append, divide_up(threads, ATTENTION_APPEND_THREADS), ATTENTION_APPEND_THREADS,
              0, &parameters, sizeof parameters);

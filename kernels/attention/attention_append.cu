@@ -1,6 +1,6 @@
 /* attention_append.cu - writes new rows of K and V to the cache, and rotates these and the queries, before any
- * attention whose kernel cannot. A thread has a pair of numbers, so rows may begin anywhere. Bound by the launch: a
- * step of decoding has few rows, and with many rows the attention itself takes far longer. */
+ * attention whose kernel cannot. A thread has a pair of columns in several heads: rows may begin anywhere, and one sine
+ * and cosine, which take longest, serve all these heads. Bound by the launch, with many rows by memory. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -30,20 +30,9 @@ DEVICE int64_t kv_offset(const attention_append_parameters &p, const attention_s
   return offset_of(stride, page, head, row & ((int64_t(1) << p.page_shift) - 1));
 }
 
-DEVICE void append_pairs(const attention_append_parameters &p) {
-  const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
-  if (p.lengths && index < p.batch) {
-    const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + p.query_length;
-    p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.most_length);
-  }
-  if (index >= p.pairs) return;
-  const uint32_t heads = p.rotated_heads + 2 * p.new_heads, pair = (uint32_t)(index % p.row_pairs);
-  int64_t rest = index / p.row_pairs;
-  const uint32_t any_head = (uint32_t)(rest % heads);
-  rest /= heads;
-  const uint32_t query = (uint32_t)(rest % p.query_length), batch = (uint32_t)(rest / p.query_length);
-  const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
-
+/* The thread's pair in one head. */
+DEVICE void append_pair(const attention_append_parameters &p, uint32_t batch, uint32_t query, int64_t row,
+                        uint32_t any_head, uint32_t pair, const rotation &by) {
   const bool is_query = any_head < p.rotated_heads, is_value = any_head >= p.rotated_heads + p.new_heads;
   const uint32_t head = is_query   ? any_head
                         : is_value ? any_head - p.rotated_heads - p.new_heads
@@ -63,10 +52,28 @@ DEVICE void append_pairs(const attention_append_parameters &p) {
     return;
   }
   float low = widen(from[low_at], p.bf16), high = widen(from[high_at], p.bf16);
-  const float frequency = p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair];
-  rotate_pair(rotation_of((float)row * frequency), low, high);
+  rotate_pair(by, low, high);
   to[low_at] = narrow(low, p.bf16);
   to[high_at] = narrow(high, p.bf16);
+}
+
+DEVICE void append_pairs(const attention_append_parameters &p) {
+  const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
+  if (p.lengths && index < p.batch) {
+    const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + p.query_length;
+    p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.most_length);
+  }
+  if (index >= p.threads) return;
+  const uint32_t pair = (uint32_t)index & (p.row_pairs - 1);
+  const uint32_t group = (uint32_t)(index / p.row_pairs) & (p.head_groups - 1);
+  const int64_t rows = index / (p.row_pairs * p.head_groups);
+  const uint32_t batch = (uint32_t)(rows / p.query_length), query = (uint32_t)(rows % p.query_length);
+  const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
+  const float frequency = p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair];
+  const rotation by = rotation_of((float)row * frequency);
+  const uint32_t heads = p.rotated_heads + 2 * p.new_heads;
+#pragma unroll 4
+  for (uint32_t head = group; head < heads; head += p.head_groups) append_pair(p, batch, query, row, head, pair, by);
 }
 
 ATTENTION_APPEND_KERNELS(DEFINE_SHORT_KERNEL)

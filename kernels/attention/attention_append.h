@@ -10,7 +10,8 @@
 
 enum { ATTENTION_APPEND_THREADS = 256 };
 
-/* rondo_attention_append: a thread has a pair of numbers of a row of q, new_k or new_v. */
+/* rondo_attention_append: a thread has a pair of columns of a row, in every head_groups-th head of q, new_k and new_v.
+ */
 struct attention_append_parameters {
   const void *q, *new_k, *new_v;
   void *rotated, *k, *v; /* rotated: of q, [batch, query length, query heads, head dimension] */
@@ -19,10 +20,11 @@ struct attention_append_parameters {
   const float *frequencies; /* radians a position, on the device; NULL: base_frequencies */
   const int32_t *kv_pages;  /* or NULL: then each item is a page */
   struct attention_stride q_stride, new_k_stride, new_v_stride, k_stride, v_stride;
-  int64_t pages_stride, pairs; /* of all rows together */
+  int64_t pages_stride;
+  int64_t threads; /* batch * query_length * head_groups * row_pairs */
   uint32_t batch, query_length;
   uint32_t rotated_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
-  uint32_t row_pairs;
+  uint32_t row_pairs, head_groups;   /* powers of two */
   uint32_t pool_pages, page_shift;
   int32_t capacity, most_length;
   int32_t rotates, by_halves, bf16;
