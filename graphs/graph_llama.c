@@ -80,9 +80,11 @@ static rondo_status places_add(struct llama_builder *b) {
 /* ---- After the layers -------------------------------------------------------------------------------------------- */
 
 /* The head's vectors, and the norm that its product applies to them. After layer halves the norm is a task of its own,
- * which adds the last half's parts. So it is with an NVFP4 head, whose product is faster without a norm. */
+ * which adds the last half's parts. So it is with an NVFP4 head, whose product is faster without a norm, and with many
+ * rows. */
 static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, rondo_tensor *norm) {
   const int64_t shape[] = {llama_is_prefill(b) ? 1 : b->rows, b->desc.hidden};
+  const bool has_own_norm = b->desc.embedding == RONDO_NVFP4 || b->form.in_halves || shape[0] > LLAMA_MOST_VECTORS;
   rondo_tensor rows = b->hidden;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
@@ -96,7 +98,7 @@ static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, 
   }
   *seen = rows;
   *norm = b->made->norm;
-  if (status != RONDO_OK || (b->desc.embedding != RONDO_NVFP4 && !b->form.in_halves)) return status;
+  if (status != RONDO_OK || !has_own_norm) return status;
   *norm = (rondo_tensor){0};
   status = rondo_temporary(b->graph, llama_name(b, name, "normed"), b->desc.dtype, 2, shape, seen);
   if (status != RONDO_OK) return status;
@@ -121,7 +123,7 @@ static rondo_status head_add(const struct llama_builder *b, rondo_tensor *logits
   if (status != RONDO_OK) return status;
   if (desc->with_logits) made->logits = *logits;
   return llama_product_add(
-      b, desc->embedding,
+      b, desc->embedding, items,
       (rondo_gemv_desc){.name = llama_name(b, name, "head"),
                         .weights = desc->tied_embedding ? made->embedding : made->head,
                         .weight_scales = desc->tied_embedding ? made->embedding_scales : made->head_scales,
@@ -278,8 +280,8 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
                {"feed_forward", desc->feed_forward, 1, RONDO_MAX_ELEMENTS / 2},
                {"vocabulary", desc->vocabulary, 1, RONDO_MAX_ELEMENTS},
                {"context", desc->context, 1, RONDO_MAX_ELEMENTS - LLAMA_PADDING},
-               {"sequences", desc->sequences, 1, LLAMA_MOST_ROWS},
-               {"tokens", desc->tokens, 0, LLAMA_MOST_ROWS},
+               {"sequences", desc->sequences, 1, LLAMA_MOST_SEQUENCES},
+               {"tokens", desc->tokens, 0, LLAMA_MOST_TOKENS},
                {"penalized", desc->penalized, 0, LLAMA_MOST_PENALIZED},
                {"sequence", desc->sequence, 0, desc->tokens ? (int64_t)desc->sequences - 1 : 0}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -291,6 +293,14 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
   if (desc->embedding != desc->dtype && desc->embedding != RONDO_NVFP4)
     return status_set(RONDO_INVALID_ARGUMENT, "embedding is %s, expected %s or nvfp4",
                       rondo_dtype_name(desc->embedding), rondo_dtype_name(desc->dtype));
+  const int64_t rows = desc->tokens ? desc->tokens : desc->sequences;
+  if (rows > LLAMA_MOST_VECTORS && desc->weights != desc->dtype)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights is %s, expected %s with more than %d %s",
+                      rondo_dtype_name(desc->weights), rondo_dtype_name(desc->dtype), LLAMA_MOST_VECTORS,
+                      desc->tokens ? "tokens" : "sequences");
+  if (!desc->tokens && rows > LLAMA_MOST_VECTORS && desc->embedding != desc->dtype)
+    return status_set(RONDO_INVALID_ARGUMENT, "embedding is %s, expected %s with more than %d sequences",
+                      rondo_dtype_name(desc->embedding), rondo_dtype_name(desc->dtype), LLAMA_MOST_VECTORS);
   if (desc->name && strlen(desc->name) > NAME_MOST)
     return status_set(RONDO_INVALID_ARGUMENT, "name has %zu characters, expected at most %d, as it begins all others",
                       strlen(desc->name), NAME_MOST);

@@ -9,8 +9,13 @@
 #include "../runtime/layer_form.h"
 #include <rondo_graphs.h>
 
-/* A cache has room for the padding after a context's last token. */
-enum { LLAMA_MOST_ROWS = 16, LLAMA_PADDING = LLAMA_MOST_ROWS - 1, LLAMA_MOST_PENALIZED = 1024 };
+enum {
+  LLAMA_MOST_VECTORS = 16, /* rows of a step whose products are rondo_add_gemv's; more are rondo_add_gemm's */
+  LLAMA_PADDING = LLAMA_MOST_VECTORS - 1, /* rows of a cache after the context */
+  LLAMA_MOST_SEQUENCES = 256,
+  LLAMA_MOST_TOKENS = 8192,
+  LLAMA_MOST_PENALIZED = 1024
+};
 
 /* The graph while it is described. */
 struct llama_builder {
@@ -21,6 +26,7 @@ struct llama_builder {
   struct layer_form form;                    /* of a decode step; all zero in a prefill */
   rondo_tensor ids, position;                /* read by the tasks */
   rondo_tensor hidden, qkv, attended, gated; /* temporaries [rows, ..] */
+  rondo_tensor normed;                       /* [rows, hidden]: with many rows a product's norm is a task before it */
   rondo_tensor q, new_k, new_v, o;           /* heads in them */
   rondo_tensor between;                      /* the residual stream between the halves of a layer */
   rondo_tensor attended_parts, gated_parts;  /* f32 [parts, rows, hidden], written by the halves */
@@ -46,8 +52,10 @@ rondo_status llama_norm_add(const struct llama_builder *b, const char *name, ron
 rondo_status llama_weights_add(const struct llama_builder *b, const char *name, rondo_dtype dtype, int64_t rows,
                                int64_t columns, const rondo_tensor lent[2], rondo_tensor *weights,
                                rondo_tensor *scales);
-/* Adds `product` with the scale, the order of sums and the epsilon that all products of the graph have. */
-rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, rondo_gemv_desc product);
+/* Adds a product with `rows` vectors, with the scale, the order of sums and the epsilon that all products of the graph
+ * have. With many rows the norm is a task before it, "NAME norm", which writes b->normed. */
+rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, int64_t rows,
+                               rondo_gemv_desc product);
 
 /* ---- graph_llama_layer.c ---- */
 

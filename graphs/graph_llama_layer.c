@@ -8,7 +8,7 @@
 
 struct layer_form llama_form_of(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  if (llama_is_prefill(b) || desc->one_order) return (struct layer_form){0};
+  if (llama_is_prefill(b) || desc->one_order || b->rows > LLAMA_MOST_VECTORS) return (struct layer_form){0};
   return layer_form_of(&(struct layer_sizes){.rows = desc->sequences,
                                              .hidden = desc->hidden,
                                              .query_heads = desc->query_heads,
@@ -95,6 +95,7 @@ rondo_status llama_temporaries_add(struct llama_builder *b) {
     if (status == RONDO_OK) status = parts_add(b, "attended", b->form.attention_parts, &b->attended_parts);
     return status == RONDO_OK ? parts_add(b, "gated", b->form.feed_forward_parts, &b->gated_parts) : status;
   }
+  if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK) status = rows_add(b, "normed rows", desc->hidden, &b->normed);
   if (status == RONDO_OK) status = rows_add(b, "qkv", b->q_columns + 2 * b->kv_columns, &b->qkv);
   if (status == RONDO_OK) status = rows_add(b, "attended", b->q_columns, &b->attended);
   if (status == RONDO_OK) status = rows_add(b, "gated", desc->feed_forward, &b->gated);
@@ -183,7 +184,7 @@ static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, c
 static rondo_status layer_products_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
   const rondo_dtype weights = b->desc.weights;
   char name[NAME_BYTES];
-  rondo_status status = llama_product_add(b, weights,
+  rondo_status status = llama_product_add(b, weights, b->rows,
                                           (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".qkv", i),
                                                             .weights = layer->qkv,
                                                             .weight_scales = layer->qkv_scales,
@@ -192,7 +193,7 @@ static rondo_status layer_products_add(const struct llama_builder *b, int32_t i,
                                                             .out = b->qkv});
   if (status == RONDO_OK) status = attention_add(b, i, layer);
   if (status == RONDO_OK)
-    status = llama_product_add(b, weights,
+    status = llama_product_add(b, weights, b->rows,
                                (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".output", i),
                                                  .weights = layer->output,
                                                  .weight_scales = layer->output_scales,
@@ -200,7 +201,7 @@ static rondo_status layer_products_add(const struct llama_builder *b, int32_t i,
                                                  .residual = b->hidden,
                                                  .out = b->hidden});
   if (status == RONDO_OK)
-    status = llama_product_add(b, weights,
+    status = llama_product_add(b, weights, b->rows,
                                (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".gate_up", i),
                                                  .weights = layer->gate_up,
                                                  .weight_scales = layer->gate_up_scales,
@@ -209,7 +210,7 @@ static rondo_status layer_products_add(const struct llama_builder *b, int32_t i,
                                                  .silu_mul = 1,
                                                  .out = b->gated});
   if (status != RONDO_OK) return status;
-  return llama_product_add(b, weights,
+  return llama_product_add(b, weights, b->rows,
                            (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".down", i),
                                              .weights = layer->down,
                                              .weight_scales = layer->down_scales,

@@ -50,7 +50,30 @@ rondo_status llama_weights_add(const struct llama_builder *b, const char *name, 
                             scale_shape, lent[1], scales);
 }
 
-rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, rondo_gemv_desc product) {
+static rondo_status many_rows_product_add(const struct llama_builder *b, const rondo_gemv_desc *product) {
+  char name[NAME_BYTES];
+  rondo_status status = RONDO_OK;
+  rondo_tensor vectors = product->vectors;
+  if (product->norm.graph) {
+    snprintf(name, sizeof name, "%.58s norm", product->name);
+    status = rondo_add_rms_norm(
+        b->graph, &(rondo_rms_norm_desc){
+                      .name = name, .x = vectors, .norm = product->norm, .out = b->normed, .epsilon = b->desc.epsilon});
+    vectors = b->normed;
+  }
+  if (status != RONDO_OK) return status;
+  return rondo_add_gemm(b->graph, &(rondo_gemm_desc){.name = product->name,
+                                                     .weights = product->weights,
+                                                     .vectors = vectors,
+                                                     .residual = product->residual,
+                                                     .silu_mul = product->silu_mul,
+                                                     .one_order = b->desc.one_order,
+                                                     .out = product->out});
+}
+
+rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, int64_t rows,
+                               rondo_gemv_desc product) {
+  if (rows > LLAMA_MOST_VECTORS) return many_rows_product_add(b, &product);
   product.scale = weights == RONDO_NVFP4 ? b->desc.nvfp4_scale : 0;
   product.one_order = b->desc.one_order;
   product.norm_epsilon = product.norm.graph ? b->desc.epsilon : 0;

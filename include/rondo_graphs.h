@@ -153,24 +153,25 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *     rondo_llama_layer layers[30], prefill_layers[30];
  *     rondo_graph_llama_tensors decode = {.layers = layers}, prefill = {.layers = prefill_layers};
  *     TRY(rondo_graph_llama(decode_graph, &desc, &decode));
- *     desc.tokens = 16, desc.lender = &decode;
+ *     desc.tokens = 512, desc.lender = &decode;
  *     TRY(rondo_graph_llama(prefill_graph, &desc, &prefill));
  *
- * Tasks, in order. A layer is five tasks; in decode without one_order it is two halves if these are faster:
+ * Tasks, in order. A layer is five to seven tasks; in decode without one_order it is two halves if these are faster:
  *   "embedding"
  *   "layer0.qkv", ".attention", ".output", ".gate_up", ".down"   .attention also rotates and appends to the KV cache
+ *   "layer0.qkv norm", ".gate_up norm"                           with more than 16 rows, before these products
  *   "layer0.attention", ".feed_forward"                          halves (rondo_add_attention_block)
  *   "last row"                                                   prefill: gathers row `last`
  *   "norm"                                                       after halves or with a head in NVFP4; else in "head"
  *   "head", "next"                                               product that gives logits; argmax or draw
  * Sums are fp32, logits f32, the residual stream and results between five tasks `dtype`. Each task has the bound of its
- * operation; logits have none. With two layers of random weights their error is at most 0.008 (f16) or 0.06 (bf16) of
+ * operation; logits have none. With two layers of random weights their error is at most 0.01 (f16) or 0.08 (bf16) of
  * the root mean square of their row.
  *
  * Prefill takes a prompt in chunks of `tokens` rows at consecutive positions. Each chunk begins where the previous one
  * ended. Rows up to `last` count; next and logits belong to row `last`. Later rows are padding of any tokens, such as
- * 0. Padding enters the KV cache, which has 15 rows beyond the context for it, but no row that counts sees it, and
- * later tokens overwrite it.
+ * 0. Padding enters the KV cache, as far as there are rows, but no row that counts sees it, and later tokens overwrite
+ * it.
  *
  * With feed_back, each sequence's last token and its position are states, zeros at first. Decode reads these tokens,
  * replaces them by the next ones (a task "token" copies these to the output), and adds `advance` to the positions
@@ -195,13 +196,13 @@ typedef struct rondo_graph_llama_desc {
   int32_t rope_frequencies;        /* 1: a constant `frequencies` replaces rope_base */
   float epsilon;                   /* of RMS norms; 0: 1e-5 */
   rondo_dtype dtype;               /* f16 or bf16 */
-  rondo_dtype weights;             /* of the layers: dtype, e4m3 or nvfp4 */
+  rondo_dtype weights;             /* of the layers: dtype, e4m3 or nvfp4; dtype with more than 16 rows */
   rondo_dtype embedding;           /* and head: dtype or nvfp4; 0: nvfp4 if weights are, else dtype */
   float nvfp4_scale;               /* factor of all nvfp4 weights; 0: 1 */
   int32_t tied_embedding;          /* 1: the embedding is the head too */
   int32_t one_order;               /* 1: a sequence's products have the same bits beside any others */
-  int32_t sequences;               /* 1 to 16; 0: 1 */
-  int32_t tokens;                  /* prefill: 1 to 16; 0: decode */
+  int32_t sequences;               /* 1 to 256; 0: 1 */
+  int32_t tokens;                  /* prefill: 1 to 8192; 0: decode */
   int32_t sequence;                /* prefill: its sequence, below `sequences` */
   int32_t feed_back;               /* 1: tokens and positions are states */
   int32_t with_logits;             /* 1: logits are an output */
@@ -250,7 +251,7 @@ typedef struct rondo_graph_llama_tensors {
   float rope_base, epsilon, nvfp4_scale;
 } rondo_graph_llama_tensors;
 
-/* Takes at most 5 tasks and (without scales) 8 to 10 tensors a layer of the graph's limits, and some 30 besides. */
+/* Takes at most 7 tasks and (without scales) 8 to 10 tensors a layer of the graph's limits, and some 30 besides. */
 RONDO_API rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc *desc,
                                          rondo_graph_llama_tensors *tensors);
 

@@ -1,4 +1,5 @@
-/* bench_llama.c - rondo bench llama: times a token of a language model, from rondo_replay until the host sees it.
+/* bench_llama.c - rondo bench llama: times a token or a prompt of a language model, from rondo_replay until the host
+ * sees the next token.
  *
  * The models have the sizes of SmolLM2 135M and Llama 3.2 1B and random weights, in bf16, e4m3 and NVFP4. Cases differ
  * in the number of sequences and in the length of the context. The graph feeds tokens back; positions stay the same.
@@ -15,7 +16,7 @@
 
 enum { SMOLLM2, LLAMA, MODELS };
 enum { BF16, E4M3, NVFP4, WEIGHTS };
-enum { COUNTS = 3, MUST_CONTEXT = 512, WARM_REPLAYS = 100, MOST_SEQUENCES = 16, RIVALS_MOST = 128 };
+enum { COUNTS = 3, MUST_CONTEXT = 512, WARM_REPLAYS = 100, MOST_SEQUENCES = 256, RIVALS_MOST = 128 };
 
 static const char *const model_names[MODELS] = {"smollm2", "llama"};
 static const rondo_dtype weight_types[WEIGHTS] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
@@ -43,6 +44,7 @@ struct options {
   rondo_backend backend;
   uint32_t models, weights; /* bits. models 0: all; weights 0: bf16 and nvfp4 */
   int32_t sequences, context, capacity;
+  int32_t prompt; /* tokens; 0: decode */
   int64_t samples;
   bool is_profiled;
   const char *rivals_path, *json;
@@ -177,7 +179,12 @@ static void model_open(struct model *model, const struct options *options) {
   TRY(rondo_acquire(model->exec, &model->slot));
   find_contents(model);
   upload_all(model);
-  memset(rondo_data(model->slot, model->ends.advance), 0, (size_t)model->desc.sequences * sizeof(int32_t));
+  memset(rondo_data(model->slot, model->ends.advance), 0,
+         (size_t)(model->desc.tokens ? 1 : model->desc.sequences) * sizeof(int32_t));
+  if (!model->desc.tokens) return;
+  int32_t *prompt = rondo_data(model->slot, model->ends.prompt);
+  for (int32_t i = 0; i < model->desc.tokens; i++) prompt[i] = (int32_t)(i * INT64_C(7919) % model->desc.vocabulary);
+  *(int32_t *)rondo_data(model->slot, model->ends.last) = model->desc.tokens - 1;
 }
 
 static void model_close(struct model *model) {
@@ -220,7 +227,7 @@ static void report_rivals(struct report *report, const struct rival_tokens *riva
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
-/* Replays one token of every sequence. False if a token is not in the vocabulary. */
+/* Replays the prompt, or one token of every sequence. False if a token is not in the vocabulary. */
 static bool replay_once(const struct model *model) {
   TRY(rondo_replay(model->slot));
   TRY(rondo_wait(model->slot, RONDO_FOREVER));
@@ -267,6 +274,15 @@ static void profile(const struct model *model, struct report *report) {
   free(tasks);
 }
 
+static void measure_prompt(struct model *model, const struct options *options, struct report *report, int which,
+                           int weights) {
+  char name[80];
+  snprintf(name, sizeof name, "%s %s, prompt of %d tokens", model_names[which], rondo_dtype_name(weight_types[weights]),
+           (int)options->prompt);
+  measure(model, options, report, name, 1); /* begins at position 0 */
+  if (options->is_profiled) profile(model, report);
+}
+
 /* Measures all contexts of one exec. Returns the median for MUST_CONTEXT, or 0. */
 static double measure_contexts(struct model *model, const struct options *options, struct report *report, int which,
                                int weights) {
@@ -301,17 +317,29 @@ static void report_opening(const struct model *model, struct report *report, int
                 "GB/s", 0);
 }
 
+static rondo_graph_llama_desc desc_of(const struct options *options, int which, int weights) {
+  rondo_graph_llama_desc desc = ready_graph_called(model_names[which])->preset.llama;
+  const int32_t least = options->prompt > options->context ? options->prompt : options->context;
+  desc.weights = weight_types[weights];
+  desc.nvfp4_scale = 0.01f;
+  desc.rope_frequencies = 0; /* the time is the same with and without them */
+  desc.context = least > options->capacity ? least : options->capacity;
+  desc.tokens = options->prompt;
+  return desc;
+}
+
 static void bench_model(const struct options *options, struct report *report, int which, int weights) {
   double alone = 0;
   for (int s = 0; s < COUNTS; s++) {
-    struct model model = {.desc = ready_graph_called(model_names[which])->preset.llama};
-    model.desc.weights = weight_types[weights];
-    model.desc.nvfp4_scale = 0.01f;
-    model.desc.rope_frequencies = 0; /* the time is the same with and without them */
-    model.desc.context = options->context > options->capacity ? options->context : options->capacity;
-    model.desc.sequences = options->sequences ? options->sequences : all_sequences[s];
+    struct model model = {.desc = desc_of(options, which, weights)};
+    if (!options->prompt) model.desc.sequences = options->sequences ? options->sequences : all_sequences[s];
     model_open(&model, options);
     report_opening(&model, report, which, weights);
+    if (options->prompt) {
+      measure_prompt(&model, options, report, which, weights);
+      model_close(&model);
+      return;
+    }
     double us = measure_contexts(&model, options, report, which, weights);
     if (model.desc.sequences == 1) alone = us;
     if (model.desc.sequences == 16 && alone > 0 && us > 0)
@@ -357,6 +385,12 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, capacity),
      .least = 1,
      .most = 131072},
+    {.name = "prompt",
+     .help = "times a prompt of this many tokens, in one replay, in place of a token",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, prompt),
+     .least = 1,
+     .most = 8192},
     {.name = "samples",
      .help = "of each; default 2000",
      .kind = VALUE_INT64,
@@ -379,8 +413,8 @@ int bench_llama(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo bench llama",
       .about =
-          "Times a token of a language model, from rondo_replay until the host sees it. The models have the sizes\n"
-          "of SmolLM2 135M and Llama 3.2 1B and random weights.\n",
+          "Times a token or a prompt of a language model, from rondo_replay until the host sees the next token. The\n"
+          "models have the sizes of SmolLM2 135M and Llama 3.2 1B and random weights.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   struct options options = {.samples = 2000, .capacity = 4096};

@@ -14,34 +14,6 @@
 /* Of numbers too, which memcmp would not be asked for. */
 static bool is_same(const void *a, const void *b, size_t bytes) { return !memcmp(a, b, bytes); }
 
-/* As a whole row of logits: the worst error over their size. */
-static double logits_error(const float *got, const double *expected) {
-  double worst = 0, squares = 0;
-  for (int i = 0; i < VOCABULARY; i++) {
-    double error = fabs((double)got[i] - expected[i]);
-    if (!(error <= worst)) worst = error; /* NaN too */
-    squares += expected[i] * expected[i];
-  }
-  return worst / sqrt(squares / VOCABULARY);
-}
-
-/* Roundings of intermediate tensors may fall to the other side. */
-static double logits_gate(const struct llama *l) { return l->desc.dtype == RONDO_F16 ? 0.008 : 0.06; }
-
-static void check_logits(const struct llama *l, const float *got, const double *expected, const char *where, int a,
-                         int b) {
-  double error = logits_error(got, expected);
-  cr_assert(error <= logits_gate(l), "%s weights, %s, %d, %d: logits are off by %g of their size",
-            rondo_dtype_name(l->desc.weights), where, a, b, error);
-}
-
-static int32_t largest_of(const float *logits) {
-  int32_t at = 0;
-  for (int32_t i = 1; i < VOCABULARY; i++)
-    if (logits[i] > logits[at]) at = i;
-  return at;
-}
-
 /* The token that 64 bits say, unless another one is as good to within what logits may be off by: the same beside other
  * sequences and alone. */
 static void check_token(const struct llama *l, int32_t token, const double *expected, int a, int b) {
@@ -52,19 +24,11 @@ static void check_token(const struct llama *l, int32_t token, const double *expe
     if (expected[i] > expected[best]) best = i;
   }
   double lead = expected[best] - expected[token], size = sqrt(squares / VOCABULARY);
-  cr_assert(lead <= 2 * logits_gate(l) * size, "%d, %d: token %d instead of %d, which leads by %g", a, b, token, best,
-            lead / size);
+  cr_assert(lead <= 2 * llama_logits_gate(l) * size, "%d, %d: token %d instead of %d, which leads by %g", a, b, token,
+            best, lead / size);
 }
-
-static int32_t some_token(int sequence, int position) { return (sequence * 53 + position * 31 + 7) % VOCABULARY; }
 
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
-
-static void set_lists(struct machine *m, int graph, rondo_tensor a, const int32_t *of_a, rondo_tensor b,
-                      const int32_t *of_b) {
-  trial_set(&m->trials[graph], a, of_a);
-  trial_set(&m->trials[graph], b, of_b);
-}
 
 /* Sequences that begin at different times. */
 static void decode_and_check(const struct llama *l, struct machine *m, int sequences, int steps) {
@@ -74,16 +38,16 @@ static void decode_and_check(const struct llama *l, struct machine *m, int seque
     int32_t token[MOST_SEQUENCES], position[MOST_SEQUENCES];
     for (int s = 0; s < sequences; s++) {
       position[s] = t > 2 * s ? t - 2 * s : 0; /* it rests at 0 */
-      token[s] = some_token(s, position[s]);
+      token[s] = llama_some_token(s, position[s]);
     }
-    set_lists(m, 0, m->tensors[0].token, token, m->tensors[0].position, position);
+    llama_set_lists(m, 0, m->tensors[0].token, token, m->tensors[0].position, position);
     trial_replay(&m->trials[0]);
     const float *logits = trial_output(&m->trials[0], m->tensors[0].logits);
     const int32_t *next = trial_output(&m->trials[0], m->tensors[0].next);
     for (int s = 0; s < sequences; s++) {
       llama_step(l, &histories[s], token[s], position[s], expected);
-      check_logits(l, logits + (ptrdiff_t)s * VOCABULARY, expected, "step and sequence", t, s);
-      cr_assert_eq(next[s], largest_of(logits + (ptrdiff_t)s * VOCABULARY), "step %d, sequence %d", t, s);
+      llama_check_logits(l, logits + (ptrdiff_t)s * VOCABULARY, expected, "step and sequence", t, s);
+      cr_assert_eq(next[s], llama_largest(logits + (ptrdiff_t)s * VOCABULARY), "step %d, sequence %d", t, s);
       check_token(l, next[s], expected, t, s);
     }
   }
@@ -92,14 +56,16 @@ static void decode_and_check(const struct llama *l, struct machine *m, int seque
 static void decodes(rondo_backend backend) {
   static const struct {
     rondo_dtype dtype, weights, embedding;
-    int tied, pairing, frequencies, dimension;
+    int tied, pairing, frequencies, dimension, sequences, steps;
   } cases[] = {
-      {RONDO_BF16, RONDO_BF16, 0, 0, RONDO_ROPE_HALVES, 0, 32},
-      {RONDO_BF16, RONDO_NVFP4, 0, 1, RONDO_ROPE_INTERLEAVED, 1, 32},
-      {RONDO_BF16, RONDO_E4M3, 0, 0, RONDO_ROPE_HALVES, 1, 64},
-      {RONDO_F16, RONDO_F16, 0, 1, RONDO_ROPE_INTERLEAVED, 0, 64},
-      {RONDO_F16, RONDO_NVFP4, RONDO_F16, 0, RONDO_ROPE_HALVES, 0, 64},
-      {RONDO_F16, RONDO_E4M3, RONDO_NVFP4, 1, RONDO_ROPE_HALVES, 0, 32},
+      {RONDO_BF16, RONDO_BF16, 0, 0, RONDO_ROPE_HALVES, 0, 32, 3, 9},
+      {RONDO_BF16, RONDO_NVFP4, 0, 1, RONDO_ROPE_INTERLEAVED, 1, 32, 3, 9},
+      {RONDO_BF16, RONDO_E4M3, 0, 0, RONDO_ROPE_HALVES, 1, 64, 3, 9},
+      {RONDO_F16, RONDO_F16, 0, 1, RONDO_ROPE_INTERLEAVED, 0, 64, 3, 9},
+      {RONDO_F16, RONDO_NVFP4, RONDO_F16, 0, RONDO_ROPE_HALVES, 0, 64, 3, 9},
+      {RONDO_F16, RONDO_E4M3, RONDO_NVFP4, 1, RONDO_ROPE_HALVES, 0, 32, 3, 9},
+      {RONDO_BF16, RONDO_BF16, 0, 1, RONDO_ROPE_HALVES, 0, 64, 17, 3},
+      {RONDO_F16, RONDO_F16, 0, 0, RONDO_ROPE_HALVES, 0, 64, MOST_SEQUENCES, 4},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct llama l;
@@ -108,11 +74,12 @@ static void decodes(rondo_backend backend) {
     desc.dtype = cases[i].dtype, desc.weights = cases[i].weights, desc.embedding = cases[i].embedding;
     desc.tied_embedding = cases[i].tied, desc.rope_pairing = (rondo_rope_pairing)cases[i].pairing;
     desc.rope_frequencies = cases[i].frequencies, desc.head_dimension = cases[i].dimension;
-    desc.sequences = 3, desc.name = i % 2 ? "draft" : NULL;
+    desc.sequences = cases[i].sequences, desc.name = i % 2 ? "draft" : NULL;
     llama_make(&l, desc, 3 + i);
+    l.layer_norms_are_tasks = l.last_norm_is_a_task = cases[i].sequences > 16;
     machine_add(&m, backend, l.desc);
     machine_start(&m, &l);
-    decode_and_check(&l, &m, 3, 9);
+    decode_and_check(&l, &m, cases[i].sequences, cases[i].steps);
     machine_end(&m);
     llama_free(&l);
   }
@@ -163,8 +130,8 @@ static void logits_of(const struct llama *l, rondo_backend backend, int first, i
   machine_start(&m, l);
   for (int t = 0; t < ALIKE_STEPS; t++) {
     int32_t token[MOST_SEQUENCES], position[MOST_SEQUENCES];
-    for (int s = 0; s < count; s++) position[s] = t, token[s] = some_token(first + s, t);
-    set_lists(&m, 0, m.tensors[0].token, token, m.tensors[0].position, position);
+    for (int s = 0; s < count; s++) position[s] = t, token[s] = llama_some_token(first + s, t);
+    llama_set_lists(&m, 0, m.tensors[0].token, token, m.tensors[0].position, position);
     trial_replay(&m.trials[0]);
     const float *got = trial_output(&m.trials[0], m.tensors[0].logits);
     for (int s = 0; s < count; s++) memcpy(logits[s][t], got + (ptrdiff_t)s * VOCABULARY, sizeof logits[s][t]);
@@ -199,53 +166,57 @@ static int32_t prefill_and_check(const struct llama *l, struct machine *m, int r
   memset(h, 0, sizeof *h);
   for (int32_t begin = 0; begin < length; begin += rows) {
     const int32_t count = length - begin < rows ? length - begin : rows, last = count - 1;
-    int32_t prompt[MOST_SEQUENCES] = {0};
+    int32_t prompt[MOST_CONTEXT] = {0};
     for (int32_t i = 0; i < count; i++) {
-      prompt[i] = some_token(1, begin + i);
+      prompt[i] = llama_some_token(1, begin + i);
       llama_step(l, h, prompt[i], begin + i, expected);
     }
     trial_set(&m->trials[1], m->tensors[1].prompt, prompt);
-    set_lists(m, 1, m->tensors[1].position, &begin, m->tensors[1].last, &last);
+    llama_set_lists(m, 1, m->tensors[1].position, &begin, m->tensors[1].last, &last);
     trial_replay(&m->trials[1]);
     const float *logits = trial_output(&m->trials[1], m->tensors[1].logits);
-    check_logits(l, logits, expected, "prompt and chunk", length, begin);
+    llama_check_logits(l, logits, expected, "prompt and chunk", length, begin);
     next = *(const int32_t *)trial_output(&m->trials[1], m->tensors[1].next);
-    cr_assert_eq(next, largest_of(logits));
+    cr_assert_eq(next, llama_largest(logits));
   }
   return next;
 }
 
-/* Chunks that end in padding, once after the context's end; then the sequence goes on beside one that rests. */
+/* Chunks that end in padding, some after the context's end; then the sequence goes on beside one that rests. */
 static void prefills(rondo_backend backend) {
   static const struct {
-    int rows, length;
+    int rows, length, context;
     rondo_dtype dtype, weights;
-  } cases[] = {{6, 14, RONDO_BF16, RONDO_BF16},      {16, CONTEXT, RONDO_BF16, RONDO_NVFP4},
-               {16, 3, RONDO_F16, RONDO_E4M3},       {1, 4, RONDO_F16, RONDO_F16},
-               {7, CONTEXT, RONDO_F16, RONDO_NVFP4}, {16, 16, RONDO_BF16, RONDO_E4M3},
-               {16, 19, RONDO_F16, RONDO_F16}};
+  } cases[] = {{6, 14, 20, RONDO_BF16, RONDO_BF16},  {16, 20, 20, RONDO_BF16, RONDO_NVFP4},
+               {16, 3, 20, RONDO_F16, RONDO_E4M3},   {1, 4, 20, RONDO_F16, RONDO_F16},
+               {7, 20, 20, RONDO_F16, RONDO_NVFP4},  {16, 16, 20, RONDO_BF16, RONDO_E4M3},
+               {16, 19, 20, RONDO_F16, RONDO_F16},   {17, 16, 20, RONDO_BF16, RONDO_BF16},
+               {64, 70, 72, RONDO_F16, RONDO_F16},   {100, 150, 152, RONDO_BF16, RONDO_BF16},
+               {150, 160, 160, RONDO_F16, RONDO_F16}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     static struct history h;
     struct llama l;
     struct machine m = {.count = 0};
     rondo_graph_llama_desc desc = llama_plain_desc();
     desc.dtype = cases[i].dtype, desc.weights = cases[i].weights, desc.sequences = 2;
-    desc.head_dimension = i % 2 ? 64 : 32;
+    desc.head_dimension = i % 2 ? 64 : 32, desc.context = cases[i].context;
     llama_make(&l, desc, 70 + i);
     machine_add(&m, backend, l.desc);
     desc = l.desc;
     desc.tokens = cases[i].rows, desc.sequence = 1;
     machine_add(&m, backend, desc);
     machine_start(&m, &l);
+    l.layer_norms_are_tasks = cases[i].rows > 16;
     int32_t next = prefill_and_check(&l, &m, cases[i].rows, cases[i].length, &h);
-    for (int32_t at = cases[i].length; at < CONTEXT; at++) {
+    l.layer_norms_are_tasks = false;
+    for (int32_t at = cases[i].length; at < cases[i].context; at++) {
       double expected[VOCABULARY];
-      set_lists(&m, 0, m.tensors[0].token, (int32_t[]){5, next}, m.tensors[0].position, (int32_t[]){0, at});
+      llama_set_lists(&m, 0, m.tensors[0].token, (int32_t[]){5, next}, m.tensors[0].position, (int32_t[]){0, at});
       trial_replay(&m.trials[0]);
       const float *logits = (const float *)trial_output(&m.trials[0], m.tensors[0].logits) + VOCABULARY;
       llama_step(&l, &h, next, at, expected);
-      check_logits(&l, logits, expected, "prompt and position behind it", cases[i].length, at);
-      next = largest_of(logits);
+      llama_check_logits(&l, logits, expected, "prompt and position behind it", cases[i].length, at);
+      next = llama_largest(logits);
     }
     machine_end(&m);
     llama_free(&l);
@@ -285,7 +256,7 @@ static void generate(const struct llama *l, rondo_backend backend, bool fed_back
   for (int32_t begin = 0; begin < PROMPT; begin += CHUNK) {
     const int32_t count = PROMPT - begin < CHUNK ? PROMPT - begin : CHUNK, last = count - 1;
     int32_t prompt[CHUNK] = {0};
-    for (int i = 0; i < count; i++) prompt[i] = some_token(2, begin + i);
+    for (int i = 0; i < count; i++) prompt[i] = llama_some_token(2, begin + i);
     trial_set(&m.trials[1], m.tensors[1].prompt, prompt);
     trial_set(&m.trials[1], m.tensors[1].last, &last);
     trial_set(&m.trials[1], fed_back ? m.tensors[1].advance : m.tensors[1].position, fed_back ? &count : &begin);
@@ -295,7 +266,7 @@ static void generate(const struct llama *l, rondo_backend backend, bool fed_back
   memcpy(tokens[0], token, sizeof token);
   if (fed_back) trial_set(&m.trials[0], m.tensors[0].advance, (int32_t[]){1, 1, 1});
   for (int t = 0; t < FED_STEPS; t++) {
-    if (!fed_back) set_lists(&m, 0, m.tensors[0].token, token, m.tensors[0].position, position);
+    if (!fed_back) llama_set_lists(&m, 0, m.tensors[0].token, token, m.tensors[0].position, position);
     trial_replay(&m.trials[0]);
     trial_get(&m.trials[0], m.tensors[0].next, token);
     trial_get(&m.trials[0], m.tensors[0].logits, logits[t]);
@@ -324,9 +295,9 @@ static void feeds_back(rondo_backend backend) {
     cr_assert(is_same(logits_by_hand, logits_fed_back, sizeof logits_by_hand), "with_sampling %d", with_sampling);
     int drawn = 0; /* that are not the largest */
     for (int t = 0; t < FED_STEPS; t++)
-      for (int s = 0; s < 3; s++) drawn += by_hand[t + 1][s] != largest_of(logits_by_hand[t][s]);
+      for (int s = 0; s < 3; s++) drawn += by_hand[t + 1][s] != llama_largest(logits_by_hand[t][s]);
     for (int t = 0; t < FED_STEPS; t++)
-      cr_assert_eq(by_hand[t + 1][1], largest_of(logits_by_hand[t][1]), "its temperature is 0");
+      cr_assert_eq(by_hand[t + 1][1], llama_largest(logits_by_hand[t][1]), "its temperature is 0");
     cr_assert_eq(drawn > 0, with_sampling, "%d", drawn);
     llama_free(&l);
   }
@@ -341,7 +312,7 @@ static void step_with(const struct llama *l, rondo_backend backend, int32_t pena
   desc.sequences = 3, desc.penalized = penalized;
   machine_add(&m, backend, desc);
   machine_start(&m, l);
-  set_lists(&m, 0, m.tensors[0].token, (int32_t[]){3, 4, 5}, m.tensors[0].position, (int32_t[]){0, 0, 0});
+  llama_set_lists(&m, 0, m.tensors[0].token, (int32_t[]){3, 4, 5}, m.tensors[0].position, (int32_t[]){0, 0, 0});
   if (penalized) {
     trial_set(&m.trials[0], m.tensors[0].recent, recent);
     trial_set(&m.trials[0], m.tensors[0].repetition, (float[]){1.5f, 1, 1});
@@ -369,7 +340,7 @@ static void penalizes(rondo_backend backend) {
       cr_assert_eq(penalized[s][i], expected, "sequence %d, token %d: %g, expected %g", s, i, (double)penalized[s][i],
                    (double)expected);
     }
-  for (int s = 0; s < 3; s++) cr_assert_eq(other[s], largest_of(penalized[s]), "sequence %d", s);
+  for (int s = 0; s < 3; s++) cr_assert_eq(other[s], llama_largest(penalized[s]), "sequence %d", s);
   cr_assert_neq(other[2], token[2]);
   llama_free(&l);
 }
@@ -398,9 +369,9 @@ static void rests(rondo_backend backend) {
   trial_set(&m.trials[0], m.tensors[0].advance, (int32_t[]){1, 1});
   trial_replay(&m.trials[0]);
   const float *logits = trial_output(&m.trials[0], m.tensors[0].logits);
-  check_logits(&l, logits + VOCABULARY, expected, "sequence and token", 1, 17);
+  llama_check_logits(&l, logits + VOCABULARY, expected, "sequence and token", 1, 17);
   trial_get(&m.trials[0], m.tensors[0].token, token);
-  cr_assert_eq(token[1], largest_of(logits + VOCABULARY));
+  cr_assert_eq(token[1], llama_largest(logits + VOCABULARY));
   machine_end(&m);
   llama_free(&l);
 }

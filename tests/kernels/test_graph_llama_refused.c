@@ -56,6 +56,9 @@ Test(graph_llama, every_task_has_its_name) {
   check_names(desc, of_decode, 2 * LAYERS + 5);
   desc.tokens = 5;
   check_names(desc, of_prefill, 5 * LAYERS + 6);
+  desc.tokens = 17;
+  check_names(desc, (const char *const[]){"layer0.qkv norm", "layer1.qkv", "layer1.gate_up norm", NULL},
+              7 * LAYERS + 6);
   desc.tokens = 0, desc.one_order = 1;
   check_names(desc, (const char *const[]){"layer0.qkv", "layer1.down", NULL}, 5 * LAYERS + 4);
 }
@@ -142,16 +145,22 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   REFUSED("vocabulary is 0");
   bad.context = 0;
   REFUSED("context is 0");
-  bad.sequences = 17;
-  REFUSED("sequences is 17, expected 1 to 16");
-  bad.tokens = 17;
-  REFUSED("tokens is 17, expected 0 to 16");
+  bad.sequences = 257;
+  REFUSED("sequences is 257, expected 1 to 256");
+  bad.tokens = 8193;
+  REFUSED("tokens is 8193, expected 0 to 8192");
+  bad.tokens = 17, bad.weights = RONDO_NVFP4;
+  REFUSED("weights is nvfp4, expected bf16 with more than 16 tokens");
+  bad.sequences = 17, bad.weights = RONDO_E4M3;
+  REFUSED("weights is e4m3, expected bf16 with more than 16 sequences");
+  bad.sequences = 17, bad.embedding = RONDO_NVFP4;
+  REFUSED("embedding is nvfp4, expected bf16 with more than 16 sequences");
   bad.sequence = 1;
   REFUSED("sequence is 1, expected 0 to 0");
   bad.tokens = 4, bad.sequences = 3, bad.sequence = 3;
   REFUSED("sequence is 3, expected 0 to 2");
   bad.tokens = 4, bad.sequences = INT32_MIN;
-  REFUSED("sequences is -2147483648, expected 1 to 16");
+  REFUSED("sequences is -2147483648, expected 1 to 256");
   bad.dtype = RONDO_F32;
   REFUSED("dtype is f32, expected f16 or bf16");
   bad.embedding = RONDO_E4M3;

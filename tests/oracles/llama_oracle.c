@@ -54,7 +54,8 @@ rondo_graph_llama_desc llama_plain_desc(void) {
 void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint64_t seed) {
   struct random random = {seed};
   if (!desc.hidden) desc.hidden = 64, desc.query_heads = 4, desc.kv_heads = 2, desc.feed_forward = 96;
-  desc.layers = LAYERS, desc.vocabulary = VOCABULARY, desc.context = CONTEXT;
+  desc.layers = LAYERS, desc.vocabulary = VOCABULARY;
+  if (!desc.context) desc.context = CONTEXT;
   desc.nvfp4_scale = 0.04f; /* times codes of 2.9 on average: 1/8 */
   const int64_t hidden = desc.hidden, gated = desc.feed_forward, query = desc.query_heads * desc.head_dimension,
                 all = query + desc.kv_heads * desc.head_dimension * 2;
@@ -99,13 +100,14 @@ static void multiply(const struct matrix *w, int64_t rows, int64_t columns, cons
   }
 }
 
-/* As a product's prologue does it. */
-static void normalise(const struct llama *l, const struct matrix *norm, const double *x, double *y) {
+static void normalise(const struct llama *l, const struct matrix *norm, bool is_task, const double *x, double *y) {
   const int64_t hidden = l->desc.hidden;
   double squares = 0;
   for (int64_t i = 0; i < hidden; i++) squares += x[i] * x[i];
+  const double size = sqrt(squares / (double)hidden + 1e-5);
   for (int64_t i = 0; i < hidden; i++)
-    y[i] = llama_rounded(l, x[i] * norm->numbers[i]) / sqrt(squares / (double)hidden + 1e-5);
+    y[i] =
+        is_task ? llama_rounded(l, x[i] / size * norm->numbers[i]) : llama_rounded(l, x[i] * norm->numbers[i]) / size;
 }
 
 static void rotate(const struct llama *l, double *head, int position) {
@@ -125,7 +127,7 @@ static void attend(const struct llama *l, const struct history *h, int layer, co
   const int64_t d = l->desc.head_dimension, heads = l->desc.query_heads;
   for (int64_t head = 0; head < heads; head++) {
     const int64_t column = head / (heads / l->desc.kv_heads) * d;
-    double weights[CONTEXT], sum = 0, most = -INFINITY;
+    double weights[MOST_CONTEXT], sum = 0, most = -INFINITY;
     for (int s = 0; s < length; s++) {
       weights[s] = 0;
       for (int64_t i = 0; i < d; i++) weights[s] += q[head * d + i] * h->k[layer][s][column + i] / sqrt((double)d);
@@ -149,7 +151,7 @@ static void layer_step(const struct llama *l, struct history *h, int layer, int 
   const int64_t d = desc->head_dimension, query = desc->query_heads * d, kv = desc->kv_heads * d, hidden = desc->hidden;
   double normed[MOST_HIDDEN], qkv[MOST_QUERY + 2 * MOST_KV], o[MOST_QUERY], y[MOST_HIDDEN], gates[2 * MOST_GATED],
       gated[MOST_GATED];
-  normalise(l, &l->attention_norm[layer], x, normed);
+  normalise(l, &l->attention_norm[layer], l->layer_norms_are_tasks, x, normed);
   multiply(&l->qkv[layer], query + 2 * kv, hidden, normed, qkv);
   for (int64_t i = 0; i < query + 2 * kv; i++) qkv[i] = llama_rounded(l, qkv[i]);
   for (int64_t head = 0; head < desc->query_heads + desc->kv_heads; head++) rotate(l, qkv + head * d, position);
@@ -158,7 +160,7 @@ static void layer_step(const struct llama *l, struct history *h, int layer, int 
   attend(l, h, layer, qkv, position + 1, o);
   multiply(&l->output[layer], hidden, query, o, y);
   add_rounded(l, x, y);
-  normalise(l, &l->feed_forward_norm[layer], x, normed);
+  normalise(l, &l->feed_forward_norm[layer], l->layer_norms_are_tasks, x, normed);
   multiply(&l->gate_up[layer], 2 * desc->feed_forward, hidden, normed, gates);
   for (int64_t i = 0; i < desc->feed_forward; i++)
     gated[i] = llama_rounded(l, gates[2 * i] / (1 + exp(-gates[2 * i])) * gates[2 * i + 1]);
@@ -171,9 +173,40 @@ void llama_step(const struct llama *l, struct history *h, int32_t token, int32_t
   double x[MOST_HIDDEN], normed[MOST_HIDDEN];
   for (int64_t i = 0; i < hidden; i++) x[i] = llama_rounded(l, l->embedding.numbers[token * hidden + i]);
   for (int layer = 0; layer < LAYERS; layer++) layer_step(l, h, layer, position, x);
-  normalise(l, &l->norm, x, normed);
+  normalise(l, &l->norm, l->last_norm_is_a_task, x, normed);
   multiply(l->desc.tied_embedding ? &l->embedding : &l->head, VOCABULARY, hidden, normed, logits);
 }
+
+/* ---- Checks ------------------------------------------------------------------------------------------------------ */
+
+/* As a whole row of logits: the worst error over their size. */
+static double logits_error(const float *got, const double *expected) {
+  double worst = 0, squares = 0;
+  for (int i = 0; i < VOCABULARY; i++) {
+    double error = fabs((double)got[i] - expected[i]);
+    if (!(error <= worst)) worst = error; /* NaN too */
+    squares += expected[i] * expected[i];
+  }
+  return worst / sqrt(squares / VOCABULARY);
+}
+
+double llama_logits_gate(const struct llama *l) { return l->desc.dtype == RONDO_F16 ? 0.01 : 0.08; }
+
+void llama_check_logits(const struct llama *l, const float *got, const double *expected, const char *where, int a,
+                        int b) {
+  double error = logits_error(got, expected);
+  cr_assert(error <= llama_logits_gate(l), "%s weights, %s, %d, %d: logits are off by %g of their size",
+            rondo_dtype_name(l->desc.weights), where, a, b, error);
+}
+
+int32_t llama_largest(const float *logits) {
+  int32_t at = 0;
+  for (int32_t i = 1; i < VOCABULARY; i++)
+    if (logits[i] > logits[at]) at = i;
+  return at;
+}
+
+int32_t llama_some_token(int sequence, int position) { return (sequence * 53 + position * 31 + 7) % VOCABULARY; }
 
 /* ---- Its graphs on a backend ------------------------------------------------------------------------------------- */
 
@@ -227,6 +260,12 @@ void machine_start(struct machine *m, const struct llama *l) {
     REQUIRE_OK(rondo_acquire(trial->exec, &trial->slot));
   }
   machine_upload(m, l);
+}
+
+void llama_set_lists(struct machine *m, int graph, rondo_tensor a, const int32_t *of_a, rondo_tensor b,
+                     const int32_t *of_b) {
+  trial_set(&m->trials[graph], a, of_a);
+  trial_set(&m->trials[graph], b, of_b);
 }
 
 void machine_end(struct machine *m) {
