@@ -66,7 +66,7 @@ static bool take_all(struct conversation *conversation, int32_t *next) {
   while ((size_t)conversation->llama->position < tokens->count) {
     size_t done = (size_t)conversation->llama->position, left = tokens->count - done;
     if (terminal_interrupted()) return false;
-    *next = llama_prefill(conversation->llama, tokens->ids + done, left < LLAMA_CHUNK ? left : LLAMA_CHUNK);
+    *next = llama_prefill(conversation->llama, tokens->ids + done, llama_chunk(conversation->llama, left));
   }
   return true;
 }

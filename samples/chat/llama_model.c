@@ -293,14 +293,18 @@ static void describe_step(struct llama_step *step, const rondo_graph_llama_desc 
 }
 
 static void open_runtime(struct llama *llama, rondo_backend backend) {
-  rondo_graph *graphs[] = {llama->decode.graph, llama->prefill.graph};
+  rondo_graph *graphs[] = {llama->decode.graph, llama->prefill.graph, llama->long_prefill.graph};
   rondo_plan plan;
-  TRY(rondo_plan_graphs(graphs, 2, &plan));
+  rondo_info info;
+  TRY(rondo_plan_graphs(graphs, llama->long_prefill.graph ? 3 : 2, &plan));
   TRY(rondo_open(&(rondo_options){.backend = backend,
                                   .device_bytes = plan.device_bytes,
                                   .pinned_bytes = plan.pinned_bytes_per_slot,
                                   .host_bytes = plan.host_bytes},
                  &llama->runtime));
+  TRY(rondo_runtime_info(llama->runtime, &info));
+  /* On a GPU a long chunk takes little longer than a short one, on the host sixteen times as long. */
+  llama->long_from = info.backend == RONDO_BACKEND_CUDA ? 2 * LLAMA_CHUNK + 1 : LLAMA_LONG_CHUNK;
 }
 
 /* Opens a step, and fills in the inputs that stay the same in all replays. */
@@ -327,9 +331,12 @@ void llama_open(const struct gguf *file, const struct llama_options *options, st
   prefill.tokens = LLAMA_CHUNK;
   prefill.lender = &llama->decode.tensors;
   describe_step(&llama->prefill, &prefill);
+  prefill.tokens = LLAMA_LONG_CHUNK;
+  if (prefill.weights == prefill.dtype) describe_step(&llama->long_prefill, &prefill);
   open_runtime(llama, options->backend);
   begin_step(llama, &llama->decode, options);
   begin_step(llama, &llama->prefill, options);
+  if (llama->long_prefill.graph) begin_step(llama, &llama->long_prefill, options);
   *(int32_t *)rondo_data(llama->decode.slot, llama->decode.tensors.advance) = 1;
   upload_all(file, llama);
 }
@@ -342,6 +349,7 @@ static void close_step(struct llama_step *step) {
 }
 
 void llama_close(struct llama *llama) {
+  if (llama->long_prefill.graph) close_step(&llama->long_prefill);
   close_step(&llama->prefill); /* before decode, from which it borrows */
   close_step(&llama->decode);
   free(llama->tokens);
@@ -373,22 +381,32 @@ static int32_t next_of(struct llama *llama, const struct llama_step *step) {
   return next;
 }
 
-int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count) {
-  const struct llama_step *step = &llama->prefill;
+size_t llama_chunk(const struct llama *llama, size_t left) {
+  const size_t most = llama->long_prefill.graph && left >= llama->long_from ? LLAMA_LONG_CHUNK : LLAMA_CHUNK;
+  return left < most ? left : most;
+}
+
+/* Replays a chunk of at most LLAMA_LONG_CHUNK tokens. */
+static void prefill_chunk(struct llama *llama, const int32_t *tokens, size_t rows) {
+  const struct llama_step *step = rows > LLAMA_CHUNK ? &llama->long_prefill : &llama->prefill;
   int32_t *prompt = rondo_data(step->slot, step->tensors.prompt);
-  for (size_t done = 0; done < count; done += LLAMA_CHUNK) {
-    size_t rows = count - done < LLAMA_CHUNK ? count - done : LLAMA_CHUNK;
-    memset(prompt, 0, LLAMA_CHUNK * sizeof *prompt);
-    memcpy(prompt, tokens + done, rows * sizeof *prompt);
-    *(int32_t *)rondo_data(step->slot, step->tensors.last) = (int32_t)rows - 1;
-    *(int32_t *)rondo_data(step->slot, step->tensors.advance) = (int32_t)rows;
-    memcpy(llama->tokens + llama->position, tokens + done, rows * sizeof *tokens);
-    replay(llama, step, (int64_t)rows);
-    TRY(rondo_wait(step->slot, RONDO_FOREVER));
-    llama->position += (int64_t)rows;
-  }
+  memset(prompt, 0, (rows > LLAMA_CHUNK ? LLAMA_LONG_CHUNK : LLAMA_CHUNK) * sizeof *prompt);
+  memcpy(prompt, tokens, rows * sizeof *prompt);
+  *(int32_t *)rondo_data(step->slot, step->tensors.last) = (int32_t)rows - 1;
+  *(int32_t *)rondo_data(step->slot, step->tensors.advance) = (int32_t)rows;
+  memcpy(llama->tokens + llama->position, tokens, rows * sizeof *tokens);
+  replay(llama, step, (int64_t)rows);
+  TRY(rondo_wait(step->slot, RONDO_FOREVER));
+  llama->position += (int64_t)rows;
   llama->last = step;
-  return next_of(llama, step);
+}
+
+int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count) {
+  for (size_t rows, done = 0; done < count; done += rows) {
+    rows = llama_chunk(llama, count - done);
+    prefill_chunk(llama, tokens + done, rows);
+  }
+  return next_of(llama, llama->last);
 }
 
 void llama_begin_token(struct llama *llama) {

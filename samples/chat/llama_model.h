@@ -1,5 +1,5 @@
-/* llama_model.h - a Llama-like model of a GGUF file on Rondo: two graphs with the same weights and KV caches. A replay
- * of the prefill graph processes 16 tokens of a prompt. A replay of the decode graph makes one token and feeds it back.
+/* llama_model.h - a Llama-like model of a GGUF file on Rondo: graphs with the same weights and KV caches. A replay of a
+ * prefill graph processes a chunk of a prompt. A replay of the decode graph makes one token and feeds it back.
  *
  * The newest token is not in the KV caches yet: the next replay begins with it. */
 #ifndef LLAMA_MODEL_H
@@ -10,7 +10,8 @@
 
 #include "gguf.h"
 
-enum { LLAMA_CHUNK = 16 };     /* tokens of a prompt in one replay */
+/* Tokens of a prompt in one replay. Only weights in bf16 have long chunks. */
+enum { LLAMA_CHUNK = 16, LLAMA_LONG_CHUNK = 256 };
 enum { LLAMA_CONTEXT = 2048 }; /* default of the most tokens of a conversation */
 enum { LLAMA_RECENT = 64 };    /* recent tokens, of prompts and answers, to which a penalty applies */
 
@@ -39,10 +40,12 @@ struct llama {
   rondo_graph_llama_desc desc;
   rondo_runtime *runtime;
   struct llama_step decode, prefill;
-  const struct llama_step *last; /* the graph of the last replay */
-  int64_t position;              /* tokens in the KV caches */
-  int64_t trained;               /* the longest context that the model was trained for */
-  int32_t *tokens;               /* the tokens in the KV caches, and the newest one */
+  struct llama_step long_prefill; /* no graph: there are no long chunks */
+  size_t long_from;               /* tokens from which a long chunk, with padding, is faster than short ones */
+  const struct llama_step *last;  /* the graph of the last replay */
+  int64_t position;               /* tokens in the KV caches */
+  int64_t trained;                /* the longest context that the model was trained for */
+  int32_t *tokens;                /* the tokens in the KV caches, and the newest one */
 };
 
 /* Both end the program with a sentence if something is wrong. */
@@ -52,6 +55,8 @@ void llama_close(struct llama *llama);
 /* Drops the tokens from `position` on from the KV caches. */
 void llama_rewind(struct llama *llama, int64_t position);
 
+/* How many of `left` tokens the next replay processes. */
+size_t llama_chunk(const struct llama *llama, size_t left);
 /* Processes at least one token, at most as many as the context has room for. Returns the next token. */
 int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count);
 /* Starts a replay with the newest token, for which the context must have room. llama_end_token waits for the next

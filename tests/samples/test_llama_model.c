@@ -140,11 +140,16 @@ static double surprise(const float *logits, int64_t count, int32_t token) {
   return largest + log(sum) - (double)logits[token];
 }
 
-static double perplexity(struct llama *llama) {
+static size_t read_text(int32_t tokens[MOST_TOKENS]) {
   FILE *text = require_data("text.txt");
-  int32_t tokens[MOST_TOKENS];
-  size_t count = read_tokens(text, tokens);
+  const size_t count = read_tokens(text, tokens);
   fclose(text);
+  return count;
+}
+
+static double perplexity(struct llama *llama) {
+  int32_t tokens[MOST_TOKENS];
+  size_t count = read_text(tokens);
   double sum = 0;
   llama_rewind(llama, 0);
   for (size_t i = 0; i + 1 < count; i++) {
@@ -256,6 +261,37 @@ static void check_nvfp4_embedding(rondo_backend backend) {
                                   .perplexity = 0.55});
 }
 BOTH_BACKENDS(llama_model, answers_recognisably_with_an_nvfp4_embedding, check_nvfp4_embedding)
+
+/* ---- Long chunks ------------------------------------------------------------------------------------------------- */
+
+/* Takes the page in chunks of at most `most` tokens, and copies the logits after the last. */
+static void take_page(struct llama *llama, size_t most, float *logits) {
+  int32_t tokens[MOST_TOKENS];
+  const size_t count = read_text(tokens);
+  llama_rewind(llama, 0);
+  for (size_t done = 0; done < count; done += most)
+    llama_prefill(llama, tokens + done, count - done < most ? count - done : most);
+  memcpy(logits, llama_logits(llama), (size_t)llama->desc.vocabulary * sizeof *logits);
+}
+
+/* The rest of the page after the last long chunk is short, so its rows see rows of both. */
+static void check_long_chunks(rondo_backend backend) {
+  enum { MOST_VOCABULARY = 49152 };
+  static float by_long[MOST_VOCABULARY], by_short[MOST_VOCABULARY];
+  const double most = 1.05; /* as between the model in bf16 and the reference */
+  skip_under_sanitizers();
+  struct llama llama = open_model(backend, &(struct promise){.weights = RONDO_BF16, .embedding = RONDO_BF16});
+  cr_assert_leq(llama.desc.vocabulary, MOST_VOCABULARY);
+  cr_assert_eq(llama_chunk(&llama, MOST_TOKENS), LLAMA_LONG_CHUNK);
+  take_page(&llama, MOST_TOKENS, by_long);
+  take_page(&llama, LLAMA_CHUNK, by_short);
+  double difference = 0;
+  for (int64_t i = 0; i < llama.desc.vocabulary; i++)
+    difference = fmax(difference, fabs((double)by_long[i] - (double)by_short[i]));
+  cr_assert_leq(difference, most, "logits differ by %g", difference);
+  llama_close(&llama);
+}
+BOTH_BACKENDS(llama_model, long_chunks_of_a_prompt_give_what_short_ones_give, check_long_chunks)
 
 /* ---- Penalties --------------------------------------------------------------------------------------------------- */
 
