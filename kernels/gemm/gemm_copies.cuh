@@ -118,15 +118,6 @@ template <typename D, bool IsWeights> struct gemm_copier {
   __device__ __forceinline__ gemm_copier(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
       : p(p), at(at), place(gemm_place_of(p, at, 0)) {}
 
-  /* The part of the residual that this block's results are added to. */
-  __device__ __forceinline__ void fetch_residual() const {
-    const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
-    const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::STORED : 64;
-    const int row = D::SWAPPED ? place.q + moved : place.p, column = D::SWAPPED ? place.p : place.q + moved;
-    for (int i = 0; i < rows; i += box_rows)
-      for (int j = 0; j < columns; j += (int)p.fetched) box_prefetch(&p.residual, column + j, row + i, place.matrix);
-  }
-
   /* Copies the next `count` stages. The first round finds all stages free. */
   template <bool IsFirstRound> __device__ __forceinline__ void copy(uint32_t count) {
     const uint32_t mine = IS_P ? at.cq : at.cp;
@@ -139,7 +130,6 @@ template <typename D, bool IsWeights> struct gemm_copier {
       const uint32_t full = at.full + 8 * stage;
       const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine * ROWS * 128;
       const int k = (int)(at.k_begin + step) * GEMM_DEPTH, row = (IS_P ? place.p : place.q) + (int)mine * ROWS;
-      if (!IsWeights && step == 0 && p.fetched) fetch_residual();
       if (!IsFirstRound) barrier_wait(at.empty + 8 * stage, parity);
       if (IsWeights) barrier_expect(full, D::STAGE_BYTES);
       if (SHARERS == 1)

@@ -322,6 +322,17 @@ template <typename D> struct gemm_warpgroup {
 
   /* ---- The residual by boxes ---- */
 
+  /* One thread of a tile fetches into L2 what the block's results are added to. The threads that copy would be too slow
+   * with a branch in their loops: 80 cycles a stage. */
+  __device__ __forceinline__ void fetch_residual(const gemm_place &place) const {
+    if (!p.fetched || thread || share()) return;
+    const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
+    const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::STORED : 64;
+    const int row = D::SWAPPED ? place.q + moved : place.p, column = D::SWAPPED ? place.p : place.q + moved;
+    for (int i = 0; i < rows; i += box_rows)
+      for (int j = 0; j < columns; j += (int)p.fetched) box_prefetch(&p.residual, column + j, row + i, place.matrix);
+  }
+
   static constexpr uint32_t BOX_BYTES = BOX * 128;
   __device__ __forceinline__ bool comes_by_box() const { return !OVERLAP && p.boxed; }
   __device__ __forceinline__ uint32_t residual_barrier(uint32_t i) const {

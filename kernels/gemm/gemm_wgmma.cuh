@@ -91,6 +91,7 @@ __device__ __forceinline__ void multiply_tiles(const gemm_wgmma_parameters &p, c
   for (uint32_t turn = D::TURNS ? me.index : 0; turn < at.tiles; turn += D::TURNS ? 2 : 1) {
     float d[D::PRODUCTS][D::COLUMNS / 2];
     const gemm_place place = gemm_place_of(p, at, turn);
+    me.fetch_residual(place);
     gemm_reader reader = {turn * at.steps};
     reader.stage = reader.fill % D::STAGES, reader.parity = reader.fill / D::STAGES & 1;
     /* Only after the other warpgroup's last look at a barrier may this one look at a later stage: both would otherwise
