@@ -13,7 +13,7 @@ struct offsets {
   int64_t src, dst;
 };
 
-__device__ __forceinline__ offsets offsets_of(const append_parameters &p, uint32_t index) {
+DEVICE offsets offsets_of(const append_parameters &p, uint32_t index) {
   uint32_t piece = index / p.piece, column = index - piece * p.piece, row = 0, item = 0;
   int64_t row_stride = 0;
   offsets at = {column, column};
@@ -35,7 +35,7 @@ __device__ __forceinline__ offsets offsets_of(const append_parameters &p, uint32
   return at;
 }
 
-template <typename V> __device__ __forceinline__ void append(const append_parameters &p) {
+template <typename V> DEVICE void append(const append_parameters &p) {
   const V *src = (const V *)p.src;
   V *dst = (V *)p.dst;
   const uint32_t step = gridDim.x * APPEND_THREADS;
@@ -57,7 +57,7 @@ template <typename V> __device__ __forceinline__ void append(const append_parame
   }
 }
 
-__device__ __forceinline__ void append_rows(const append_parameters &p) {
+DEVICE void append_rows(const append_parameters &p) {
   switch (p.vector_bytes) {
   case 16:
     append<uint4>(p);

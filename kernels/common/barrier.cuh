@@ -2,25 +2,24 @@
 #ifndef RONDO_BARRIER_CUH
 #define RONDO_BARRIER_CUH
 
+#include "device_code.cuh"
 #include <stdint.h>
 
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+DEVICE void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 /* After this, asynchronous copies of this block, and of other blocks of the cluster, may use the initialised
  * barriers. */
-__device__ __forceinline__ void barriers_are_initialised() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+DEVICE void barriers_are_initialised() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 /* Arrives, and adds `bytes` to the bytes that the phase expects: it ends only after their arrival. */
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+DEVICE void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 /* Waits until the phase of this parity has ended. */
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                "@!done bra again;\n}" ::"r"(barrier),
                "r"(parity)
@@ -28,7 +27,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
 }
 
 /* The same, and the writes of other blocks of the cluster are visible afterwards. */
-__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+DEVICE void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
                "@!done bra again;\n}" ::"r"(barrier),
                "r"(parity)

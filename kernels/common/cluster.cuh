@@ -6,28 +6,29 @@
 #ifndef RONDO_CLUSTER_CUH
 #define RONDO_CLUSTER_CUH
 
+#include "device_code.cuh"
 #include <stdint.h>
 
-__device__ __forceinline__ void meet_cluster() {
+DEVICE void meet_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 
 /* The same in two steps, for kernels with other work between them. */
-__device__ __forceinline__ void arrive_at_cluster() {
+DEVICE void arrive_at_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void wait_for_cluster() {
+DEVICE void wait_for_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 
 /* The address in block `rank` of the cluster that corresponds to `address` in this block; both are in shared memory. */
-__device__ __forceinline__ uint32_t address_in_block(uint32_t address, uint32_t rank) {
+DEVICE uint32_t address_in_block(uint32_t address, uint32_t rank) {
   uint32_t there = address;
 #if __CUDA_ARCH__ >= 900
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
@@ -35,7 +36,7 @@ __device__ __forceinline__ uint32_t address_in_block(uint32_t address, uint32_t 
   return there;
 }
 
-__device__ __forceinline__ uint32_t load_from_block(uint32_t there) {
+DEVICE uint32_t load_from_block(uint32_t there) {
   uint32_t value = 0;
 #if __CUDA_ARCH__ >= 900
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(there) : "memory");
@@ -43,7 +44,7 @@ __device__ __forceinline__ uint32_t load_from_block(uint32_t there) {
   return value;
 }
 
-__device__ __forceinline__ uint32_t add_in_block(uint32_t there, uint32_t value) {
+DEVICE uint32_t add_in_block(uint32_t there, uint32_t value) {
   uint32_t before = 0;
 #if __CUDA_ARCH__ >= 900
   asm volatile("atom.shared::cluster.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(there), "r"(value) : "memory");
@@ -51,7 +52,7 @@ __device__ __forceinline__ uint32_t add_in_block(uint32_t there, uint32_t value)
   return before;
 }
 
-__device__ __forceinline__ void store_in_block(uint32_t there, uint64_t value) {
+DEVICE void store_in_block(uint32_t there, uint64_t value) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(there), "l"(value) : "memory");
 #endif

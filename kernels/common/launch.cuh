@@ -4,6 +4,7 @@
 #define RONDO_LAUNCH_CUH
 
 #include "../../runtime/completion.h"
+#include "device_code.cuh"
 
 /* The first statement of every kernel that does not fetch early, on every path of every thread.
  *
@@ -11,7 +12,7 @@
  * may start while this kernel still runs, which hides their launch. They wait here until this kernel has ended and its
  * writes are visible. Since every kernel waits, a kernel also runs after its predecessors' predecessors.
  * build/check-waits checks this rule. */
-__device__ __forceinline__ void wait_for_predecessors() {
+DEVICE void wait_for_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -23,7 +24,7 @@ __device__ __forceinline__ void wait_for_predecessors() {
  * Blocks that start early occupy free multiprocessors. Clusters of this kernel would then be spread unevenly over the
  * chip, and would lose a fourth of the bandwidth (H200, attention of one item with 8192 KV rows: 15.1 us instead of
  * 11.2). */
-__device__ __forceinline__ void only_wait_for_predecessors() {
+DEVICE void only_wait_for_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -44,20 +45,20 @@ __device__ __forceinline__ void only_wait_for_predecessors() {
  * ptxas moves loads of the read-only path down to their first use. If that use is after the wait, the loads are no
  * longer early: the gain is lost, and build/check-waits rejects the kernel. This branch uses the loaded values before
  * the wait. The program never takes it: `never` is a kernel parameter with the value 0, which ptxas cannot know. */
-__device__ __forceinline__ void keep_early(uint32_t never, uint32_t words) {
+DEVICE void keep_early(uint32_t never, uint32_t words) {
   if (never) asm volatile("nanosleep.u32 %0;" ::"r"(words));
 }
 
 /* Called once by a kernel that fetches early: as its first statement, or after its wait if successors should start
  * later. */
-__device__ __forceinline__ void let_successors_start() {
+DEVICE void let_successors_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
 /* The number of replays that this block has ended, in thread 0; 0 in other threads. */
-__device__ __forceinline__ uint64_t replay_count(const completion &done) {
+DEVICE uint64_t replay_count(const completion &done) {
   return done.words && threadIdx.x == 0 ? done.counts[blockIdx.x] : 0;
 }
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ uint64_t replay_count(const completion &done) {
  * Each block publishes in its own word, and so no block waits for another. The barrier orders the writes of all threads
  * before the release. A host that acquires the word sees these writes, including those to pinned memory (PTX ISA,
  * memory consistency model, causality order). Blocks, and grids that publish, have one dimension. */
-__device__ __forceinline__ void publish(const completion &done, uint64_t count) {
+DEVICE void publish(const completion &done, uint64_t count) {
   if (!done.words) return;
   __syncthreads();
   if (threadIdx.x) return;
@@ -81,7 +82,7 @@ __device__ __forceinline__ void publish(const completion &done, uint64_t count) 
 
 /* The same for kernels without free registers for the count. They load it here, and only the barrier hides the latency
  * of the load. */
-__device__ __forceinline__ void publish(const completion &done) { publish(done, replay_count(done)); }
+DEVICE void publish(const completion &done) { publish(done, replay_count(done)); }
 
 /* For a list of kernels (launch.h): defines a kernel that keeps both rules. `threads` is the most threads of a block.
  * `blocks` is the number of blocks that a multiprocessor must be able to hold (0: ptxas may choose). The last argument

@@ -5,17 +5,18 @@
 #ifndef RONDO_NUMBERS_CUH
 #define RONDO_NUMBERS_CUH
 
+#include "device_code.cuh"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <rondo.h>
 
-__device__ __forceinline__ float load_number(uint32_t dtype, const void *data, int64_t element) {
+DEVICE float load_number(uint32_t dtype, const void *data, int64_t element) {
   if (dtype == RONDO_F32) return ((const float *)data)[element];
   if (dtype == RONDO_F16) return __half2float(((const __half *)data)[element]);
   return __bfloat162float(((const __nv_bfloat16 *)data)[element]);
 }
 
-__device__ __forceinline__ void store_number(uint32_t dtype, void *data, int64_t element, float value) {
+DEVICE void store_number(uint32_t dtype, void *data, int64_t element, float value) {
   if (dtype == RONDO_F32)
     ((float *)data)[element] = value;
   else if (dtype == RONDO_F16)
@@ -25,12 +26,12 @@ __device__ __forceinline__ void store_number(uint32_t dtype, void *data, int64_t
 }
 
 /* The two 16-bit numbers of a word. */
-__device__ __forceinline__ float2 numbers_of(uint32_t dtype, uint32_t word) {
+DEVICE float2 numbers_of(uint32_t dtype, uint32_t word) {
   if (dtype == RONDO_F16) return __half22float2(*reinterpret_cast<__half2 *>(&word));
   return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
 }
 
-__device__ __forceinline__ uint32_t word_of(uint32_t dtype, float low, float high) {
+DEVICE uint32_t word_of(uint32_t dtype, float low, float high) {
   if (dtype == RONDO_F16) {
     __half2 pair = __floats2half2_rn(low, high);
     return *reinterpret_cast<uint32_t *>(&pair);
@@ -42,8 +43,8 @@ __device__ __forceinline__ uint32_t word_of(uint32_t dtype, float low, float hig
 /* Loads values[i] for i < count, with count from 1 to N; the other values become 0. `whole`: all rows begin at
  * multiples of a vector, and so N numbers can move as vectors. */
 template <int N>
-__device__ __forceinline__ void load_numbers(uint32_t dtype, bool whole, const void *data, int64_t element,
-                                             uint32_t count, float (&values)[N]) {
+DEVICE void load_numbers(uint32_t dtype, bool whole, const void *data, int64_t element, uint32_t count,
+                         float (&values)[N]) {
   static_assert(N == 4 || N == 8, "vectors are written for these");
   if (!whole || count < N) {
 #pragma unroll
@@ -72,8 +73,8 @@ __device__ __forceinline__ void load_numbers(uint32_t dtype, bool whole, const v
 }
 
 template <int N>
-__device__ __forceinline__ void store_numbers(uint32_t dtype, bool whole, void *data, int64_t element, uint32_t count,
-                                              const float (&values)[N]) {
+DEVICE void store_numbers(uint32_t dtype, bool whole, void *data, int64_t element, uint32_t count,
+                          const float (&values)[N]) {
   static_assert(N == 4 || N == 8, "vectors are written for these");
   if (!whole || count < N) {
 #pragma unroll

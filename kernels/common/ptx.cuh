@@ -10,41 +10,36 @@
 #ifndef RONDO_PTX_CUH
 #define RONDO_PTX_CUH
 
+#include "device_code.cuh"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-__device__ __forceinline__ uint32_t shared_address(const void *pointer) {
-  return (uint32_t)__cvta_generic_to_shared(pointer);
-}
+DEVICE uint32_t shared_address(const void *pointer) { return (uint32_t)__cvta_generic_to_shared(pointer); }
 
 /* c += a b. */
-template <typename T>
-__device__ __forceinline__ void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <typename T> DEVICE void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
-template <>
-__device__ __forceinline__ void mma_16x8x16<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <> DEVICE void mma_16x8x16<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-template <>
-__device__ __forceinline__ void mma_16x8x16<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                                           uint32_t b1) {
+template <> DEVICE void mma_16x8x16<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ float2 load_shared_two(uint32_t address) {
+DEVICE float2 load_shared_two(uint32_t address) {
   float2 two;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two.x), "=f"(two.y) : "r"(address) : "memory");
   return two;
 }
-__device__ __forceinline__ float4 load_shared_four(uint32_t from) {
+DEVICE float4 load_shared_four(uint32_t from) {
   float4 value;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
@@ -55,7 +50,7 @@ __device__ __forceinline__ float4 load_shared_four(uint32_t from) {
 
 /* Each nibble of the selector's low half picks one of eight bytes. With the nibble's top bit set, the result is eight
  * copies of that byte's sign bit (PTX ISA, prmt). __byte_perm does not promise the copies. */
-__device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
+DEVICE uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
   uint32_t result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
   return result;
@@ -63,14 +58,14 @@ __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_
 
 /* Loads four 8 x 8 matrices of 16-bit numbers. Lane i passes the address of row i % 8 of matrix i / 8, which has 16
  * bytes. */
-__device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
+DEVICE void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_t address) {
+DEVICE void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
@@ -78,7 +73,7 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_
 }
 
 /* Stores four such matrices to shared memory; the addresses are passed in the same way (sm_90). */
-__device__ __forceinline__ void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+DEVICE void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                "r"(c), "r"(d)
@@ -87,35 +82,35 @@ __device__ __forceinline__ void stmatrix_x4(uint32_t address, uint32_t a, uint32
 }
 
 /* Copies the first `bytes` (0 to 16) bytes from global to shared memory and fills the rest of 16 bytes with zeros. */
-__device__ __forceinline__ void cp_async_16(uint32_t shared, const void *global, uint32_t bytes) {
+DEVICE void cp_async_16(uint32_t shared, const void *global, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 
-__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until at most `Pending` of this thread's newest groups are in flight. */
-template <int Pending> __device__ __forceinline__ void cp_async_wait() {
+template <int Pending> DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
 /* Reductions over the four lanes of a quad, in a fixed order. All four lanes get the same bits. fmaxf ignores NaN. */
-__device__ __forceinline__ float quad_max(float value) {
+DEVICE float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
-__device__ __forceinline__ float quad_sum(float value) {
+DEVICE float quad_sum(float value) {
   value += __shfl_xor_sync(0xffffffffu, value, 1);
   return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
 /* 2^x with an error of 2 units in the last place, and 0 for results below 2^-126. 1/x with an error of 1 unit. */
-__device__ __forceinline__ float exp2_approximate(float x) {
+DEVICE float exp2_approximate(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
-__device__ __forceinline__ float reciprocal(float x) {
+DEVICE float reciprocal(float x) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
   return inverse;
@@ -123,19 +118,19 @@ __device__ __forceinline__ float reciprocal(float x) {
 
 /* tanh(x) / x for |x| < 0.25 by its series, from the square of x. The formula 1 - 2 / (e^2x + 1) loses all bits of a
  * small x. */
-__device__ __forceinline__ float tanh_ratio(float square) {
+DEVICE float tanh_ratio(float square) {
   return fmaf(fmaf(fmaf(fmaf(62.0f / 2835, square, -17.0f / 315), square, 2.0f / 15), square, -1.0f / 3), square, 1.0f);
 }
 
 /* Two floats rounded to nearest even, `low` in the low half. */
-template <typename T> __device__ __forceinline__ uint32_t pack_two(float low, float high);
+template <typename T> DEVICE uint32_t pack_two(float low, float high);
 
-template <> __device__ __forceinline__ uint32_t pack_two<__half>(float low, float high) {
+template <> DEVICE uint32_t pack_two<__half>(float low, float high) {
   __half2 pair = __floats2half2_rn(low, high);
   return *reinterpret_cast<uint32_t *>(&pair);
 }
 
-template <> __device__ __forceinline__ uint32_t pack_two<__nv_bfloat16>(float low, float high) {
+template <> DEVICE uint32_t pack_two<__nv_bfloat16>(float low, float high) {
   __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<uint32_t *>(&pair);
 }

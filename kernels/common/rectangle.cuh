@@ -3,11 +3,12 @@
 #ifndef RONDO_RECTANGLE_CUH
 #define RONDO_RECTANGLE_CUH
 
+#include "device_code.cuh"
 #include <stdint.h>
 
 /* Calls take(i, index) with the index of row number `row` in each dimension i that has more than one element. */
 template <int Outer, typename Take>
-__device__ __forceinline__ void row_indices(uint32_t row, const uint32_t (&extent)[Outer], const Take &take) {
+DEVICE void row_indices(uint32_t row, const uint32_t (&extent)[Outer], const Take &take) {
 #pragma unroll
   for (int i = Outer - 1; i >= 0; i--) {
     if (extent[i] == 1) continue;

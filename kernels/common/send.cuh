@@ -5,30 +5,31 @@
 #define RONDO_SEND_CUH
 
 #include "cluster.cuh"
+#include "device_code.cuh"
 
-__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
+DEVICE void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
                "r"(barrier)
                : "memory");
 }
 
-__device__ __forceinline__ void send_four_words(uint32_t to, const uint32_t (&word)[4], uint32_t barrier) {
+DEVICE void send_four_words(uint32_t to, const uint32_t (&word)[4], uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
       "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]), "r"(barrier)
       : "memory");
 }
 
-__device__ __forceinline__ void send_four_words(uint32_t to, const uint4 &words, uint32_t barrier) {
+DEVICE void send_four_words(uint32_t to, const uint4 &words, uint32_t barrier) {
   send_four_words(to, {words.x, words.y, words.z, words.w}, barrier);
 }
 
-__device__ __forceinline__ void send_two(uint32_t to, float2 value, uint32_t barrier) {
+DEVICE void send_two(uint32_t to, float2 value, uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
                "f"(value.x), "f"(value.y), "r"(barrier)
                : "memory");
 }
-__device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t barrier) {
+DEVICE void send_four(uint32_t to, float4 value, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
       "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
@@ -37,7 +38,7 @@ __device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t ba
 
 /* Words of four lanes to all blocks of a cluster of eight, two a lane; `to`: sixteen bytes in this block, `barrier`
  * too. */
-__device__ __forceinline__ void send_of_four_lanes(uint32_t word, uint32_t to, uint32_t barrier) {
+DEVICE void send_of_four_lanes(uint32_t word, uint32_t to, uint32_t barrier) {
   uint32_t words[4];
 #pragma unroll
   for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, i, 4);

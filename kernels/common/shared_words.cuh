@@ -3,15 +3,16 @@
 #ifndef RONDO_SHARED_WORDS_CUH
 #define RONDO_SHARED_WORDS_CUH
 
+#include "device_code.cuh"
 #include <stdint.h>
 
-__device__ __forceinline__ void load_four_words(uint32_t from, uint32_t (&v)[4]) {
+DEVICE void load_four_words(uint32_t from, uint32_t (&v)[4]) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
                : "r"(from)
                : "memory");
 }
-__device__ __forceinline__ uint4 load_four_words(uint32_t from) {
+DEVICE uint4 load_four_words(uint32_t from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
@@ -19,42 +20,40 @@ __device__ __forceinline__ uint4 load_four_words(uint32_t from) {
                : "memory");
   return v;
 }
-__device__ __forceinline__ uint2 load_two_words(uint32_t from) {
+DEVICE uint2 load_two_words(uint32_t from) {
   uint2 v;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
   return v;
 }
-__device__ __forceinline__ uint32_t load_word(uint32_t from) {
+DEVICE uint32_t load_word(uint32_t from) {
   uint32_t v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
   return v;
 }
-__device__ __forceinline__ uint32_t load_half_word(uint32_t from) {
+DEVICE uint32_t load_half_word(uint32_t from) {
   uint16_t v;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
   return v;
 }
-__device__ __forceinline__ float load_number(uint32_t from) {
+DEVICE float load_number(uint32_t from) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
   return v;
 }
-__device__ __forceinline__ void store_number(uint32_t to, float v) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
-}
-__device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
+DEVICE void store_number(uint32_t to, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory"); }
+DEVICE void store_word(uint32_t to, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
-__device__ __forceinline__ void store_half_word(uint32_t to, uint32_t v) {
+DEVICE void store_half_word(uint32_t to, uint32_t v) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)v) : "memory");
 }
-__device__ __forceinline__ void store_two_words(uint32_t to, uint32_t low, uint32_t high) {
+DEVICE void store_two_words(uint32_t to, uint32_t low, uint32_t high) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(low), "r"(high) : "memory");
 }
-__device__ __forceinline__ void store_two_numbers(uint32_t to, float2 v) {
+DEVICE void store_two_numbers(uint32_t to, float2 v) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(v.x), "f"(v.y) : "memory");
 }
-__device__ __forceinline__ void store_four_words(uint32_t to, const uint4 &v) {
+DEVICE void store_four_words(uint32_t to, const uint4 &v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 

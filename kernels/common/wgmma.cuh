@@ -11,6 +11,7 @@
 #ifndef RONDO_WGMMA_CUH
 #define RONDO_WGMMA_CUH
 
+#include "device_code.cuh"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
@@ -18,28 +19,26 @@
 /* The descriptor of an operand at `address`. `panel_bytes` is the distance of two panels; it matters only if the
  * contiguous dimension is not the one that the product sums over. Groups of eight rows are 1024 bytes apart. */
 constexpr uint64_t operand_layout = (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
-__device__ __forceinline__ uint64_t operand_descriptor(uint32_t address, uint32_t panel_bytes) {
+DEVICE uint64_t operand_descriptor(uint32_t address, uint32_t panel_bytes) {
   return (address & 0x3ffff) >> 4 | (uint64_t)(panel_bytes >> 4) << 16 | operand_layout;
 }
 /* The descriptor of the same operand, `bytes` bytes further. */
-__device__ __forceinline__ uint64_t operand_further(uint64_t descriptor, uint32_t bytes) {
-  return descriptor + (bytes >> 4);
-}
+DEVICE uint64_t operand_further(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
 
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /* Waits until at most `Pending` of the newest groups are in flight. */
-template <int Pending> __device__ __forceinline__ void wgmma_wait() {
+template <int Pending> DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
 /* Keeps every use of the registers on its side of this point. The compiler does not know that a product writes its
  * registers long after the instruction. */
-template <int Count> __device__ __forceinline__ void pin(float (&registers)[Count]) {
+template <int Count> DEVICE void pin(float (&registers)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; i++) asm volatile("" : "+f"(registers[i])::"memory");
 }
-template <int Count> __device__ __forceinline__ void pin(uint32_t (&registers)[Count]) {
+template <int Count> DEVICE void pin(uint32_t (&registers)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; i++) asm volatile("" : "+r"(registers[i])::"memory");
 }
@@ -80,15 +79,15 @@ template <typename T, int Columns> struct warpgroup_product;
 /* r0 to r4 are the numbers of the asm operands that follow those of D. */
 #define WGMMA_PRODUCT(type, name, columns, r0, r1, r2, r3, r4)                                                         \
   template <> struct warpgroup_product<type, columns> {                                                                \
-    static __device__ __forceinline__ void shared(float (&d)[columns / 2], uint64_t a, uint64_t b, int add) {          \
+    static DEVICE void shared(float (&d)[columns / 2], uint64_t a, uint64_t b, int add) {                              \
       asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" r2 ", 0;\n"                                                \
                    "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." name "." name " {" WGMMA_NAMES_##columns    \
                    "}, %" r0 ", %" r1 ", add, 1, 1, 0, 0;\n}"                                                          \
                    : WGMMA_D_##columns                                                                                 \
                    : "l"(a), "l"(b), "r"(add));                                                                        \
     }                                                                                                                  \
-    static __device__ __forceinline__ void registers(float (&d)[columns / 2], uint32_t a0, uint32_t a1, uint32_t a2,   \
-                                                     uint32_t a3, uint64_t b) {                                        \
+    static DEVICE void registers(float (&d)[columns / 2], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,          \
+                                 uint64_t b) {                                                                         \
       asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"                                                      \
                    "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." name "." name " {" WGMMA_NAMES_##columns    \
                    "}, {%" r0 ", %" r1 ", %" r2 ", %" r3 "}, %" r4 ", add, 1, 1, 1;\n}"                                \

@@ -8,6 +8,7 @@
 #ifndef RONDO_WGMMA_E4M3_CUH
 #define RONDO_WGMMA_E4M3_CUH
 
+#include "device_code.cuh"
 #include "wgmma.cuh"
 
 /* shared(): d = A B, or d += A B if `add`; A and B in shared memory. registers(): d += A B; A in registers. */
@@ -19,15 +20,15 @@ template <int Columns> struct e4m3_product;
 /* r0 to r4 are the numbers of the asm operands that follow those of D. */
 #define WGMMA_E4M3_PRODUCT(columns, r0, r1, r2, r3, r4)                                                                \
   template <> struct e4m3_product<columns> {                                                                           \
-    static __device__ __forceinline__ void shared(float (&d)[columns / 2], uint64_t a, uint64_t b, int add) {          \
+    static DEVICE void shared(float (&d)[columns / 2], uint64_t a, uint64_t b, int add) {                              \
       asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" r2 ", 0;\n"                                                \
                    "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e4m3 {" WGMMA_NAMES_##columns            \
                    "}, %" r0 ", %" r1 ", add, 1, 1;\n}"                                                                \
                    : WGMMA_D_##columns                                                                                 \
                    : "l"(a), "l"(b), "r"(add));                                                                        \
     }                                                                                                                  \
-    static __device__ __forceinline__ void registers(float (&d)[columns / 2], uint32_t a0, uint32_t a1, uint32_t a2,   \
-                                                     uint32_t a3, uint64_t b) {                                        \
+    static DEVICE void registers(float (&d)[columns / 2], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,          \
+                                 uint64_t b) {                                                                         \
       asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"                                                      \
                    "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e4m3 {" WGMMA_NAMES_##columns            \
                    "}, {%" r0 ", %" r1 ", %" r2 ", %" r3 "}, %" r4 ", add, 1, 1;\n}"                                   \

@@ -14,7 +14,7 @@ struct offsets {
   int64_t src, dst;
 };
 
-__device__ __forceinline__ offsets offsets_of(const copy_parameters &p, uint32_t index) {
+DEVICE offsets offsets_of(const copy_parameters &p, uint32_t index) {
   uint32_t row = index / p.row, column = index - row * p.row;
   offsets at = {column, column};
   row_indices(row, p.extent, [&](int i, uint32_t index) {
@@ -24,7 +24,7 @@ __device__ __forceinline__ offsets offsets_of(const copy_parameters &p, uint32_t
   return at;
 }
 
-template <typename V> __device__ __forceinline__ void copy(const copy_parameters &p) {
+template <typename V> DEVICE void copy(const copy_parameters &p) {
   const V *src = (const V *)p.src;
   V *dst = (V *)p.dst;
   const uint32_t step = gridDim.x * COPY_THREADS;
@@ -46,7 +46,7 @@ template <typename V> __device__ __forceinline__ void copy(const copy_parameters
   }
 }
 
-__device__ __forceinline__ void copy_rows(const copy_parameters &p) {
+DEVICE void copy_rows(const copy_parameters &p) {
   switch (p.vector_bytes) {
   case 16:
     copy<uint4>(p);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void copy_rows(const copy_parameters &p) {
 }
 
 /* No loop and no choice of a width: fetching the instructions takes longer than the copy itself. */
-__device__ __forceinline__ void copy_small(const copy_small_parameters &p) {
+DEVICE void copy_small(const copy_small_parameters &p) {
   const uint32_t vectors = p.bytes / COPY_VECTOR_BYTES, rest = p.bytes % COPY_VECTOR_BYTES;
   const uint32_t vector_at = blockIdx.x * COPY_THREADS + threadIdx.x;
   const uint32_t byte_at = vectors * COPY_VECTOR_BYTES + vector_at;

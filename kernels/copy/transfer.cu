@@ -8,14 +8,14 @@
 
 /* The segment of a block: the last one whose first block is not after it. An empty segment has the same first block as
  * the next segment, and so no block finds it. */
-__device__ __forceinline__ uint32_t segment_of(const transfer_parameters &p, uint32_t block) {
+DEVICE uint32_t segment_of(const transfer_parameters &p, uint32_t block) {
   uint32_t segment = 0;
 #pragma unroll
   for (int i = 1; i < TRANSFER_TENSORS; i++) segment += block >= p.segments[i].first_block;
   return segment;
 }
 
-__device__ __forceinline__ void transfer(const transfer_parameters &p) {
+DEVICE void transfer(const transfer_parameters &p) {
   const transfer_segment &segment = p.segments[segment_of(p, blockIdx.x)];
   const uint32_t begin = (blockIdx.x - segment.first_block) * COPY_BLOCK_BYTES;
   const uint32_t bytes = min(segment.bytes - begin, (uint32_t)COPY_BLOCK_BYTES);

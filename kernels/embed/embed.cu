@@ -12,13 +12,12 @@ static_assert(EMBED_ELEMENTS == 8 && EMBED_SCALE_GROUP == 16, "the code below as
 
 /* The magnitude of code i is n_i / 2 with n = 0 1 2 3 4 6 8 12; the constant holds one n_i in each nibble. The product
  * with an e4m3 scale factor is exact. */
-__device__ __forceinline__ float e2m1_value(uint32_t code) {
+DEVICE float e2m1_value(uint32_t code) {
   const float magnitude = 0.5f * (float)(0xc8643210u >> (4 * (code & 7u)) & 15u);
   return code & 8u ? -magnitude : magnitude;
 }
 
-__device__ __forceinline__ void load_codes(const embed_parameters &p, uint32_t row, uint32_t column,
-                                           float (&values)[8]) {
+DEVICE void load_codes(const embed_parameters &p, uint32_t row, uint32_t column, float (&values)[8]) {
   const uint8_t *codes = (const uint8_t *)p.table + (row * p.table_stride + column) / 2;
   const uint8_t scale_code = p.table_scales[row * p.scale_stride + column / EMBED_SCALE_GROUP];
   const float scale = __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)scale_code, __NV_E4M3)));
@@ -33,7 +32,7 @@ __device__ __forceinline__ void load_codes(const embed_parameters &p, uint32_t r
   for (int i = 0; i < 8; i++) values[i] = e2m1_value(word >> (4 * i)) * scale;
 }
 
-__device__ __forceinline__ void embed(const embed_parameters &p) {
+DEVICE void embed(const embed_parameters &p) {
   const uint32_t part = blockIdx.x * EMBED_THREADS + threadIdx.x;
   if (part < p.parts) {
     const uint32_t item = part / p.row_parts, column = (part - item * p.row_parts) * EMBED_ELEMENTS;

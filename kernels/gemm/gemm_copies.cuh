@@ -13,26 +13,25 @@
 namespace {
 
 /* Copies a box of a tensor to shared memory; and the same to the blocks of a cluster in the mask `blocks`. */
-__device__ __forceinline__ void box_copy(uint32_t to, const void *map, int k, int row, int matrix, uint32_t barrier) {
+DEVICE void box_copy(uint32_t to, const void *map, int k, int row, int matrix, uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
                "[%5];" EARLY ::"r"(to),
                "l"(map), "r"(k), "r"(row), "r"(matrix), "r"(barrier)
                : "memory");
 }
-__device__ __forceinline__ void box_copy_to(uint16_t blocks, uint32_t to, const void *map, int k, int row, int matrix,
-                                            uint32_t barrier) {
+DEVICE void box_copy_to(uint16_t blocks, uint32_t to, const void *map, int k, int row, int matrix, uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
                "[%1, {%2, %3, %4}], [%5], %6;" EARLY ::"r"(to),
                "l"(map), "r"(k), "r"(row), "r"(matrix), "r"(barrier), "h"(blocks)
                : "memory");
 }
-__device__ __forceinline__ void box_store(const void *map, int column, int row, int matrix, uint32_t from) {
+DEVICE void box_store(const void *map, int column, int row, int matrix, uint32_t from) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),
                "r"(column), "r"(row), "r"(matrix), "r"(from)
                : "memory");
 }
 
-__device__ __forceinline__ void box_prefetch(const void *map, int column, int row, int matrix) {
+DEVICE void box_prefetch(const void *map, int column, int row, int matrix) {
   asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(column), "r"(row),
                "r"(matrix)
                : "memory");
@@ -66,7 +65,7 @@ template <typename D> struct gemm_block {
   uint32_t tiles;          /* of this block */
   uint32_t k_begin, steps; /* of this block's part */
 
-  __device__ __forceinline__ gemm_block(const gemm_wgmma_parameters &p, const void *shared) {
+  DEVICE gemm_block(const gemm_wgmma_parameters &p, const void *shared) {
     stages = shared_address(shared);
     staging = stages + D::STAGES * D::STAGE_BYTES;
     full = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
@@ -84,7 +83,7 @@ template <typename D> struct gemm_block {
     steps = (D::PARTS > 1 ? p.steps * (part + 1) / D::PARTS : p.steps) - k_begin;
   }
   /* The rank of the block that has the same part of k, and this tile of the cluster. */
-  __device__ __forceinline__ static uint32_t rank_of(uint32_t p, uint32_t q, uint32_t part) {
+  DEVICE static uint32_t rank_of(uint32_t p, uint32_t q, uint32_t part) {
     return p + D::ALONG_P * (q + D::ALONG_Q * part);
   }
 };
@@ -95,8 +94,7 @@ struct gemm_place {
 };
 /* Units are walked in groups along P, each for all of Q, so that neighbours in time share tiles of Q. */
 template <typename D>
-__device__ __forceinline__ gemm_place gemm_place_of(const gemm_wgmma_parameters &p, const gemm_block<D> &at,
-                                                    uint32_t turn) {
+DEVICE gemm_place gemm_place_of(const gemm_wgmma_parameters &p, const gemm_block<D> &at, uint32_t turn) {
   const uint32_t unit = at.first + turn * at.apart, each = p.p_units * p.q_units, matrix = unit / each;
   const uint32_t in = unit - matrix * each, per_group = p.group * p.q_units, group = in / per_group;
   const uint32_t in_group = in - group * per_group, along = min(p.group, p.p_units - group * p.group);
@@ -115,11 +113,11 @@ template <typename D, bool IsWeights> struct gemm_copier {
   gemm_place place;
   uint32_t turn = 0, step = 0, stage = 0, parity = 1;
 
-  __device__ __forceinline__ gemm_copier(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
+  DEVICE gemm_copier(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
       : p(p), at(at), place(gemm_place_of(p, at, 0)) {}
 
   /* Copies the next `count` stages. The first round finds all stages free. */
-  template <bool IsFirstRound> __device__ __forceinline__ void copy(uint32_t count) {
+  template <bool IsFirstRound> DEVICE void copy(uint32_t count) {
     const uint32_t mine = IS_P ? at.cq : at.cp;
     uint16_t blocks = 0;
 #pragma unroll

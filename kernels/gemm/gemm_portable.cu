@@ -16,14 +16,14 @@ namespace {
 constexpr int DEPTH = GEMM_PORTABLE_DEPTH, STAGES = GEMM_PORTABLE_STAGES, ROW_BYTES = 2 * DEPTH;
 
 /* The address of a chunk of 16 bytes in a stage. */
-__device__ __forceinline__ uint32_t chunk_at(uint32_t stage, int row, int chunk) {
+DEVICE uint32_t chunk_at(uint32_t stage, int row, int chunk) {
   return stage + row * ROW_BYTES + ((chunk ^ (row >> 1 & 3)) << 4);
 }
 
 /* Rows [row, row + Tile) and k [column, column + DEPTH) of a matrix to a stage, zeros where the matrix has ended. */
 template <int Tile, int Threads>
-__device__ __forceinline__ void stage_load(uint32_t stage, const uint16_t *matrix, int64_t stride, int row, int rows,
-                                           int64_t column, int64_t columns, bool vectors) {
+DEVICE void stage_load(uint32_t stage, const uint16_t *matrix, int64_t stride, int row, int rows, int64_t column,
+                       int64_t columns, bool vectors) {
   if (vectors) {
 #pragma unroll
     for (int i = threadIdx.x; i < Tile * 4; i += Threads) {
@@ -49,8 +49,7 @@ template <int Rows, int Columns> using warp_sums = float[Rows / 16][Columns / 8]
 
 /* sums += X W^T with one stage. x_row and w_row: where the warp's part begins. */
 template <typename T, int Rows, int Columns>
-__device__ __forceinline__ void stage_multiply(warp_sums<Rows, Columns> &sums, uint32_t x, uint32_t w, int x_row,
-                                               int w_row) {
+DEVICE void stage_multiply(warp_sums<Rows, Columns> &sums, uint32_t x, uint32_t w, int x_row, int w_row) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int k = 0; k < DEPTH / 8; k += 2) {
@@ -71,18 +70,17 @@ __device__ __forceinline__ void stage_multiply(warp_sums<Rows, Columns> &sums, u
 }
 
 /* One result before and after the residual. */
-__device__ __forceinline__ float with_bias(const gemm_finish &f, int64_t matrix, int64_t column, float sum) {
+DEVICE float with_bias(const gemm_finish &f, int64_t matrix, int64_t column, float sum) {
   return fmaf(sum, f.scale, f.bias ? load_number(f.bias_dtype, f.bias, matrix * f.bias_batch + column) : -0.0f);
 }
-__device__ __forceinline__ float with_residual(const gemm_finish &f, int64_t matrix, int64_t row, int64_t column,
-                                               float number) {
+DEVICE float with_residual(const gemm_finish &f, int64_t matrix, int64_t row, int64_t column, float number) {
   const int64_t element = matrix * f.residual_batch + row * f.residual_row + column;
   return number + (f.residual ? load_number(f.residual_dtype, f.residual, element) : -0.0f);
 }
 
 /* Two neighbours of a row, or with silu_mul the one that they become. */
-__device__ __forceinline__ void two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_t row,
-                                          uint32_t column, float x, float y) {
+DEVICE void two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_t row, uint32_t column, float x,
+                      float y) {
   if (row >= p.rows || column >= p.columns) return;
   const gemm_finish &f = p.finish;
   const int64_t begin = matrix * f.out_batch + row * f.out_row;
@@ -107,8 +105,8 @@ __device__ __forceinline__ void two_store(const gemm_portable_parameters &p, int
 
 /* The sums of a block's tile: a pipeline of STAGES stages. */
 template <typename T, int Tile, int Threads, int Rows, int Columns>
-__device__ __forceinline__ void tile_multiply(const gemm_portable_parameters &p, warp_sums<Rows, Columns> &sums,
-                                              int64_t matrix, int x_row, int w_row, int x_part, int w_part) {
+DEVICE void tile_multiply(const gemm_portable_parameters &p, warp_sums<Rows, Columns> &sums, int64_t matrix, int x_row,
+                          int w_row, int x_part, int w_part) {
   extern __shared__ __align__(128) uint16_t shared[];
   const uint32_t base = shared_address(shared), half = Tile * ROW_BYTES;
   const uint16_t *x = p.x + matrix * p.x_batch, *w = p.w + matrix * p.w_batch;
@@ -134,8 +132,7 @@ __device__ __forceinline__ void tile_multiply(const gemm_portable_parameters &p,
   cp_async_wait<0>();
 }
 
-template <int Tile, int AlongX, int AlongW>
-__device__ __forceinline__ void gemm_portable(const gemm_portable_parameters &p) {
+template <int Tile, int AlongX, int AlongW> DEVICE void gemm_portable(const gemm_portable_parameters &p) {
   constexpr int THREADS = 32 * AlongX * AlongW, ROWS = Tile / AlongX, COLUMNS = Tile / AlongW;
   const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
   const int x_part = warp / AlongW * ROWS, w_part = warp % AlongW * COLUMNS;

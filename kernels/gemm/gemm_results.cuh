@@ -13,14 +13,13 @@ namespace {
 
 enum { GEMM_FIRST_BARRIER = 1 }; /* of the warpgroups' own; then those for turns */
 
-__device__ __forceinline__ void store_matrices_turned(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
-                                                      uint32_t d) {
+DEVICE void store_matrices_turned(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                "r"(c), "r"(d)
                : "memory");
 }
 
-__device__ __forceinline__ void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
+DEVICE void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
   if (turned)
     ldmatrix_x4_transposed(words, address);
   else
@@ -34,16 +33,16 @@ template <typename D> struct gemm_warpgroup {
   uint32_t index, thread, lane, warp; /* of the warpgroup in the block, and of the thread in the warpgroup */
   uint32_t sent;                      /* boxes by way of the buffers */
 
-  __device__ __forceinline__ gemm_warpgroup(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
+  DEVICE gemm_warpgroup(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
       : p(p), at(at), index(threadIdx.x / 128), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
         warp(threadIdx.x / 32 % 4), sent(0) {}
   /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
-  __device__ __forceinline__ uint32_t share() const { return D::TURNS ? 0 : index; }
+  DEVICE uint32_t share() const { return D::TURNS ? 0 : index; }
 
   /* ---- Parts ---- */
 
   /* d becomes `own`, the columns of this block: each of the two parts sends the other one's columns, and adds. */
-  __device__ __forceinline__ void meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) const {
+  DEVICE void meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) const {
     constexpr int COUNT = D::STORED / 2;
     const bool is_first = at.part == 0;
     const uint32_t other = at.rank_of(at.cp, at.cq, at.part ^ 1);
@@ -72,9 +71,7 @@ template <typename D> struct gemm_warpgroup {
   static constexpr int BOXES = D::SWAPPED ? 1 : (D::STORED + 63) / 64;
   static constexpr bool OVERLAP = BOXES > 1 && D::STORED % BOX;
   static constexpr bool CAN_LEAVE_BY_STAGES = D::PRODUCTS * BOXES <= D::STAGES;
-  __device__ __forceinline__ static constexpr int box_begin(int box) {
-    return OVERLAP && box == BOXES - 1 ? D::STORED - BOX : BOX * box;
-  }
+  DEVICE static constexpr int box_begin(int box) { return OVERLAP && box == BOXES - 1 ? D::STORED - BOX : BOX * box; }
 
   /* Bias and residual of a few groups of eight rows of Q. p0 and q0 are the lane's first rows. What is absent is -0,
    * which changes no sum. Outside the matrix its first number is loaded: a branch would make each load wait for the one
@@ -82,8 +79,7 @@ template <typename D> struct gemm_warpgroup {
   static constexpr int GROUPS = OVERLAP ? 4 : BOX / 8;
   using addends = float[GROUPS][4];
 
-  template <typename Numbers>
-  __device__ __forceinline__ void load_bias(addends &bias, int p0, int q0, int matrix) const {
+  template <typename Numbers> DEVICE void load_bias(addends &bias, int p0, int q0, int matrix) const {
     const int first = D::SWAPPED ? p0 : q0, left = (int)p.columns - first;
     const int64_t begin = matrix * p.finish.bias_batch;
     const uint32_t dtype = p.finish.bias_dtype;
@@ -103,8 +99,7 @@ template <typename D> struct gemm_warpgroup {
     }
   }
 
-  template <typename Numbers>
-  __device__ __forceinline__ void load_residual(addends &residual, int p0, int q0, int matrix) const {
+  template <typename Numbers> DEVICE void load_residual(addends &residual, int p0, int q0, int matrix) const {
     const int64_t begin = matrix * p.finish.residual_batch, stride = p.finish.residual_row;
     const uint32_t dtype = p.finish.residual_dtype;
 #pragma unroll
@@ -126,13 +121,13 @@ template <typename D> struct gemm_warpgroup {
   }
 
   /* The address of the matrices of pair `j` of groups in a box: what this lane gives to stmatrix and ldmatrix. */
-  __device__ __forceinline__ uint32_t matrices_at(uint32_t box, int j) const {
+  DEVICE uint32_t matrices_at(uint32_t box, int j) const {
     const uint32_t matrix = lane / 8;
     const uint32_t row = D::SWAPPED ? 16 * j + (matrix >> 1) * 8 + lane % 8 : 16 * warp + (matrix & 1) * 8 + lane % 8;
     const uint32_t chunk = D::SWAPPED ? 2 * warp + (matrix & 1) : 2 * j + (matrix >> 1);
     return box + row * 128 + ((chunk ^ (row & 7)) << 4);
   }
-  __device__ __forceinline__ void take_residual(addends &residual, uint32_t box) const {
+  DEVICE void take_residual(addends &residual, uint32_t box) const {
     uint32_t words[GROUPS / 2][4];
 #pragma unroll
     for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, j), D::SWAPPED);
@@ -145,7 +140,7 @@ template <typename D> struct gemm_warpgroup {
       }
   }
 
-  __device__ __forceinline__ static void clear(addends &numbers) {
+  DEVICE static void clear(addends &numbers) {
 #pragma unroll
     for (int j = 0; j < GROUPS; j++)
 #pragma unroll
@@ -153,7 +148,7 @@ template <typename D> struct gemm_warpgroup {
   }
 
   /* The numbers of GROUPS groups; q0 is the first one's row. `box`: where the residual is in shared memory, or 0. */
-  __device__ __forceinline__ void finish(float *d, int p0, int q0, int matrix, uint32_t box) const {
+  DEVICE void finish(float *d, int p0, int q0, int matrix, uint32_t box) const {
     addends bias, residual;
     if (!p.finish.bias)
       clear(bias);
@@ -178,7 +173,7 @@ template <typename D> struct gemm_warpgroup {
   /* ---- Out ---- */
 
   /* A box from registers: f32, and rows that no map can have. */
-  __device__ __forceinline__ void store_numbers(const float *d, int p0, int q0, int matrix) const {
+  DEVICE void store_numbers(const float *d, int p0, int q0, int matrix) const {
     const uint32_t dtype = p.finish.out_dtype;
     const int64_t begin = matrix * p.finish.out_batch;
 #pragma unroll
@@ -201,7 +196,7 @@ template <typename D> struct gemm_warpgroup {
   }
 
   /* One result of silu_mul, which may be past the end. */
-  __device__ __forceinline__ void store_gated_number(float number, int row, int column, int matrix) const {
+  DEVICE void store_gated_number(float number, int row, int column, int matrix) const {
     const gemm_finish &f = p.finish;
     if (row >= (int)p.rows || column >= (int)p.columns / 2) return;
     if (f.residual) {
@@ -213,7 +208,7 @@ template <typename D> struct gemm_warpgroup {
 
   /* A lane has one column of each group of eight rows of Q. Four lanes exchange theirs: each then stores four
    * neighbours of one group, in two rows. */
-  __device__ __forceinline__ void store_gated_fours(const uint32_t (&pairs)[4], int p0, int column, int matrix) const {
+  DEVICE void store_gated_fours(const uint32_t (&pairs)[4], int p0, int column, int matrix) const {
     uint32_t words[4] = {pairs[0], pairs[1], pairs[2], pairs[3]};
 #pragma unroll
     for (int apart = 1; apart <= 2; apart *= 2)
@@ -236,7 +231,7 @@ template <typename D> struct gemm_warpgroup {
 
   /* A box with silu_mul, from registers. Gate and up are neighbours of a lane, or, if W is P, of two lanes: then one of
    * these makes the upper result and the other the lower one. */
-  __device__ __forceinline__ void store_gated(const float *d, int p0, int q0, int matrix) const {
+  DEVICE void store_gated(const float *d, int p0, int q0, int matrix) const {
 #pragma unroll
     for (int first = 0; first < BOX / 8; first += 4) {
       float numbers[4][2];
@@ -275,7 +270,7 @@ template <typename D> struct gemm_warpgroup {
     }
   }
 
-  template <typename Out> __device__ __forceinline__ void write_box(const float *d, uint32_t to) const {
+  template <typename Out> DEVICE void write_box(const float *d, uint32_t to) const {
 #pragma unroll
     for (int j = 0; j < BOX / 16; j++) {
       const float *x = d + 8 * j;
@@ -287,16 +282,16 @@ template <typename D> struct gemm_warpgroup {
         stmatrix_x4(matrices_at(to, j), a, b, c, e);
     }
   }
-  __device__ __forceinline__ void send_box(int p0, int q0, int matrix, uint32_t from) const {
+  DEVICE void send_box(int p0, int q0, int matrix, uint32_t from) const {
     box_store(&p.out, D::SWAPPED ? p0 : q0, D::SWAPPED ? q0 : p0, matrix, from);
     tensor_store_commit();
   }
 
-  __device__ __forceinline__ uint32_t buffer_of(uint32_t number) const {
+  DEVICE uint32_t buffer_of(uint32_t number) const {
     return at.staging + (index * D::BUFFERS + number % D::BUFFERS) * GEMM_STAGING_BYTES;
   }
   /* A box through this warpgroup's buffers in turn, while products go on. */
-  template <typename Out> __device__ __forceinline__ void send(const float *d, int p0, int q0, int matrix) {
+  template <typename Out> DEVICE void send(const float *d, int p0, int q0, int matrix) {
     const uint32_t to = buffer_of(sent++);
     if (!comes_by_box()) { /* otherwise the residual's box has come here, after a wait for the buffer */
       if (thread == 0) tensor_store_wait_read<D::BUFFERS - 1>();
@@ -308,10 +303,10 @@ template <typename D> struct gemm_warpgroup {
     if (thread == 0) send_box(p0, q0, matrix, to);
   }
   /* The last tile's boxes leave by the stages: in the rows of P that only this warpgroup has read. */
-  __device__ __forceinline__ uint32_t place_in_stages(int product, int box) const {
+  DEVICE uint32_t place_in_stages(int product, int box) const {
     return at.stages + (product * BOXES + box) * D::STAGE_BYTES + share() * D::PRODUCTS * GEMM_P_PANEL_BYTES;
   }
-  __device__ __forceinline__ void send_at_once(int p0, int q0, int matrix) const {
+  DEVICE void send_at_once(int p0, int q0, int matrix) const {
     writes_reach_products();
     warps_meet(GEMM_FIRST_BARRIER + index, 128);
     if (thread < D::PRODUCTS * BOXES) {
@@ -324,7 +319,7 @@ template <typename D> struct gemm_warpgroup {
 
   /* One thread of a tile fetches into L2 what the block's results are added to. The threads that copy would be too slow
    * with a branch in their loops: 80 cycles a stage. */
-  __device__ __forceinline__ void fetch_residual(const gemm_place &place) const {
+  DEVICE void fetch_residual(const gemm_place &place) const {
     if (!p.fetched || thread || share()) return;
     const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
     const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::STORED : 64;
@@ -334,15 +329,13 @@ template <typename D> struct gemm_warpgroup {
   }
 
   static constexpr uint32_t BOX_BYTES = BOX * 128;
-  __device__ __forceinline__ bool comes_by_box() const { return !OVERLAP && p.boxed; }
-  __device__ __forceinline__ uint32_t residual_barrier(uint32_t i) const {
-    return at.residual + 8 * (index * GEMM_RESIDUAL_BARRIERS + i);
-  }
-  __device__ __forceinline__ void ask_box(int p0, int q0, int matrix, uint32_t to, uint32_t barrier) const {
+  DEVICE bool comes_by_box() const { return !OVERLAP && p.boxed; }
+  DEVICE uint32_t residual_barrier(uint32_t i) const { return at.residual + 8 * (index * GEMM_RESIDUAL_BARRIERS + i); }
+  DEVICE void ask_box(int p0, int q0, int matrix, uint32_t to, uint32_t barrier) const {
     box_copy(to, &p.residual, D::SWAPPED ? p0 : q0, D::SWAPPED ? q0 : p0, matrix, barrier);
   }
   /* All boxes of the last tile come to the stages, once the warpgroup's products have read them. */
-  __device__ __forceinline__ void ask_for_all(int p0, int q0, int matrix) const {
+  DEVICE void ask_for_all(int p0, int q0, int matrix) const {
     constexpr int COUNT = D::PRODUCTS * BOXES;
     warps_meet(GEMM_FIRST_BARRIER + index, 128);
     if (thread == 0) barrier_expect(residual_barrier(2), COUNT * BOX_BYTES);
@@ -352,7 +345,7 @@ template <typename D> struct gemm_warpgroup {
     }
   }
   /* A box comes to the buffer from which it will be number `number` to leave. */
-  __device__ __forceinline__ void ask_for_one(uint32_t number, int p0, int q0, int matrix, bool is_first) const {
+  DEVICE void ask_for_one(uint32_t number, int p0, int q0, int matrix, bool is_first) const {
     if (thread) return;
     if (is_first)
       tensor_store_wait_read<D::BUFFERS - 1>();
@@ -362,8 +355,7 @@ template <typename D> struct gemm_warpgroup {
     ask_box(p0, q0, matrix, buffer_of(number), residual_barrier(number % D::BUFFERS));
   }
   /* Where the residual of a box is, once it is there. With two buffers the next one is under way. */
-  __device__ __forceinline__ uint32_t box_of_residual(int product, int box, int p0, int q0, int matrix,
-                                                      bool by_stages) const {
+  DEVICE uint32_t box_of_residual(int product, int box, int p0, int q0, int matrix, bool by_stages) const {
     if (!comes_by_box()) return 0;
     if (by_stages) {
       barrier_wait(residual_barrier(2), 0);
@@ -376,8 +368,7 @@ template <typename D> struct gemm_warpgroup {
   }
 
   template <typename Out>
-  __device__ __forceinline__ void leave(const float *d, int product, int box, int p0, int q0, int matrix,
-                                        bool by_stages) {
+  DEVICE void leave(const float *d, int product, int box, int p0, int q0, int matrix, bool by_stages) {
     if (by_stages)
       write_box<Out>(d, place_in_stages(product, box));
     else
@@ -385,16 +376,14 @@ template <typename D> struct gemm_warpgroup {
   }
   /* The boxes of one product that are stored as they are. */
   template <typename Out>
-  __device__ __forceinline__ void store_sums(const float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix,
-                                             bool by_stages) {
+  DEVICE void store_sums(const float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
 #pragma unroll
     for (int box = 0; box < BOXES; box++)
       leave<Out>(d + box_begin(box) / 2, product, box, p0, q0 + box_begin(box), matrix, by_stages);
   }
   /* All others. A residual may be out itself: where boxes overlap, all numbers are finished before the first box
    * leaves. */
-  __device__ __forceinline__ void store_finished(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix,
-                                                 bool by_stages) {
+  DEVICE void store_finished(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
     const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
 #pragma unroll
     for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS)
@@ -414,8 +403,7 @@ template <typename D> struct gemm_warpgroup {
         leave<__half>(d + begin / 2, product, box, p0, q0 + begin, matrix, by_stages);
     }
   }
-  __device__ __forceinline__ void store_product(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix,
-                                                bool by_stages) {
+  DEVICE void store_product(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
     if (!p.by_map || p.finishing)
       store_finished(d, product, p0, q0, matrix, by_stages);
     else if (p.finish.out_dtype == RONDO_BF16)
@@ -426,8 +414,7 @@ template <typename D> struct gemm_warpgroup {
 
   /* All results of a tile. `by_stages`: nothing will be copied to the stages any more, and all of them have this tile.
    */
-  __device__ __forceinline__ void store(float (&d)[D::PRODUCTS][D::COLUMNS / 2], const gemm_place &place,
-                                        bool by_stages) {
+  DEVICE void store(float (&d)[D::PRODUCTS][D::COLUMNS / 2], const gemm_place &place, bool by_stages) {
     const int p0 = place.p + (int)share() * D::PRODUCTS * 64, q0 = place.q + (int)at.part * D::STORED;
     by_stages = by_stages && CAN_LEAVE_BY_STAGES && p.by_map;
     if (by_stages && comes_by_box()) ask_for_all(p0, q0, place.matrix);
@@ -445,7 +432,7 @@ template <typename D> struct gemm_warpgroup {
   }
 
   /* Before the block ends: shared memory has been read; and if the host waits for the block, results are written. */
-  __device__ __forceinline__ void end() const {
+  DEVICE void end() const {
     if (p.done.words)
       tensor_store_wait();
     else

@@ -34,8 +34,8 @@ struct gemm_reader {
 
 /* Frees a stage for the blocks that copy to it, if one will. */
 template <typename D>
-__device__ __forceinline__ void free_stage(const gemm_block<D> &at, uint32_t fills, uint32_t thread, uint32_t there,
-                                           uint32_t fill, uint32_t stage) {
+DEVICE void free_stage(const gemm_block<D> &at, uint32_t fills, uint32_t thread, uint32_t there, uint32_t fill,
+                       uint32_t stage) {
   if (fill + D::STAGES >= fills) return;
   if constexpr (D::SHARERS == 1) {
     if (thread == 0) barrier_arrive(at.empty + 8 * stage);
@@ -46,8 +46,8 @@ __device__ __forceinline__ void free_stage(const gemm_block<D> &at, uint32_t fil
 
 /* d := the sum over this block's part of k. */
 template <typename T, typename D>
-__device__ __forceinline__ void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, uint32_t there,
-                                         gemm_reader &reader, float (&d)[D::PRODUCTS][D::COLUMNS / 2]) {
+DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, uint32_t there, gemm_reader &reader,
+                     float (&d)[D::PRODUCTS][D::COLUMNS / 2]) {
   const uint32_t fills = at.tiles * at.steps;
   uint32_t before = 0;
   for (uint32_t step = 0; step < at.steps; step++) {
@@ -78,8 +78,7 @@ __device__ __forceinline__ void multiply(const gemm_block<D> &at, const gemm_war
 }
 
 /* A warpgroup's tiles, one after the other. */
-template <typename D>
-__device__ __forceinline__ void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
+template <typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   gemm_warpgroup<D> me(p, at);
   const uint32_t fills = at.tiles * at.steps;
   uint32_t there = 0; /* a thread frees a stage for one of the blocks that share a tile with this one */
@@ -111,16 +110,12 @@ __device__ __forceinline__ void multiply_tiles(const gemm_wgmma_parameters &p, c
   me.end();
 }
 
-template <int Count> __device__ __forceinline__ void fewer_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
-}
-template <int Count> __device__ __forceinline__ void more_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
-}
+template <int Count> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count)); }
+template <int Count> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count)); }
 
 /* ---- A block ----------------------------------------------------------------------------------------------------- */
 
-template <typename D> __device__ __forceinline__ void begin(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
+template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   if (threadIdx.x == 128 * D::WARPGROUPS) {
     for (int i = 0; i < D::STAGES; i++) {
       barrier_init(at.full + 8 * i, 1);
@@ -144,7 +139,7 @@ template <typename D> __device__ __forceinline__ void begin(const gemm_wgmma_par
     __syncthreads();
 }
 
-template <int... Constants> __device__ __forceinline__ void gemm(const gemm_wgmma_parameters &p) {
+template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
   using D = gemm_design<Constants...>;
   constexpr uint32_t COPYING = 128 * D::WARPGROUPS; /* this thread copies W, the first of the next warp X */
   extern __shared__ __align__(1024) unsigned char shared[];

@@ -23,8 +23,8 @@ constexpr float LOG2_E = 1.4426950408889634f;
 /* Rows [row, row + Rows) and columns [column, column + DEPTH) of a matrix to a tile in shared memory, zeros beyond
  * row_count and column_count. */
 template <int Rows>
-__device__ __forceinline__ void tile_load(uint16_t *tile, const uint16_t *matrix, int64_t stride, int64_t row,
-                                          int64_t row_count, int64_t column, int64_t column_count, bool vectors) {
+DEVICE void tile_load(uint16_t *tile, const uint16_t *matrix, int64_t stride, int64_t row, int64_t row_count,
+                      int64_t column, int64_t column_count, bool vectors) {
   const int rows = (int)min((int64_t)Rows, row_count - row), columns = (int)min((int64_t)DEPTH, column_count - column);
   const uint16_t *corner = matrix + row * stride + column;
   if (vectors) {
@@ -55,8 +55,7 @@ __device__ __forceinline__ void tile_load(uint16_t *tile, const uint16_t *matrix
 template <int Columns> using accumulators = float[Columns / 8][4];
 
 /* s += A B^T with the tiles in shared memory; a and b are this lane's addresses for ldmatrix. */
-template <typename T, int Columns>
-__device__ __forceinline__ void tile_multiply(accumulators<Columns> &s, uint32_t a, uint32_t b) {
+template <typename T, int Columns> DEVICE void tile_multiply(accumulators<Columns> &s, uint32_t a, uint32_t b) {
 #pragma unroll
   for (int k = 0; k < DEPTH; k += 16) {
     uint32_t a_fragment[4];
@@ -72,8 +71,7 @@ __device__ __forceinline__ void tile_multiply(accumulators<Columns> &s, uint32_t
 }
 
 /* Two neighbours of a row of P, as many of them as there are columns. */
-template <typename V, typename W>
-__device__ __forceinline__ void pair_store(V *p, W both, V low, V high, bool pairs, int columns) {
+template <typename V, typename W> DEVICE void pair_store(V *p, W both, V low, V high, bool pairs, int columns) {
   if (pairs && columns >= 2) {
     *(W *)p = both;
   } else {
@@ -82,8 +80,7 @@ __device__ __forceinline__ void pair_store(V *p, W both, V low, V high, bool pai
   }
 }
 
-__device__ __forceinline__ void pair_store(const gemm_softmax_parameters &p, int64_t index, float low, float high,
-                                           int columns) {
+DEVICE void pair_store(const gemm_softmax_parameters &p, int64_t index, float low, float high, int columns) {
   if (p.output == GEMM_SOFTMAX_F32) {
     pair_store((float *)p.out + index, make_float2(low, high), low, high, p.pairs, columns);
   } else {
@@ -107,7 +104,7 @@ template <int Columns> struct pipeline {
   static_assert(2 * (B_BEGIN + GEMM_SOFTMAX_STAGES * B_STAGE) == GEMM_SOFTMAX_SHARED_BYTES(Columns),
                 "what a launch asks for");
 
-  __device__ __forceinline__ void load_next() {
+  DEVICE void load_next() {
     if (pass == passes || blocks == 0 || k_steps == 0) return;
     if (k_steps > 1 || (pass == 0 && block == 0))
       tile_load<ROWS>(shared + stage * A_STAGE, a, p.a_row_stride, first_row, p.m, (int64_t)k * DEPTH, p.k, p.vectors);
@@ -123,7 +120,7 @@ template <int Columns> struct pipeline {
   }
 
   /* The next block of columns of A B^T. */
-  __device__ __forceinline__ void multiply_block(accumulators<Columns> &s) {
+  DEVICE void multiply_block(accumulators<Columns> &s) {
     /* ldmatrix: lanes 0-15 give the rows of A's left half, 16-31 those of its right half; lanes 0-15 also B's two
      * matrices side by side in k, 16-31 those of the next eight columns. */
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -153,15 +150,14 @@ struct row_state {
 };
 
 /* Of the columns from `first` on, which is this lane's first in a block, how many there are up to `end`. */
-template <int Columns> __device__ __forceinline__ int columns_from(int64_t first, int64_t end) {
+template <int Columns> DEVICE int columns_from(int64_t first, int64_t end) {
   return (int)max((int64_t)0, min((int64_t)Columns, end - first));
 }
 
-__device__ __forceinline__ float exponential(float x) { return exp2f(x * LOG2_E); }
+DEVICE float exponential(float x) { return exp2f(x * LOG2_E); }
 
 /* Row R of the two: scaled, and -infinity where a column does not count. */
-template <int Columns, int R>
-__device__ __forceinline__ void row_scale(accumulators<Columns> &s, float scale, int counted) {
+template <int Columns, int R> DEVICE void row_scale(accumulators<Columns> &s, float scale, int counted) {
 #pragma unroll
   for (int t = 0; t < Columns / 8; t++) {
     s[t][2 * R] = 8 * t < counted ? __fmul_rn(s[t][2 * R], scale) : -INFINITY;
@@ -170,7 +166,7 @@ __device__ __forceinline__ void row_scale(accumulators<Columns> &s, float scale,
 }
 
 template <int Columns, int R>
-__device__ __forceinline__ void row_reduce(const accumulators<Columns> &s, row_state &row, bool is_softmax, bool last) {
+DEVICE void row_reduce(const accumulators<Columns> &s, row_state &row, bool is_softmax, bool last) {
   float max = row.max;
 #pragma unroll
   for (int t = 0; t < Columns / 8; t++) max = max_or_nan(max, max_or_nan(s[t][2 * R], s[t][2 * R + 1]));
@@ -187,8 +183,8 @@ __device__ __forceinline__ void row_reduce(const accumulators<Columns> &s, row_s
 
 /* P from `index` on. Columns that do not count are zero even in a row of NaN. */
 template <int Columns, int R>
-__device__ __forceinline__ void row_store(const gemm_softmax_parameters &p, const accumulators<Columns> &s,
-                                          const row_state &row, int64_t index, int columns, int counted) {
+DEVICE void row_store(const gemm_softmax_parameters &p, const accumulators<Columns> &s, const row_state &row,
+                      int64_t index, int columns, int counted) {
   const float base = base_of(row.max), inverse = 1.0f / row.sum;
 #pragma unroll
   for (int t = 0; t < Columns / 8; t++) {
@@ -199,8 +195,8 @@ __device__ __forceinline__ void row_store(const gemm_softmax_parameters &p, cons
 
 /* All that happens to row R of a block of columns; `first` is this lane's first column. */
 template <int Columns, int R>
-__device__ __forceinline__ void row_take(const gemm_softmax_parameters &p, accumulators<Columns> &s, row_state &row,
-                                         int64_t first, int64_t out, bool reduce, bool last, bool store) {
+DEVICE void row_take(const gemm_softmax_parameters &p, accumulators<Columns> &s, row_state &row, int64_t first,
+                     int64_t out, bool reduce, bool last, bool store) {
   const int counted = columns_from<Columns>(first, row.columns);
   row_scale<Columns, R>(s, p.scale, counted);
   if (reduce) row_reduce<Columns, R>(s, row, p.is_softmax, last);
@@ -209,7 +205,7 @@ __device__ __forceinline__ void row_take(const gemm_softmax_parameters &p, accum
                           counted);
 }
 
-template <int Columns> __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
+template <int Columns> DEVICE void gemm_softmax(const gemm_softmax_parameters &p) {
   extern __shared__ __align__(16) uint16_t shared[];
   const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
   const int64_t matrix = blockIdx.x / p.row_tiles, first_row = (int64_t)(blockIdx.x % p.row_tiles) * ROWS;

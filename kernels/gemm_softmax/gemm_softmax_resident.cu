@@ -37,7 +37,7 @@ template <bool Softmax> struct resident_warp {
   uint32_t b, a, staging, slots, a_full, a_empty, b_full, heard; /* addresses in shared memory */
   uint32_t warpgroup, warp, lane, rank, matrix, first_tile;
 
-  __device__ __forceinline__ resident_warp(const gemm_softmax_wgmma_parameters &parameters, uint32_t shared)
+  DEVICE resident_warp(const gemm_softmax_wgmma_parameters &parameters, uint32_t shared)
       : p(parameters), sharers{parameters} {
     b = shared; /* panels come first: they begin at multiples of 1024 bytes */
     a = b + PARTS * p.steps * B_PANEL;
@@ -53,12 +53,12 @@ template <bool Softmax> struct resident_warp {
     matrix = sharers.index() / p.groups, first_tile = sharers.index() % p.groups;
   }
 
-  __device__ __forceinline__ uint32_t tile_of(uint32_t turn) const { return first_tile + turn * p.groups; }
-  __device__ __forceinline__ bool is_valid(uint32_t item) const { return tile_of(item / PARTS) < p.tiles; }
+  DEVICE uint32_t tile_of(uint32_t turn) const { return first_tile + turn * p.groups; }
+  DEVICE bool is_valid(uint32_t item) const { return tile_of(item / PARTS) < p.tiles; }
 
   /* ---- Copies ---- */
 
-  __device__ __forceinline__ void begin() const {
+  DEVICE void begin() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < STAGES; i++) barrier_init(a_full + 8 * i, 1), barrier_init(a_empty + 8 * i, 4 * PARTS);
       for (int i = 0; i < PARTS; i++) barrier_init(b_full + 8 * i, 1);
@@ -68,7 +68,7 @@ template <bool Softmax> struct resident_warp {
     cluster_meet();
   }
 
-  __device__ __forceinline__ void a_load(uint32_t turn) const {
+  DEVICE void a_load(uint32_t turn) const {
     const uint32_t stage = turn % STAGES, barrier = a_full + 8 * stage;
     barrier_expect(barrier, p.steps * WGMMA_PANEL_BYTES);
     for (uint32_t k = 0; k < p.steps; k++)
@@ -77,7 +77,7 @@ template <bool Softmax> struct resident_warp {
   }
 
   /* The first tiles of A, and all of the block's rows of B. */
-  __device__ __forceinline__ void load_first() const {
+  DEVICE void load_first() const {
     if (threadIdx.x == 0) {
       a_load(0);
       for (uint32_t part = 0; part < PARTS; part++) {
@@ -92,7 +92,7 @@ template <bool Softmax> struct resident_warp {
   }
 
   /* The warp has read the item's tile of A. The warp that releases a tile last asks for the next in its place. */
-  __device__ __forceinline__ void a_release(uint32_t turn, uint32_t part) const {
+  DEVICE void a_release(uint32_t turn, uint32_t part) const {
     const uint32_t stage = turn % STAGES;
     if (lane == 0) {
       barrier_arrive(a_empty + 8 * stage);
@@ -107,7 +107,7 @@ template <bool Softmax> struct resident_warp {
   /* ---- Products ---- */
 
   /* s := the item, under way; or, after the last item, a product that nobody uses. */
-  __device__ __forceinline__ void multiply(float (&s)[N / 2], uint32_t item) const {
+  DEVICE void multiply(float (&s)[N / 2], uint32_t item) const {
     const uint32_t turn = item / PARTS, part = item % PARTS, stage = turn % STAGES;
     if (is_valid(item)) {
       barrier_wait(a_full + 8 * stage, turn / STAGES & 1);
@@ -126,12 +126,12 @@ template <bool Softmax> struct resident_warp {
   /* ---- P to memory ---- */
 
   /* Earlier stores of the warpgroup have read its staging. */
-  __device__ __forceinline__ void staging_wait() const {
+  DEVICE void staging_wait() const {
     if (threadIdx.x % 128 == 0) tensor_store_wait_read<0>();
     warps_meet(1 + warpgroup, 128);
   }
   /* The warpgroup's staging, boxes of 64 rows, to memory from `column` on. */
-  __device__ __forceinline__ void staging_store(int column, int columns_of_box, int row) const {
+  DEVICE void staging_store(int column, int columns_of_box, int row) const {
     writes_reach_products();
     warps_meet(1 + warpgroup, 128);
     if (threadIdx.x % 128) return;
@@ -144,7 +144,7 @@ template <bool Softmax> struct resident_warp {
   }
 
   /* Stores the item's P. Before the stores of 16-bit results the product of the next item begins. */
-  __device__ __forceinline__ void store(float (&s)[N / 2], uint32_t next, int column, int row) const {
+  DEVICE void store(float (&s)[N / 2], uint32_t next, int column, int row) const {
     const uint32_t rows_of_warp = staging + warpgroup * WGMMA_STAGING_BYTES + warp * 16 * 128;
     uint32_t packed[N / 4];
     staging_wait();
@@ -170,8 +170,7 @@ template <bool Softmax> struct resident_warp {
   /* ---- Items ---- */
 
   /* s := P. */
-  __device__ __forceinline__ void normalise(float (&s)[N / 2], uint32_t turn, uint32_t part,
-                                            const column_counts &counts) const {
+  DEVICE void normalise(float (&s)[N / 2], uint32_t turn, uint32_t part, const column_counts &counts) const {
     row_pair own = {{row_max<0>(s), row_max<1>(s)}, {0.0f, 0.0f}};
     rows_exponentials(s, own.max, p.factor, own.sum);
     own.sum[0] = quad_sum(own.sum[0]), own.sum[1] = quad_sum(own.sum[1]);
@@ -184,11 +183,11 @@ template <bool Softmax> struct resident_warp {
   }
 
   /* The slot of a row's maximum in the sharer that reduces the tile: turns of a sharer, parts, rows. */
-  __device__ __forceinline__ uint32_t max_slot(uint32_t turn_of_sharer, uint32_t part, uint32_t row) const {
+  DEVICE uint32_t max_slot(uint32_t turn_of_sharer, uint32_t part, uint32_t row) const {
     return slots + ((turn_of_sharer * MOST_PARTS + part) * WGMMA_TILE + row) * 4;
   }
 
-  __device__ __forceinline__ void maxima_tell(const float (&s)[N / 2], uint32_t turn, uint32_t part) const {
+  DEVICE void maxima_tell(const float (&s)[N / 2], uint32_t turn, uint32_t part) const {
     const float max[2] = {row_max<0>(s), row_max<1>(s)};
     const uint32_t slot = max_slot(turn >> p.row_blocks_log2, rank * PARTS + part, 16 * warp + lane / 4);
     const uint32_t there = sharers.address(turn & (sharers.count() - 1), slot);
@@ -196,7 +195,7 @@ template <bool Softmax> struct resident_warp {
   }
 
   /* The maxima of the block's share of the tiles, a row a thread. */
-  __device__ __forceinline__ void maxima_store() const {
+  DEVICE void maxima_store() const {
     for (uint32_t i = threadIdx.x;; i += blockDim.x) {
       const uint32_t turn = i / WGMMA_TILE, tile = tile_of(turn * sharers.count() + rank), row = i % WGMMA_TILE;
       if (tile >= p.tiles) break;
@@ -209,7 +208,7 @@ template <bool Softmax> struct resident_warp {
     }
   }
 
-  __device__ __forceinline__ void run() const {
+  DEVICE void run() const {
     float s[N / 2];
     if constexpr (Softmax) multiply(s, warpgroup);
     for (uint32_t item = warpgroup; is_valid(item); item += WARPGROUPS) {
@@ -236,7 +235,7 @@ template <bool Softmax> struct resident_warp {
   }
 };
 
-template <bool Softmax> __device__ __forceinline__ void resident(const gemm_softmax_wgmma_parameters &p) {
+template <bool Softmax> DEVICE void resident(const gemm_softmax_wgmma_parameters &p) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const resident_warp<Softmax> at(p, shared_address(shared));
   const bool has_rows = at.matrix < p.batch; /* the last blocks of the last cluster may have none */

@@ -21,40 +21,39 @@ namespace {
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
 /* NaN if either is (PTX ISA: max.NaN). */
-__device__ __forceinline__ float max_or_nan(float a, float b) {
+DEVICE float max_or_nan(float a, float b) {
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
 }
-__device__ __forceinline__ float quad_max_or_nan(float value) {
+DEVICE float quad_max_or_nan(float value) {
   value = max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
 /* 2^(factor (max - base)). Both products are rounded, as in rows_exponentials: with one rounding less, the difference
  * would not be 0 for the same maximum. */
-__device__ __forceinline__ float weight_of(float max, float base, float factor) {
+DEVICE float weight_of(float max, float base, float factor) {
   return exp2_approximate(__fsub_rn(__fmul_rn(max, factor), __fmul_rn(base, factor)));
 }
 
 /* The reference of exponents: the maximum, but not -infinity, so that 2^(-infinity - base) is 0. */
-__device__ __forceinline__ float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
+DEVICE float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
 /* By addresses in shared memory. */
-__device__ __forceinline__ float shared_float(uint32_t address) {
+DEVICE float shared_float(uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
   return value;
 }
-__device__ __forceinline__ void shared_store(uint32_t address, float x, float y) {
+DEVICE void shared_store(uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
 /* s = A B^T, or s += A B^T for k > 0, of a panel of A and one of B, under way. */
-template <typename T, int N>
-__device__ __forceinline__ void multiply_panel_as(float (&s)[N / 2], uint64_t a, uint64_t b, uint32_t k) {
+template <typename T, int N> DEVICE void multiply_panel_as(float (&s)[N / 2], uint64_t a, uint64_t b, uint32_t k) {
   wgmma_fence();
 #pragma unroll
   for (int q = 0; q < 4; q++)
@@ -63,8 +62,8 @@ __device__ __forceinline__ void multiply_panel_as(float (&s)[N / 2], uint64_t a,
 }
 /* Each type has a fence and a commit of its own: ptxas serialises products that share them across a branch. */
 template <int N>
-__device__ __forceinline__ void multiply_panel(const gemm_softmax_wgmma_parameters &p, float (&s)[N / 2], uint64_t a,
-                                               uint64_t b, uint32_t k) {
+DEVICE void multiply_panel(const gemm_softmax_wgmma_parameters &p, float (&s)[N / 2], uint64_t a, uint64_t b,
+                           uint32_t k) {
   if (p.is_bf16)
     multiply_panel_as<__nv_bfloat16, N>(s, a, b, k);
   else
@@ -83,8 +82,7 @@ struct column_counts {
   int of[2];
   bool all; /* the warpgroup's rows count all of its columns */
 };
-__device__ __forceinline__ column_counts counts_of(const gemm_softmax_wgmma_parameters &p, int tile_row, int row,
-                                                   int first, int columns) {
+DEVICE column_counts counts_of(const gemm_softmax_wgmma_parameters &p, int tile_row, int row, int first, int columns) {
   const int quad = threadIdx.x % 4, diagonal = (int)p.n - (int)p.m + 1; /* columns of row 0, if causal */
   column_counts counts;
 #pragma unroll
@@ -94,8 +92,7 @@ __device__ __forceinline__ column_counts counts_of(const gemm_softmax_wgmma_para
   return counts;
 }
 
-template <int Count>
-__device__ __forceinline__ void rows_fill(float (&s)[Count], const column_counts &counts, float value) {
+template <int Count> DEVICE void rows_fill(float (&s)[Count], const column_counts &counts, float value) {
 #pragma unroll
   for (int i = 0; i < Count; i++)
     if (8 * (i / 4) + i % 2 >= counts.of[i / 2 % 2]) s[i] = value;
@@ -103,8 +100,7 @@ __device__ __forceinline__ void rows_fill(float (&s)[Count], const column_counts
 
 /* Signs by which a larger number is a larger logit, and -infinity where a column does not count. */
 template <int Count>
-__device__ __forceinline__ void rows_prepare(const gemm_softmax_wgmma_parameters &p, float (&s)[Count],
-                                             const column_counts &counts) {
+DEVICE void rows_prepare(const gemm_softmax_wgmma_parameters &p, float (&s)[Count], const column_counts &counts) {
   if (p.negative) {
 #pragma unroll
     for (int i = 0; i < Count; i++) s[i] = -s[i];
@@ -113,7 +109,7 @@ __device__ __forceinline__ void rows_prepare(const gemm_softmax_wgmma_parameters
 }
 
 /* The maximum of row R of the pair. */
-template <int R, int Count> __device__ __forceinline__ float row_max(const float (&s)[Count]) {
+template <int R, int Count> DEVICE float row_max(const float (&s)[Count]) {
   float even = max_or_nan(s[2 * R], s[2 * R + 1]), odd = max_or_nan(s[4 + 2 * R], s[4 + 2 * R + 1]);
 #pragma unroll
   for (int i = 8; i < Count; i += 8) {
@@ -127,8 +123,7 @@ template <int R, int Count> __device__ __forceinline__ float row_max(const float
  * products' rounding errors out, as long as it is the same for a whole row; where the products are so large that the
  * error would show, the difference comes first. */
 template <int Count>
-__device__ __forceinline__ void rows_exponentials(float (&s)[Count], const float (&max)[2], float factor,
-                                                  float (&sum)[2]) {
+DEVICE void rows_exponentials(float (&s)[Count], const float (&max)[2], float factor, float (&sum)[2]) {
   float offset[2], first[2];
   bool any_large = false;
 #pragma unroll
@@ -160,21 +155,18 @@ __device__ __forceinline__ void rows_exponentials(float (&s)[Count], const float
 /* The blocks of a cluster that share this block's rows: `count` neighbours, a power of two. */
 struct row_sharers {
   const gemm_softmax_wgmma_parameters &p;
-  __device__ __forceinline__ uint32_t count() const { return p.row_blocks; }
-  __device__ __forceinline__ uint32_t rank() const { return cluster_rank() & (count() - 1); }   /* of this block */
-  __device__ __forceinline__ uint32_t first() const { return cluster_rank() & ~(count() - 1); } /* in the cluster */
-  __device__ __forceinline__ uint32_t index() const { return blockIdx.x >> p.row_blocks_log2; } /* in the grid */
+  DEVICE uint32_t count() const { return p.row_blocks; }
+  DEVICE uint32_t rank() const { return cluster_rank() & (count() - 1); }   /* of this block */
+  DEVICE uint32_t first() const { return cluster_rank() & ~(count() - 1); } /* in the cluster */
+  DEVICE uint32_t index() const { return blockIdx.x >> p.row_blocks_log2; } /* in the grid */
   /* The address in the sharer of this rank. */
-  __device__ __forceinline__ uint32_t address(uint32_t sharer, uint32_t here) const {
-    return address_in(first() + sharer, here);
-  }
+  DEVICE uint32_t address(uint32_t sharer, uint32_t here) const { return address_in(first() + sharer, here); }
 };
 
 /* A warp's {max, sum} of 16 rows into `slot` of all sharers, at most `Most`. The barrier in the same place of each
  * counts the bytes, and expects those of this block from this arrival. */
 template <int Most>
-__device__ __forceinline__ void rows_tell(const row_sharers &sharers, const row_pair &rows, uint32_t slot,
-                                          uint32_t barrier) {
+DEVICE void rows_tell(const row_sharers &sharers, const row_pair &rows, uint32_t slot, uint32_t barrier) {
   const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   if (lane == 0) barrier_expect(barrier, sharers.count() * 8 * 16);
 #pragma unroll
@@ -185,7 +177,7 @@ __device__ __forceinline__ void rows_tell(const row_sharers &sharers, const row_
 }
 
 /* {max, sum} of all of a quad's columns from its lanes' of `Count` parts; a part's maximum is the quad's. */
-template <int Count> __device__ __forceinline__ row_pair rows_join(const row_pair (&part)[Count], float factor) {
+template <int Count> DEVICE row_pair rows_join(const row_pair (&part)[Count], float factor) {
   row_pair all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -200,7 +192,7 @@ template <int Count> __device__ __forceinline__ row_pair rows_join(const row_pai
 }
 
 /* All rows' maxima and sums from `count` slots, at most `Most`, in the order of the slots. */
-template <int Most> __device__ __forceinline__ row_pair rows_combine(uint32_t slots, uint32_t count, float factor) {
+template <int Most> DEVICE row_pair rows_combine(uint32_t slots, uint32_t count, float factor) {
   constexpr int EACH = Most / 4; /* slots of a lane of the quad */
   const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   row_pair part[EACH], all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
@@ -232,7 +224,7 @@ template <int Most> __device__ __forceinline__ row_pair rows_combine(uint32_t sl
 struct row_factors {
   float of[2];
 };
-__device__ __forceinline__ row_factors factors_of(const row_pair &own, const row_pair &all, float factor) {
+DEVICE row_factors factors_of(const row_pair &own, const row_pair &all, float factor) {
   row_factors factors;
 #pragma unroll
   for (int r = 0; r < 2; r++)
@@ -242,16 +234,14 @@ __device__ __forceinline__ row_factors factors_of(const row_pair &own, const row
 
 /* s := P. Columns that do not count are zero even in a row of NaN. */
 template <int Count>
-__device__ __forceinline__ void rows_finish(float (&s)[Count], const row_factors &factors,
-                                            const column_counts &counts) {
+DEVICE void rows_finish(float (&s)[Count], const row_factors &factors, const column_counts &counts) {
 #pragma unroll
   for (int i = 0; i < Count; i++) s[i] *= factors.of[i / 2 % 2];
   if (!counts.all) rows_fill(s, counts, 0.0f);
 }
 
 /* In 16 bits: element i and its neighbour in each. */
-template <int Count>
-__device__ __forceinline__ void rows_pack(uint32_t (&packed)[Count / 2], const float (&s)[Count], uint32_t output) {
+template <int Count> DEVICE void rows_pack(uint32_t (&packed)[Count / 2], const float (&s)[Count], uint32_t output) {
   if (output == GEMM_SOFTMAX_F16) {
 #pragma unroll
     for (int i = 0; i < Count / 2; i++) packed[i] = pack_two<__half>(s[2 * i], s[2 * i + 1]);
@@ -261,8 +251,7 @@ __device__ __forceinline__ void rows_pack(uint32_t (&packed)[Count / 2], const f
   }
 }
 
-template <int Count>
-__device__ __forceinline__ void rows_unpack(float (&s)[Count], const uint32_t *packed, uint32_t output) {
+template <int Count> DEVICE void rows_unpack(float (&s)[Count], const uint32_t *packed, uint32_t output) {
 #pragma unroll
   for (int i = 0; i < Count / 2; i++) {
     float2 two;
@@ -275,14 +264,14 @@ __device__ __forceinline__ void rows_unpack(float (&s)[Count], const uint32_t *p
 }
 
 /* A warp's 16 rows of a box of 128 bytes, with the 128-byte swizzle; packed[0] is of the box's first columns. */
-__device__ __forceinline__ void box_fill_16(uint32_t box, const uint32_t *packed) {
+DEVICE void box_fill_16(uint32_t box, const uint32_t *packed) {
   const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
   for (uint32_t j = 0; j < 8; j += 2)
     stmatrix_x4(box + lane % 16 * 128 + ((j + lane / 16) ^ lane % 8) * 16, packed[2 * j], packed[2 * j + 1],
                 packed[2 * j + 2], packed[2 * j + 3]);
 }
-__device__ __forceinline__ void box_fill_32(uint32_t box, const float *s) {
+DEVICE void box_fill_32(uint32_t box, const float *s) {
   const uint32_t group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 #pragma unroll
   for (uint32_t j = 0; j < 4; j++) {

@@ -56,7 +56,7 @@ template <int Steps> struct staggered_warp {
   float likely;    /* a row's largest exponent, for each unit of its length */
   uint32_t agains; /* tiles that were made again */
 
-  __device__ __forceinline__ staggered_warp(const gemm_softmax_wgmma_parameters &parameters, uint32_t memory)
+  DEVICE staggered_warp(const gemm_softmax_wgmma_parameters &parameters, uint32_t memory)
       : p(parameters), base(memory) {
     /* A reduction over the warp lands in a uniform register, from which descriptors are made without moves. */
     warp = __reduce_max_sync(0xffffffffu, threadIdx.x / 32), warpgroup = warp / 4, w = warp % 4;
@@ -79,13 +79,13 @@ template <int Steps> struct staggered_warp {
     likely = 0.0f, agains = 0;
   }
 
-  __device__ __forceinline__ uint32_t tile_of(uint32_t turn) const {
+  DEVICE uint32_t tile_of(uint32_t turn) const {
     return (turn * STAGGERED_WARPGROUPS + warpgroup) * p.groups + first_tile;
   }
 
   /* ---- Copies ---- */
 
-  __device__ __forceinline__ void a_load(uint32_t turn) const {
+  DEVICE void a_load(uint32_t turn) const {
     if (tile_of(turn) >= p.tiles) return;
     const uint32_t buffer = turn % place::A_TILES, barrier = a_full + 8 * buffer;
     barrier_expect(barrier, place::A_TILE);
@@ -94,7 +94,7 @@ template <int Steps> struct staggered_warp {
                   tile_of(turn) * STAGGERED_ROWS, matrix, barrier, read_often_policy());
   }
 
-  __device__ __forceinline__ void begin() const {
+  DEVICE void begin() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < (place::BYTES - place::BARRIERS) / 8; i++) barrier_init(base + place::BARRIERS + 8 * i, 1);
       barriers_are_initialised();
@@ -109,7 +109,7 @@ template <int Steps> struct staggered_warp {
   }
 
   /* The first tiles of A, and all of the block's rows of B. */
-  __device__ __forceinline__ void load_first() const {
+  DEVICE void load_first() const {
     if (asks) {
       if (warpgroup == 0) a_load(0);
       for (int b = warpgroup; b < STAGGERED_PRODUCTS; b += STAGGERED_WARPGROUPS) {
@@ -127,7 +127,7 @@ template <int Steps> struct staggered_warp {
   /* ---- Lengths ---- */
 
   /* The longest row of B that a warp finds goes to all blocks. Warpgroup 0 multiplies meanwhile. */
-  __device__ __forceinline__ void measure_b() const {
+  DEVICE void measure_b() const {
     if (warpgroup) {
       const uint32_t mine = warp - STAGGERED_WARPS;
       float most = 0.0f;
@@ -152,7 +152,7 @@ template <int Steps> struct staggered_warp {
 
   /* Lengths of the tile's rows, two rows to eight lanes. Returns whether one is so long that its maximum is likely far
    * from its reference. */
-  __device__ __forceinline__ bool measure_a(uint32_t a_tile) const {
+  DEVICE bool measure_a(uint32_t a_tile) const {
     const uint32_t row = 8 * w + g;
     const float sum = quad_sum(squares<2 * Steps>(p, [&](int chunk) {
       return a_tile + chunk / 2 * place::A_PANEL + row * 128 + ((2 * t + chunk % 2 ^ g) << 4);
@@ -165,7 +165,7 @@ template <int Steps> struct staggered_warp {
   }
 
   /* After the first product, since B's longest row is known later. */
-  __device__ __forceinline__ bool learn_b() {
+  DEVICE bool learn_b() {
     barrier_wait_cluster(b_known, 0);
     float most = 0.0f;
     for (uint32_t i = lane; i < p.row_blocks * STAGGERED_MEASURING_WARPS; i += 32)
@@ -180,8 +180,7 @@ template <int Steps> struct staggered_warp {
   /* ---- Exponentials and sums ---- */
 
   /* s := exponentials relative to the maxima. Returns the factor of the row that the lane speaks for. */
-  __device__ __forceinline__ float finish_from_maxima(tile_numbers &s, uint32_t told_to, uint32_t heard_by,
-                                                      uint32_t phase) const {
+  DEVICE float finish_from_maxima(tile_numbers &s, uint32_t told_to, uint32_t heard_by, uint32_t phase) const {
     const row_told own = exponentials_from_maxima(s, p.factor, g, t);
     shared_store(own_again + w * 256 + lane * 8, own.max, own.sum);
     warps_meet(1 + warpgroup, 128);
@@ -199,7 +198,7 @@ template <int Steps> struct staggered_warp {
   }
 
   /* The references of the lane's rows. */
-  __device__ __forceinline__ void references(float (&less)[8]) const {
+  DEVICE void references(float (&less)[8]) const {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const float2 two = load_shared_two(a_lengths + (8 * j + 2 * t) * 4);
@@ -209,7 +208,7 @@ template <int Steps> struct staggered_warp {
 
   /* Sends the block's sums to all sharers, and returns the sum of all. Two sets of slots suffice: a sender for the tile
    * after the next has heard of the next tile, so all have read the slots of this one. */
-  __device__ __forceinline__ float sum_of_all(float own, uint32_t told_to, uint32_t heard_by, uint32_t phase) const {
+  DEVICE float sum_of_all(float own, uint32_t told_to, uint32_t heard_by, uint32_t phase) const {
     float all = 0.0f;
     shared_store(own_sums + w * 128 + lane * 4, own);
     warps_meet(1 + warpgroup, 128);
@@ -230,7 +229,7 @@ template <int Steps> struct staggered_warp {
     return all;
   }
 
-  __device__ __forceinline__ static void wait_for_products(tile_numbers &s) {
+  DEVICE static void wait_for_products(tile_numbers &s) {
     wgmma_wait<0>();
 #pragma unroll
     for (int b = 0; b < STAGGERED_PRODUCTS; b++) pin(s[b]);
@@ -239,7 +238,7 @@ template <int Steps> struct staggered_warp {
   /* ---- A tile ---- */
 
   /* s := exponentials of the tile. Returns the factor of the row that the lane speaks for. */
-  __device__ __forceinline__ float make_tile(tile_numbers &s, uint32_t turn) {
+  DEVICE float make_tile(tile_numbers &s, uint32_t turn) {
     const uint32_t buffer = turn & 1, parity = turn >> 1 & 1, a_buffer = turn % place::A_TILES;
     const uint32_t a_tile = a_stages + a_buffer * place::A_TILE;
     const uint32_t told_now = told + buffer * Cluster * 256, heard_now = heard + 8 * buffer;
@@ -276,7 +275,7 @@ template <int Steps> struct staggered_warp {
     return scale;
   }
 
-  __device__ __forceinline__ void store(const tile_numbers &s, float scale, uint32_t tile) const {
+  DEVICE void store(const tile_numbers &s, float scale, uint32_t tile) const {
     const uint32_t boxes = base + place::STAGING + 2 * warp * place::BOX_ROWS * 128;
     const int column = rank * STAGGERED_COLUMNS + STAGGERED_GROUP * w;
     if (p.output == GEMM_SOFTMAX_F16)
@@ -286,7 +285,7 @@ template <int Steps> struct staggered_warp {
   }
 };
 
-template <int Steps> __device__ __forceinline__ void softmax_staggered(const gemm_softmax_wgmma_parameters &p) {
+template <int Steps> DEVICE void softmax_staggered(const gemm_softmax_wgmma_parameters &p) {
   extern __shared__ __align__(1024) unsigned char shared[];
   staggered_warp<Steps> at(p, shared_address(shared));
   at.begin();

@@ -40,25 +40,22 @@ template <int Steps> constexpr bool asks_if_far = Steps == 1;
 
 /* The two halves of cluster_meet. Nothing but barriers has been written by then, and their initialisation has a fence.
  */
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-__device__ __forceinline__ void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
-                                                       uint32_t d) {
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                "r"(c), "r"(d)
                : "memory");
 }
-__device__ __forceinline__ void store_one_there(uint32_t address, float x, uint32_t barrier) {
+DEVICE void store_one_there(uint32_t address, float x, uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address),
                "r"(__float_as_uint(x)), "r"(barrier)
                : "memory");
 }
-__device__ __forceinline__ void shared_store(uint32_t address, float x) {
+DEVICE void shared_store(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
-__device__ __forceinline__ float root(float x) {
+DEVICE float root(float x) {
   float result;
   asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
@@ -68,7 +65,7 @@ __device__ __forceinline__ float root(float x) {
 
 /* The sum of the squares of eight numbers. Pairs of bf16 are added in 16 bits: it is for a bound, of which two digits
  * are enough. f16 has too few exponents for squares. */
-__device__ __forceinline__ float squares_of(const uint32_t (&pairs)[4], __nv_bfloat16) {
+DEVICE float squares_of(const uint32_t (&pairs)[4], __nv_bfloat16) {
   __nv_bfloat162 sum = __float2bfloat162_rn(0.0f);
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -78,7 +75,7 @@ __device__ __forceinline__ float squares_of(const uint32_t (&pairs)[4], __nv_bfl
   const float2 two = __bfloat1622float2(sum);
   return two.x + two.y;
 }
-__device__ __forceinline__ float squares_of(const uint32_t (&pairs)[4], __half) {
+DEVICE float squares_of(const uint32_t (&pairs)[4], __half) {
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -87,7 +84,7 @@ __device__ __forceinline__ float squares_of(const uint32_t (&pairs)[4], __half) 
   }
   return sum;
 }
-template <typename T, int Chunks, typename At> __device__ __forceinline__ float squares_as(At at) {
+template <typename T, int Chunks, typename At> DEVICE float squares_as(At at) {
   float sum[2] = {0.0f, 0.0f};
 #pragma unroll
   for (int chunk = 0; chunk < Chunks; chunk++) {
@@ -99,14 +96,13 @@ template <typename T, int Chunks, typename At> __device__ __forceinline__ float 
   return sum[0] + sum[1];
 }
 /* Of a row's chunks of eight numbers, at these addresses. */
-template <int Chunks, typename At>
-__device__ __forceinline__ float squares(const gemm_softmax_wgmma_parameters &p, At at) {
+template <int Chunks, typename At> DEVICE float squares(const gemm_softmax_wgmma_parameters &p, At at) {
   return p.is_bf16 ? squares_as<__nv_bfloat16, Chunks>(at) : squares_as<__half, Chunks>(at);
 }
 
 /* Of eight numbers of each lane, one for each r, the lanes of a t make one each: that of r = g. Half of them go to the
  * lane whose g has the other bit, then a quarter, then an eighth. */
-template <typename Join> __device__ __forceinline__ float rows_deal(const float (&of)[8], uint32_t g, Join join) {
+template <typename Join> DEVICE float rows_deal(const float (&of)[8], uint32_t g, Join join) {
   float four[4], two[2];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -122,15 +118,13 @@ template <typename Join> __device__ __forceinline__ float rows_deal(const float 
   return join(keep, __shfl_xor_sync(0xffffffffu, give, 4));
 }
 /* The value of the lane that speaks for row r. */
-__device__ __forceinline__ float of_row(float value, int r, uint32_t t) {
-  return __shfl_sync(0xffffffffu, value, 4 * r + t);
-}
+DEVICE float of_row(float value, int r, uint32_t t) { return __shfl_sync(0xffffffffu, value, 4 * r + t); }
 
 /* A row's {max, sum} from `count` entries of it, each 256 bytes after the other. */
 struct row_told {
   float max, sum;
 };
-template <int Most> __device__ __forceinline__ row_told entries_join(uint32_t entries, uint32_t count, float factor) {
+template <int Most> DEVICE row_told entries_join(uint32_t entries, uint32_t count, float factor) {
   row_told all = {-INFINITY, 0.0f};
   float max[Most], sum[Most];
 #pragma unroll
@@ -148,8 +142,8 @@ template <int Most> __device__ __forceinline__ row_told entries_join(uint32_t en
 
 /* The warp's 128 columns of P, by two boxes of shared memory in turn. */
 template <typename P, int Rows>
-__device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &p, const tile_numbers &s, float scale,
-                                           uint32_t boxes, int column, int row, int matrix) {
+DEVICE void rows_store(const gemm_softmax_wgmma_parameters &p, const tile_numbers &s, float scale, uint32_t boxes,
+                       int column, int row, int matrix) {
   constexpr int OF_HALF = STAGGERED_ROWS / Rows; /* parts of 64 columns */
   const uint32_t lane = threadIdx.x % 32, t = lane % 4;
 #pragma unroll
@@ -182,7 +176,7 @@ __device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &
 
 /* s := B A^T, under way. Each product waits for its rows of B: a block's first begins while others are still coming. */
 template <typename T, int Steps>
-__device__ __forceinline__ void multiply_as(tile_numbers &s, uint32_t b_panels, uint32_t b_full, uint32_t a_tile) {
+DEVICE void multiply_as(tile_numbers &s, uint32_t b_panels, uint32_t b_full, uint32_t a_tile) {
   const uint64_t a = operand_descriptor(a_tile, 0), b0 = operand_descriptor(b_panels, 0);
 #pragma unroll
   for (int b = 0; b < STAGGERED_PRODUCTS; b++) pin(s[b]);
@@ -200,8 +194,8 @@ __device__ __forceinline__ void multiply_as(tile_numbers &s, uint32_t b_panels, 
 }
 
 template <int Steps>
-__device__ __forceinline__ void multiply(const gemm_softmax_wgmma_parameters &p, tile_numbers &s, uint32_t b_panels,
-                                         uint32_t b_full, uint32_t a_tile) {
+DEVICE void multiply(const gemm_softmax_wgmma_parameters &p, tile_numbers &s, uint32_t b_panels, uint32_t b_full,
+                     uint32_t a_tile) {
   if (p.is_bf16)
     multiply_as<__nv_bfloat16, Steps>(s, b_panels, b_full, a_tile);
   else
@@ -210,7 +204,7 @@ __device__ __forceinline__ void multiply(const gemm_softmax_wgmma_parameters &p,
 
 /* Signs by which a larger number is a larger logit, and -infinity where columns do not count: all of a warp's, or none.
  */
-__device__ __forceinline__ void prepare(tile_numbers &s, bool negative, bool counts) {
+DEVICE void prepare(tile_numbers &s, bool negative, bool counts) {
   if (!negative && counts) return;
 #pragma unroll
   for (int b = 0; b < STAGGERED_PRODUCTS; b++)
@@ -220,7 +214,7 @@ __device__ __forceinline__ void prepare(tile_numbers &s, bool negative, bool cou
 
 /* s := exponentials relative to the maxima of the warp's numbers. Returns {max, sum} of the row that the lane speaks
  * for. */
-__device__ __forceinline__ row_told exponentials_from_maxima(tile_numbers &s, float factor, uint32_t g, uint32_t t) {
+DEVICE row_told exponentials_from_maxima(tile_numbers &s, float factor, uint32_t g, uint32_t t) {
   float part[8];
 #pragma unroll
   for (int r = 0; r < 8; r++) {
@@ -265,7 +259,7 @@ __device__ __forceinline__ row_told exponentials_from_maxima(tile_numbers &s, fl
 
 /* s := exponentials; `less` has the reference of each of the lane's rows. Returns the sum of the row that the lane
  * speaks for. */
-__device__ __forceinline__ float exponentials_from(tile_numbers &s, const float (&less)[8], float factor, uint32_t g) {
+DEVICE float exponentials_from(tile_numbers &s, const float (&less)[8], float factor, uint32_t g) {
   float sum[8];
 #pragma unroll
   for (int b = 0; b < STAGGERED_PRODUCTS; b++) {

@@ -28,7 +28,7 @@ constexpr uint32_t A_BYTES = 2 * WGMMA_PANEL_BYTES, WARP_BOX_BYTES = 16 * WGMMA_
 /* Addresses in shared memory. */
 template <bool Softmax> struct places {
   uint32_t ring, staging, slots, full, empty, heard;
-  __device__ __forceinline__ explicit places(uint32_t shared) {
+  DEVICE explicit places(uint32_t shared) {
     ring = shared;
     staging = ring + STAGES * STREAMED_STAGE_BYTES;
     slots = staging + (Softmax ? WARPS * WARP_BOX_BYTES : 0);
@@ -44,12 +44,12 @@ struct row_tile {
   int matrix, row;           /* the first */
   int column_end;            /* no row of the tile counts columns from here on */
 
-  __device__ __forceinline__ row_tile(const gemm_softmax_wgmma_parameters &p, const row_sharers &sharers) {
+  DEVICE row_tile(const gemm_softmax_wgmma_parameters &p, const row_sharers &sharers) {
     const uint32_t index = sharers.index(), all = p.tiles * p.batch, least = all / p.groups, more = all % p.groups;
     unit = index * least + min(index, more);
     end = index < p.groups ? unit + least + (index < more) : unit; /* the last blocks may have none */
   }
-  __device__ __forceinline__ bool next(const gemm_softmax_wgmma_parameters &p) {
+  DEVICE bool next(const gemm_softmax_wgmma_parameters &p) {
     if (unit == end) return false;
     matrix = unit / p.tiles;
     row = unit % p.tiles * WGMMA_TILE;
@@ -64,8 +64,7 @@ struct row_tile {
 /* The warp that asks for copies; one thread does. Each block of the cluster has the others' consent before its copies
  * overwrite their stages: `empty` counts the warps of all. */
 template <bool Softmax, bool Held>
-__device__ __forceinline__ void ask(const gemm_softmax_wgmma_parameters &p, const places<Softmax> &at,
-                                    const row_sharers &sharers) {
+DEVICE void ask(const gemm_softmax_wgmma_parameters &p, const places<Softmax> &at, const row_sharers &sharers) {
   const uint32_t rank = sharers.rank(), count = sharers.count(), passes = Softmax && !Held && p.blocks > 1 ? 2 : 1;
   const uint32_t rows = STREAMED_ROWS / count; /* of A's panel that this block asks for */
   const uint16_t to_all = ((1 << count) - 1) << sharers.first();
@@ -96,17 +95,17 @@ template <bool Softmax> struct ring_reader {
   uint32_t count = 0; /* stages that were read */
 
   /* Waits until the next stage is full. */
-  __device__ __forceinline__ uint32_t stage_wait() const {
+  DEVICE uint32_t stage_wait() const {
     barrier_wait(at.full + 8 * (count % STAGES), count / STAGES % 2);
     return at.ring + count % STAGES * STREAMED_STAGE_BYTES;
   }
   /* The warp needs this stage no more, nor what any block's copies brought there. */
-  __device__ __forceinline__ void release(uint32_t which) const {
+  DEVICE void release(uint32_t which) const {
     const uint32_t lane = threadIdx.x % 32;
     if (lane < sharers.count()) barrier_arrive_there(sharers.address(lane, at.empty + 8 * (which % STAGES)));
   }
   /* A warpgroup without rows lets a block of columns go by. */
-  __device__ __forceinline__ void pass_by(uint32_t steps) {
+  DEVICE void pass_by(uint32_t steps) {
     for (uint32_t k = 0; k < steps; k++, count++) {
       stage_wait();
       release(count);
@@ -116,8 +115,8 @@ template <bool Softmax> struct ring_reader {
 
 /* s := 64 x 256 of A B^T. */
 template <bool Softmax>
-__device__ __forceinline__ void multiply(const gemm_softmax_wgmma_parameters &p, float (&s)[N / 2], uint32_t steps,
-                                         ring_reader<Softmax> &ring, uint32_t warpgroup) {
+DEVICE void multiply(const gemm_softmax_wgmma_parameters &p, float (&s)[N / 2], uint32_t steps,
+                     ring_reader<Softmax> &ring, uint32_t warpgroup) {
   pin(s);
   for (uint32_t k = 0; k < steps; k++, ring.count++) {
     const uint32_t stage = ring.stage_wait();
@@ -136,12 +135,11 @@ __device__ __forceinline__ void multiply(const gemm_softmax_wgmma_parameters &p,
 }
 
 /* The warp's box, when the one before has been read, and what is in it to P. */
-__device__ __forceinline__ void box_wait() {
+DEVICE void box_wait() {
   if (threadIdx.x % 32 == 0) tensor_store_wait_read<0>();
   __syncwarp();
 }
-__device__ __forceinline__ void box_send(const gemm_softmax_wgmma_parameters &p, uint32_t staging, int column, int row,
-                                         int matrix) {
+DEVICE void box_send(const gemm_softmax_wgmma_parameters &p, uint32_t staging, int column, int row, int matrix) {
   writes_reach_products();
   __syncwarp();
   if (threadIdx.x % 32) return;
@@ -150,8 +148,8 @@ __device__ __forceinline__ void box_send(const gemm_softmax_wgmma_parameters &p,
 }
 
 /* The warp's 16 rows of P, a box at a time. */
-__device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &p, const float (&s)[N / 2],
-                                           uint32_t staging, int column, int row, int matrix) {
+DEVICE void rows_store(const gemm_softmax_wgmma_parameters &p, const float (&s)[N / 2], uint32_t staging, int column,
+                       int row, int matrix) {
   if (p.output == GEMM_SOFTMAX_F32) {
 #pragma unroll
     for (int at = 0; at < N; at += 32) {
@@ -172,9 +170,8 @@ __device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &
 }
 
 /* The same, of exponentials in 16 bits. */
-__device__ __forceinline__ void held_store(const gemm_softmax_wgmma_parameters &p, const uint32_t (&held)[N / 4],
-                                           const row_factors &factors, uint32_t staging, int column, int tile_row,
-                                           int matrix) {
+DEVICE void held_store(const gemm_softmax_wgmma_parameters &p, const uint32_t (&held)[N / 4],
+                       const row_factors &factors, uint32_t staging, int column, int tile_row, int matrix) {
   const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
 #pragma unroll
   for (int at = 0; at < N; at += 64) {
@@ -190,8 +187,8 @@ __device__ __forceinline__ void held_store(const gemm_softmax_wgmma_parameters &
 }
 
 /* The softmax where a block makes two blocks of columns, and holds the first. */
-__device__ __forceinline__ void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<true> &at,
-                                            const row_sharers &sharers, uint32_t warpgroup) {
+DEVICE void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<true> &at, const row_sharers &sharers,
+                        uint32_t warpgroup) {
   const uint32_t rank = sharers.rank(), warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
   const uint32_t staging = at.staging + threadIdx.x / 32 * WARP_BOX_BYTES;
   uint32_t told = 0;
@@ -232,8 +229,8 @@ __device__ __forceinline__ void reduce_held(const gemm_softmax_wgmma_parameters 
 }
 
 template <bool Softmax>
-__device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax> &at,
-                                       const row_sharers &sharers, uint32_t warpgroup) {
+DEVICE void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax> &at, const row_sharers &sharers,
+                   uint32_t warpgroup) {
   const uint32_t rank = sharers.rank(), warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4;
   const uint32_t passes = Softmax && p.blocks > 1 ? 2 : 1;
   const uint32_t staging = at.staging + threadIdx.x / 32 * WARP_BOX_BYTES;
@@ -302,7 +299,7 @@ __device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, c
   __syncwarp();
 }
 
-template <bool Softmax, bool Held> __device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p) {
+template <bool Softmax, bool Held> DEVICE void streamed(const gemm_softmax_wgmma_parameters &p) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const places<Softmax> at(shared_address(shared));
   const row_sharers sharers = {p};

@@ -9,28 +9,24 @@
 
 /* Where the scales of a row begin, and from there those of a multiple of four blocks of 16 elements: both layouts of
  * rondo_scale_layout by one formula. Up to a multiple of 32 rows lie strides.row apart. */
-__device__ __forceinline__ uint32_t scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
+DEVICE uint32_t scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
   return row * strides.row + row / 32 * strides.more_32 + row / 128 * strides.more_128;
 }
-__device__ __forceinline__ uint32_t offset_of_scale(uint32_t four, uint32_t block) {
-  return block / 4 * four + block % 4;
-}
+DEVICE uint32_t offset_of_scale(uint32_t four, uint32_t block) { return block / 4 * four + block % 4; }
 
 /* Where the loads of 16 bytes of a row of this block's matrix begin, and those of its scales; the same of its vectors.
  */
-__device__ __forceinline__ const unsigned char *weights_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
+DEVICE const unsigned char *weights_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
   return offset(offset(p.weights, blockIdx.y * p.weight_batch + load, 16), row, p.weight_row);
 }
-__device__ __forceinline__ const unsigned char *weight_scales_from(const gemv_parameters &p, uint32_t row,
-                                                                   uint32_t block) {
+DEVICE const unsigned char *weight_scales_from(const gemv_parameters &p, uint32_t row, uint32_t block) {
   return p.weight_scales + (blockIdx.y * p.weight_scale_batch + scales_of_row(p.weight_scale_strides, row) +
                             offset_of_scale(p.weight_scale_strides.four, block));
 }
-__device__ __forceinline__ const unsigned char *vector_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
+DEVICE const unsigned char *vector_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
   return offset(offset(p.vectors, blockIdx.y * p.vector_batch + load, 16), row, p.vector_row);
 }
-__device__ __forceinline__ const unsigned char *vector_scales_from(const gemv_parameters &p, uint32_t row,
-                                                                   uint32_t block) {
+DEVICE const unsigned char *vector_scales_from(const gemv_parameters &p, uint32_t row, uint32_t block) {
   return p.vector_scales +
          (blockIdx.y * p.vector_scale_batch + row * p.vector_scale_row + offset_of_scale(p.vector_scale_four, block));
 }
@@ -40,14 +36,12 @@ __device__ __forceinline__ const unsigned char *vector_scales_from(const gemv_pa
  * exists, each constant that they are made of would be a load of its own (LDC instead of ULDC). */
 template <rondo_dtype V> struct vector_address {
   const unsigned char *data, *scales;
-  __device__ __forceinline__ vector_address(const gemv_parameters &p, uint32_t row, uint32_t element) {
+  DEVICE vector_address(const gemv_parameters &p, uint32_t row, uint32_t element) {
     data = computed_now(vector_from(p, row, element / (V == RONDO_NVFP4 ? 32 : 8)));
     if constexpr (V == RONDO_NVFP4) scales = computed_now(vector_scales_from(p, row, element / 16));
   }
-  __device__ __forceinline__ words load(int further) const {
-    return load_vector(data + further * (V == RONDO_NVFP4 ? 4 : 16) / 8);
-  }
-  __device__ __forceinline__ uint32_t load_scales(const gemv_parameters &p, int further) const {
+  DEVICE words load(int further) const { return load_vector(data + further * (V == RONDO_NVFP4 ? 4 : 16) / 8); }
+  DEVICE uint32_t load_scales(const gemv_parameters &p, int further) const {
     return load_vector_scales(scales + (further / 64 * p.vector_scale_four + further % 64 / 16));
   }
 };
@@ -58,14 +52,14 @@ template <rondo_dtype V> struct vector_address {
 struct warp_position {
   uint32_t part, group;
 };
-__device__ __forceinline__ warp_position position_of_warp(const gemv_parameters &p) {
+DEVICE warp_position position_of_warp(const gemv_parameters &p) {
   const uint32_t warp = threadIdx.x / 32, group = warp * p.part_reciprocal >> 16;
   return {warp - group * p.parts, group};
 }
 
 /* The first row of a tile. The last one moves up to end with the matrix, so that no row needs a bound: it computes some
  * again, which finish_rows does not store. */
-__device__ __forceinline__ uint32_t first_row_of(const gemv_parameters &p, uint32_t tile, uint32_t rows) {
+DEVICE uint32_t first_row_of(const gemv_parameters &p, uint32_t tile, uint32_t rows) {
   return min(tile * rows, p.m - rows);
 }
 
@@ -87,10 +81,10 @@ __device__ __forceinline__ uint32_t first_row_of(const gemv_parameters &p, uint3
 /* Of kernels that let their successors start at once, as many wait side by side as there is room for. Where matrices
  * are small these are a dozen, and on an H200 a product then takes up to 1.5 us longer. With GEMV_STARTS_ONE successors
  * start after the wait: one is there, and has its weights. */
-__device__ __forceinline__ void may_start_all(const gemv_parameters &p) {
+DEVICE void may_start_all(const gemv_parameters &p) {
   if (!(p.early & GEMV_STARTS_ONE)) let_successors_start();
 }
-__device__ __forceinline__ void wait_and_may_start_one(const gemv_parameters &p) {
+DEVICE void wait_and_may_start_one(const gemv_parameters &p) {
   only_wait_for_predecessors();
   if (p.early & GEMV_STARTS_ONE) let_successors_start();
 }

@@ -7,8 +7,7 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 /* What follows each other, at once (PTX ISA, cp.async.bulk): its bytes arrive at the barrier. */
-__device__ __forceinline__ void bulk_copy(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t barrier,
-                                          uint64_t policy) {
+DEVICE void bulk_copy(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
                "%4;" EARLY ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
@@ -18,7 +17,7 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const unsigned char *from
 /* One lane of a warp whose lanes are all here, and always the same. Of what follows it ptxas knows that it is of
  * one lane: where it must think that lanes differ, it puts a loop over them around each copy and each barrier's init.
  */
-__device__ __forceinline__ bool elected() {
+DEVICE bool elected() {
   uint32_t is;
   __syncwarp();
   asm volatile("{.reg .pred one;\nelect.sync _|one, 0xffffffff;\nselp.u32 %0, 1, 0, one;}" : "=r"(is));

@@ -7,7 +7,7 @@
 #include "gemv_finish.cuh"
 
 /* What block `rank` of the cluster has at this address of its shared memory. */
-__device__ __forceinline__ float load_of_block(uint32_t address, uint32_t rank) {
+DEVICE float load_of_block(uint32_t address, uint32_t rank) {
   float value = 0;
 #if __CUDA_ARCH__ >= 900
   asm volatile("{.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];}"
@@ -27,8 +27,8 @@ struct cluster_tiles {
  * parts of k, [parts][vectors]. A block finishes every so manieth of the tiles; each warp a vector of one, since
  * another block's memory is far, and one tile after the other would wait for it. */
 template <int Cluster>
-__device__ __forceinline__ void finish_cluster(const gemv_parameters &p, const cluster_tiles &tiles, uint32_t rows,
-                                               uint32_t held, uint32_t squares, uint32_t vectors, float factor) {
+DEVICE void finish_cluster(const gemv_parameters &p, const cluster_tiles &tiles, uint32_t rows, uint32_t held,
+                           uint32_t squares, uint32_t vectors, float factor) {
   constexpr uint32_t number = sizeof(float);
   meet_cluster();
   const auto factor_of = [&](uint32_t vector) {

@@ -9,38 +9,38 @@
 #include "gemv_formats.cuh"
 
 /* What is read once: evicted first from L2. */
-__device__ __forceinline__ uint64_t evict_first() {
+DEVICE uint64_t evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
 /* 16 bytes past L1; and 8 bytes, for which there is no way past it. */
-__device__ __forceinline__ void copy_16(uint32_t to, const unsigned char *from) {
+DEVICE void copy_16(uint32_t to, const unsigned char *from) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void copy_16(uint32_t to, const unsigned char *from, uint64_t policy) {
+DEVICE void copy_16(uint32_t to, const unsigned char *from, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from),
                "l"(policy)
                : "memory");
 }
-__device__ __forceinline__ void copy_8(uint32_t to, const unsigned char *from) {
+DEVICE void copy_8(uint32_t to, const unsigned char *from) {
   asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], 8;" EARLY ::"r"(to), "l"(from) : "memory");
 }
 
 /* Two scales of NVFP4 where copies of 16 bytes would read beyond the last row's. */
-__device__ __forceinline__ void copy_scale_pair(uint32_t to, const unsigned char *from) {
+DEVICE void copy_scale_pair(uint32_t to, const unsigned char *from) {
   const uint32_t pair = load_scale_pair(from);
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)pair) : "memory");
 }
 
 /* Sixteen codes of NVFP4, and 16 bytes. */
-__device__ __forceinline__ uint2 load_shared_codes(uint32_t address) {
+DEVICE uint2 load_shared_codes(uint32_t address) {
   uint2 codes;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(codes.x), "=r"(codes.y) : "r"(address) : "memory");
   return codes;
 }
-__device__ __forceinline__ void store_shared_words(uint32_t address, const uint32_t *word) {
+DEVICE void store_shared_words(uint32_t address, const uint32_t *word) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
                "r"(word[3])
                : "memory");

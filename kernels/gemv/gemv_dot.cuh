@@ -9,19 +9,17 @@
 
 /* A constant in a register that the compiler cannot see through: it rematerialises a plain one before each use by an
  * instruction that takes no immediate there, which prmt is with two constants. */
-__device__ __forceinline__ uint32_t opaque(uint32_t constant) {
-  return __shfl_sync(0xffffffffu, threadIdx.x % 32 == 0 ? constant : 0, 0);
-}
+DEVICE uint32_t opaque(uint32_t constant) { return __shfl_sync(0xffffffffu, threadIdx.x % 32 == 0 ? constant : 0, 0); }
 
 /* Twice the magnitudes. A set top bit in prmt's selector copies the looked-up byte's sign instead, 0: codes with the
  * sign bit give 0, those with it inverted the rest, so that w x = P x - N x without masks. */
 struct tables {
   uint32_t low, high, float_bias;
 };
-__device__ __forceinline__ tables load_tables() { return {opaque(0x03020100u), 0x0c080604u, opaque(0x4b400000u)}; }
+DEVICE tables load_tables() { return {opaque(0x03020100u), 0x0c080604u, opaque(0x4b400000u)}; }
 
 /* Eight codes as bytes of twice the value, in order. */
-__device__ __forceinline__ void decode_vector_word(uint32_t codes, uint32_t &first, uint32_t &second) {
+DEVICE void decode_vector_word(uint32_t codes, uint32_t &first, uint32_t &second) {
   const uint32_t select = 0x32103210u | ((codes & 0x88888888u) >> 1), magnitude = codes & 0x77777777u;
   first = permute(permute(0x03020100u, 0x0c080604u, magnitude), permute(0xfdfeff00u, 0xf4f8fafcu, magnitude), select);
   second = permute(permute(0x03020100u, 0x0c080604u, magnitude >> 16),
@@ -30,8 +28,7 @@ __device__ __forceinline__ void decode_vector_word(uint32_t codes, uint32_t &fir
 
 /* Four times the dot product of a block. The sum starts at the bits of 1.5 x 2^23, so that read as a float it is that
  * plus the sum. */
-__device__ __forceinline__ float dot_of_block(uint32_t first, uint32_t second, const uint32_t *vector,
-                                              const tables &t) {
+DEVICE float dot_of_block(uint32_t first, uint32_t second, const uint32_t *vector, const tables &t) {
   const uint32_t opposite_first = first ^ 0x88888888u, opposite_second = second ^ 0x88888888u;
   int above = (int)t.float_bias, below = 0;
   above = __dp4a((int)permute(t.low, t.high, first), (int)vector[0], above);
@@ -53,8 +50,7 @@ template <int Slices> struct raw_integers {
   uint32_t scales[Slices];
 };
 
-template <int Slices>
-__device__ __forceinline__ void load_integers(const gemv_parameters &p, uint32_t element, raw_integers<Slices> &raw) {
+template <int Slices> DEVICE void load_integers(const gemv_parameters &p, uint32_t element, raw_integers<Slices> &raw) {
 #pragma unroll
   for (int s = 0; s < Slices; s++) {
     const uint32_t at = element + INTEGER_SLICE * s;
@@ -71,8 +67,7 @@ template <int Slices> struct integers {
   __half2 scales[Slices]; /* a quarter: dot products are four times */
 };
 
-template <int Slices>
-__device__ __forceinline__ void convert_integers(const raw_integers<Slices> &raw, integers<Slices> &out) {
+template <int Slices> DEVICE void convert_integers(const raw_integers<Slices> &raw, integers<Slices> &out) {
 #pragma unroll
   for (int s = 0; s < Slices; s++) {
 #pragma unroll
@@ -83,8 +78,8 @@ __device__ __forceinline__ void convert_integers(const raw_integers<Slices> &raw
 
 /* This lane's share of a row times the vector. */
 template <int Slices>
-__device__ __forceinline__ float dot_of_row(const words (&weights)[Slices], const uint32_t (&scales)[Slices],
-                                            const integers<Slices> &vector, const tables &t) {
+DEVICE float dot_of_row(const words (&weights)[Slices], const uint32_t (&scales)[Slices],
+                        const integers<Slices> &vector, const tables &t) {
   float even = 0, odd = 0;
 #pragma unroll
   for (int s = 0; s < Slices; s++) {

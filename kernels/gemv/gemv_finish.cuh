@@ -10,23 +10,23 @@
 #include "gemv_addresses.cuh"
 #include "quantize.cuh"
 
-__device__ __forceinline__ float silu(float x) { return __fdiv_rn(x, 1.0f + expf(-x)); }
+DEVICE float silu(float x) { return __fdiv_rn(x, 1.0f + expf(-x)); }
 
 /* The factor of RMS norm, of a vector's sum of squares. */
-__device__ __forceinline__ float rms_factor(const gemv_parameters &p, float squares) {
+DEVICE float rms_factor(const gemv_parameters &p, float squares) {
   return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(squares, (float)max(p.k, 1u)) + p.norm_epsilon));
 }
 
 /* The same to two units in the last place, by one step of Newton's. Two divisions and a root that round correctly are a
  * third of a microsecond at the end of a short product; long ones have not the registers for another way. */
-__device__ __forceinline__ float quick_rms_factor(const gemv_parameters &p, float squares) {
+DEVICE float quick_rms_factor(const gemv_parameters &p, float squares) {
   const float mean = __fmaf_rn(squares, p.mean_factor, p.norm_epsilon), root = rsqrtf(mean);
   const float correction = __fmaf_rn(__fmul_rn(-0.5f * mean, root), root, 0.5f);
   return root > 0 ? __fmaf_rn(root, correction, root) : root; /* the mean of huge numbers is infinity */
 }
 
 /* What depends on it is not computed before the loop over tiles, where it would hold registers all along. */
-__device__ __forceinline__ uint32_t computed_here(uint32_t value) {
+DEVICE uint32_t computed_here(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
 }
@@ -39,20 +39,19 @@ struct tile_rows {
   uint32_t batch, first_row, rows, first_new_row;
 };
 
-__device__ __forceinline__ tile_rows tile_of(const gemv_parameters &p, uint32_t tile, uint32_t rows) {
+DEVICE tile_rows tile_of(const gemv_parameters &p, uint32_t tile, uint32_t rows) {
   const uint32_t first_row = first_row_of(p, tile, rows);
   return {blockIdx.y, first_row, rows, tile * rows - first_row};
 }
 
 /* The f32 scales of a matrix's rows, or NULL. */
-__device__ __forceinline__ const float *row_scales(const gemv_parameters &p, uint32_t batch) {
+DEVICE const float *row_scales(const gemv_parameters &p, uint32_t batch) {
   if (p.weight_dtype != RONDO_E4M3 || !p.weight_scales) return nullptr;
   return (const float *)p.weight_scales + (uint64_t)batch * p.weight_scale_batch;
 }
 
 /* Sixteen lanes, those of the warp's lower or upper half, have a block of results, which begins at this column. */
-__device__ __forceinline__ void store_quantised(const gemv_parameters &p, int64_t codes, int64_t scales,
-                                                uint32_t column, float value) {
+DEVICE void store_quantised(const gemv_parameters &p, int64_t codes, int64_t scales, uint32_t column, float value) {
   const uint32_t lane = computed_here(threadIdx.x) % 32, half = 0xffffu << (lane & 16);
   uint32_t largest = magnitude_bits(value);
 #pragma unroll
@@ -67,7 +66,7 @@ __device__ __forceinline__ void store_quantised(const gemv_parameters &p, int64_
 
 /* What is added to the first column that a lane of `vector`'s warp finishes: asked for while the vector is on its way,
  * so that a short product does not wait for memory twice. */
-__device__ __forceinline__ float first_residual(const gemv_parameters &p, const tile_rows &tile, uint32_t vector) {
+DEVICE float first_residual(const gemv_parameters &p, const tile_rows &tile, uint32_t vector) {
   const uint32_t pair = p.epilogue.silu_mul ? 1 : 0, column = (tile.first_new_row >> pair) + threadIdx.x % 32;
   if (!p.epilogue.residual || vector >= p.count || column >= tile.rows >> pair) return 0.0f;
   const int64_t residual = tile.batch * p.epilogue.residual_batch + vector * p.epilogue.residual_row;
@@ -76,7 +75,7 @@ __device__ __forceinline__ float first_residual(const gemv_parameters &p, const 
 
 /* The residual's element that is added to a column. */
 struct residual_in_memory {
-  __device__ __forceinline__ float operator()(const gemv_parameters &p, uint32_t, int64_t element) const {
+  DEVICE float operator()(const gemv_parameters &p, uint32_t, int64_t element) const {
     return load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
   }
 };
@@ -84,8 +83,8 @@ struct residual_in_memory {
 /* What few products ask for, of one vector. A lane has a column of the results, which are two rows of the matrix where
  * these are gate and up. `result_of` gives a row's sum with all its factors. */
 template <typename Result, typename Residual = residual_in_memory>
-__device__ __forceinline__ void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
-                                               const Result &result_of, const Residual &residual_of = Residual()) {
+DEVICE void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector, const Result &result_of,
+                           const Residual &residual_of = Residual()) {
   const uint32_t pair = p.epilogue.silu_mul ? 1 : 0, first_column = tile.first_row >> pair;
   const int64_t residual = tile.batch * p.epilogue.residual_batch + vector * p.epilogue.residual_row;
   const int64_t out = tile.batch * p.out_batch + vector * p.out_row;
@@ -115,8 +114,8 @@ __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const t
  *
  * What most products ask for. */
 template <bool MayHaveRowScales, bool MayHaveNorm, typename Sum, typename Factor>
-__device__ __forceinline__ void finish_rows(const gemv_parameters &p, const tile_rows &tile, uint32_t thread,
-                                            const Sum &sum_of, const Factor &factor_of) {
+DEVICE void finish_rows(const gemv_parameters &p, const tile_rows &tile, uint32_t thread, const Sum &sum_of,
+                        const Factor &factor_of) {
   const float *scales = MayHaveRowScales ? row_scales(p, tile.batch) : nullptr;
   for (uint32_t vector = thread / 32; vector < p.count; vector += blockDim.x / 32) {
     const float factor = MayHaveNorm && p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
@@ -131,9 +130,8 @@ __device__ __forceinline__ void finish_rows(const gemv_parameters &p, const tile
 
 /* The same where the warps of a group finish its rows. */
 template <int Rows, bool MayHaveRowScales, bool MayHaveNorm, typename Sum, typename Factor>
-__device__ __forceinline__ void finish_group(const gemv_parameters &p, const tile_rows &tile,
-                                             const warp_position &position, const Sum &sum_of,
-                                             const Factor &factor_of) {
+DEVICE void finish_group(const gemv_parameters &p, const tile_rows &tile, const warp_position &position,
+                         const Sum &sum_of, const Factor &factor_of) {
   const float *scales = MayHaveRowScales ? row_scales(p, tile.batch) : nullptr;
   const uint32_t first_row = position.group * Rows;
   for (uint32_t result = position.part * 32 + threadIdx.x % 32; result < p.count * Rows; result += p.parts * 32) {
@@ -153,8 +151,7 @@ struct row_of_lane {
   bool is_all;  /* the block has a lane for every row of every vector */
   bool is_mine; /* this lane has one */
 };
-__device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p, const tile_rows &tile,
-                                                        uint32_t vector, uint32_t row) {
+DEVICE row_of_lane row_of_this_lane(const gemv_parameters &p, const tile_rows &tile, uint32_t vector, uint32_t row) {
   row_of_lane at = {nullptr, vector, row, tile.rows <= 32 && p.count <= blockDim.x / 32,
                     vector < p.count && row >= tile.first_new_row && row < tile.rows};
   if (vector >= p.count) return at;
@@ -165,22 +162,19 @@ __device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p
 }
 /* After sums have met: the warps of a group finish its rows, of as many vectors at once as they have lanes for. */
 template <int Rows>
-__device__ __forceinline__ row_of_lane row_of_group(const gemv_parameters &p, const tile_rows &tile,
-                                                    const warp_position &position) {
+DEVICE row_of_lane row_of_group(const gemv_parameters &p, const tile_rows &tile, const warp_position &position) {
   const uint32_t result = position.part * 32 + threadIdx.x % 32;
   row_of_lane at = row_of_this_lane(p, tile, result / Rows, position.group * Rows + result % Rows);
   at.is_all = p.count * Rows <= p.parts * 32;
   return at;
 }
 /* After sums have met: a warp a vector, a lane a row. */
-__device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p, const tile_rows &tile) {
+DEVICE row_of_lane row_of_this_lane(const gemv_parameters &p, const tile_rows &tile) {
   return row_of_this_lane(p, tile, threadIdx.x / 32, threadIdx.x % 32);
 }
 
 /* Nothing is split: a warp has whole sums, which need not meet, and whole squares. */
-__device__ __forceinline__ bool has_whole_sums(const gemv_parameters &p) {
-  return p.parts == 1 && !p.epilogue.out_scales;
-}
+DEVICE bool has_whole_sums(const gemv_parameters &p) { return p.parts == 1 && !p.epilogue.out_scales; }
 
 /* The row whose sum the lane has after sums_over_lanes, of one vector, and what is added to its result. */
 struct whole_row {
@@ -189,8 +183,7 @@ struct whole_row {
   uint32_t row;
   bool is_mine;
 };
-template <int Rows>
-__device__ __forceinline__ whole_row whole_row_of(const gemv_parameters &p, const tile_rows &tile, uint32_t first_row) {
+template <int Rows> DEVICE whole_row whole_row_of(const gemv_parameters &p, const tile_rows &tile, uint32_t first_row) {
   const uint32_t lane = threadIdx.x % 32, pair = p.epilogue.silu_mul ? 1 : 0;
   const uint32_t row = first_row + lane / (32 / Rows), column = (tile.first_row + row) >> pair;
   whole_row at = {nullptr, 0.0f, 0.0f, row, lane % (32 / Rows) == 0 && row >= tile.first_new_row && row < tile.rows};
@@ -210,8 +203,7 @@ __device__ __forceinline__ whole_row whole_row_of(const gemv_parameters &p, cons
 }
 
 /* By all lanes of a warp. Of gate and up, which are neighbouring rows, the former's lane has the result. */
-template <int Rows>
-__device__ __forceinline__ void finish_whole_row(const gemv_parameters &p, const whole_row &at, float value) {
+template <int Rows> DEVICE void finish_whole_row(const gemv_parameters &p, const whole_row &at, float value) {
   if (p.finishing) {
     if (p.epilogue.bias) value += at.bias;
     if (p.epilogue.silu_mul) value = silu(value) * __shfl_down_sync(0xffffffffu, value, 32 / Rows);
@@ -222,8 +214,8 @@ __device__ __forceinline__ void finish_whole_row(const gemv_parameters &p, const
 
 /* The same as finish_rows, to the bit, for a block in which is_all: which one finishes a row depends on the count. */
 template <bool MayHaveRowScales, bool MayHaveNorm, typename Sum, typename Factor>
-__device__ __forceinline__ void finish_row(const gemv_parameters &p, const tile_rows &tile, const row_of_lane &at,
-                                           const Sum &sum_of, const Factor &factor_of) {
+DEVICE void finish_row(const gemv_parameters &p, const tile_rows &tile, const row_of_lane &at, const Sum &sum_of,
+                       const Factor &factor_of) {
   if (!at.is_mine) return;
   const float factor = MayHaveNorm && p.norm_epsilon > 0 ? factor_of(at.vector) * p.scale : p.scale;
   float sum = sum_of(at.vector, at.row) * factor;
@@ -236,9 +228,8 @@ __device__ __forceinline__ void finish_row(const gemv_parameters &p, const tile_
 
 /* Anything that may be asked for, of one vector of a tile: called by all lanes of a warp. */
 template <typename Sum, typename Factor, typename Residual = residual_in_memory>
-__device__ __forceinline__ void finish_vector(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
-                                              const Sum &sum_of, const Factor &factor_of,
-                                              const Residual &residual_of = Residual()) {
+DEVICE void finish_vector(const gemv_parameters &p, const tile_rows &tile, uint32_t vector, const Sum &sum_of,
+                          const Factor &factor_of, const Residual &residual_of = Residual()) {
   const float *scales = row_scales(p, tile.batch);
   const float factor = p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
   finish_columns(
@@ -252,8 +243,8 @@ __device__ __forceinline__ void finish_vector(const gemv_parameters &p, const ti
 
 /* With p.finishing, of a block's one tile; `first` is what first_residual gave for the warp's first vector. */
 template <typename Sum, typename Factor>
-__device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, const tile_rows &tile, float first,
-                                                  const Sum &sum_of, const Factor &factor_of) {
+DEVICE void finish_rows_fully(const gemv_parameters &p, const tile_rows &tile, float first, const Sum &sum_of,
+                              const Factor &factor_of) {
   const uint32_t warp = computed_here(threadIdx.x) / 32;
   for (uint32_t vector = warp; vector < p.count; vector += blockDim.x / 32)
     finish_vector(p, tile, vector, sum_of, factor_of, [&](const gemv_parameters &, uint32_t column, int64_t element) {
@@ -264,16 +255,15 @@ __device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, cons
 
 /* The same without. */
 template <typename Sum, typename Factor>
-__device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, const tile_rows &tile, const Sum &sum_of,
-                                                  const Factor &factor_of) {
+DEVICE void finish_rows_fully(const gemv_parameters &p, const tile_rows &tile, const Sum &sum_of,
+                              const Factor &factor_of) {
   for (uint32_t vector = computed_here(threadIdx.x) / 32; vector < p.count; vector += blockDim.x / 32)
     finish_vector(p, tile, vector, sum_of, factor_of);
 }
 
 /* Keeps a tile's sums in `held`, [count][rows]. */
 template <typename Sum>
-__device__ __forceinline__ void hold_rows(const gemv_parameters &p, const tile_rows &tile, uint32_t held,
-                                          const Sum &sum_of) {
+DEVICE void hold_rows(const gemv_parameters &p, const tile_rows &tile, uint32_t held, const Sum &sum_of) {
   for (uint32_t vector = threadIdx.x / 32; vector < p.count; vector += blockDim.x / 32)
     for (uint32_t row = threadIdx.x % 32; row < tile.rows; row += 32)
       store_number(held + (vector * tile.rows + row) * (uint32_t)sizeof(float), sum_of(vector, row));
@@ -283,8 +273,8 @@ __device__ __forceinline__ void hold_rows(const gemv_parameters &p, const tile_r
  * finished.
  */
 template <typename Sum, typename Factor>
-__device__ __forceinline__ void finish_chunk(const gemv_parameters &p, const tile_rows &tile, uint32_t chunk,
-                                             uint32_t held, const Sum &sum_of, const Factor &factor_of) {
+DEVICE void finish_chunk(const gemv_parameters &p, const tile_rows &tile, uint32_t chunk, uint32_t held,
+                         const Sum &sum_of, const Factor &factor_of) {
   const auto sum_of_chunks = [&](uint32_t vector, uint32_t row) {
     const float sum = sum_of(vector, row);
     return chunk ? load_number(held + (vector * tile.rows + row) * (uint32_t)sizeof(float)) + sum : sum;

@@ -20,7 +20,7 @@ struct words {
 
 /* Weights are read once: past L1. All loads are volatile, since their order is the caller's: the first level of the
  * cache answers in the order it was asked. */
-__device__ __forceinline__ words load_weights(const unsigned char *address) {
+DEVICE words load_weights(const unsigned char *address) {
   words loaded;
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" EARLY
                : "=r"(loaded.word[0]), "=r"(loaded.word[1]), "=r"(loaded.word[2]), "=r"(loaded.word[3])
@@ -29,12 +29,12 @@ __device__ __forceinline__ words load_weights(const unsigned char *address) {
 }
 
 /* Two and four scales of weights. */
-__device__ __forceinline__ uint32_t load_scale_pair(const unsigned char *address) {
+DEVICE uint32_t load_scale_pair(const unsigned char *address) {
   uint32_t pair; /* PTX widens it; a 16-bit register would be widened at once, and wait for the load */
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.u16 %0, [%1];" EARLY : "=r"(pair) : "l"(address));
   return pair;
 }
-__device__ __forceinline__ uint32_t load_four_scales(const unsigned char *address) {
+DEVICE uint32_t load_four_scales(const unsigned char *address) {
   uint32_t four;
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.u32 %0, [%1];" EARLY : "=r"(four) : "l"(address));
   return four;
@@ -42,7 +42,7 @@ __device__ __forceinline__ uint32_t load_four_scales(const unsigned char *addres
 
 /* Vectors: many warps read the same, so through L1; they may be another kernel's result, so not by the constant path.
  */
-__device__ __forceinline__ words load_vector(const unsigned char *address) {
+DEVICE words load_vector(const unsigned char *address) {
   words loaded;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(loaded.word[0]), "=r"(loaded.word[1]), "=r"(loaded.word[2]), "=r"(loaded.word[3])
@@ -52,43 +52,43 @@ __device__ __forceinline__ words load_vector(const unsigned char *address) {
 }
 
 /* What no task writes, through L1 too. */
-__device__ __forceinline__ uint32_t load_settled(const unsigned char *address) {
+DEVICE uint32_t load_settled(const unsigned char *address) {
   uint32_t word;
   asm volatile("ld.global.nc.u32 %0, [%1];" EARLY : "=r"(word) : "l"(address));
   return word;
 }
 
-__device__ __forceinline__ uint32_t load_vector_scales(const unsigned char *address) {
+DEVICE uint32_t load_vector_scales(const unsigned char *address) {
   uint32_t pair;
   asm volatile("ld.global.u16 %0, [%1];" : "=r"(pair) : "l"(address) : "memory");
   return pair;
 }
 
 /* base + index * stride in one instruction. */
-__device__ __forceinline__ const unsigned char *offset(const unsigned char *base, uint32_t index, uint32_t stride) {
+DEVICE const unsigned char *offset(const unsigned char *base, uint32_t index, uint32_t stride) {
   return base + (uint64_t)index * stride;
 }
 
 /* Here and now, not where it is used. */
-__device__ __forceinline__ const unsigned char *computed_now(const unsigned char *address) {
+DEVICE const unsigned char *computed_now(const unsigned char *address) {
   asm volatile("" : "+l"(address));
   return address;
 }
 
 /* ---- Number formats --------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ __half2 half2_of(uint32_t bits) { return *reinterpret_cast<__half2 *>(&bits); }
-__device__ __forceinline__ uint32_t bits_of(__half2 pair) { return *reinterpret_cast<uint32_t *>(&pair); }
-__device__ __forceinline__ __nv_bfloat162 bf162_of(uint32_t bits) { return *reinterpret_cast<__nv_bfloat162 *>(&bits); }
-__device__ __forceinline__ uint32_t bits_of(__nv_bfloat162 pair) { return *reinterpret_cast<uint32_t *>(&pair); }
-__device__ __forceinline__ uint32_t half_pair(float low, float high) { return bits_of(__floats2half2_rn(low, high)); }
+DEVICE __half2 half2_of(uint32_t bits) { return *reinterpret_cast<__half2 *>(&bits); }
+DEVICE uint32_t bits_of(__half2 pair) { return *reinterpret_cast<uint32_t *>(&pair); }
+DEVICE __nv_bfloat162 bf162_of(uint32_t bits) { return *reinterpret_cast<__nv_bfloat162 *>(&bits); }
+DEVICE uint32_t bits_of(__nv_bfloat162 pair) { return *reinterpret_cast<uint32_t *>(&pair); }
+DEVICE uint32_t half_pair(float low, float high) { return bits_of(__floats2half2_rn(low, high)); }
 
-__device__ __forceinline__ float2 f32_of_bf16_pair(uint32_t pair) {
+DEVICE float2 f32_of_bf16_pair(uint32_t pair) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }
 
 /* The e4m3 numbers in the lower, and in the upper half of a word: exact; NaN stays NaN. */
-__device__ __forceinline__ __half2 half2_of_e4m3(uint32_t pairs) {
+DEVICE __half2 half2_of_e4m3(uint32_t pairs) {
 #if __CUDA_ARCH__ >= 890
   uint32_t result;
   asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(result) : "r"(pairs));
@@ -97,7 +97,7 @@ __device__ __forceinline__ __half2 half2_of_e4m3(uint32_t pairs) {
   return __half2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)(pairs & 0xffffu), __NV_E4M3));
 #endif
 }
-__device__ __forceinline__ __half2 half2_of_e4m3_high(uint32_t pairs) {
+DEVICE __half2 half2_of_e4m3_high(uint32_t pairs) {
 #if __CUDA_ARCH__ >= 890
   uint32_t result;
   asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high;}" : "=r"(result) : "r"(pairs));
@@ -111,7 +111,7 @@ __device__ __forceinline__ __half2 half2_of_e4m3_high(uint32_t pairs) {
 
 /* Sums over the 32 lanes of Count values at once: while there are several, a step halves their number instead of adding
  * all of them on both sides. Lane i ends with the sum of value i / (32 / Count). */
-template <int Count> __device__ __forceinline__ float sums_over_lanes(float (&values)[Count]) {
+template <int Count> DEVICE float sums_over_lanes(float (&values)[Count]) {
   const uint32_t lane = threadIdx.x % 32;
   int distance = 16;
 #pragma unroll
@@ -130,14 +130,14 @@ template <int Count> __device__ __forceinline__ float sums_over_lanes(float (&va
   return sum;
 }
 
-__device__ __forceinline__ words load_shared_words(uint32_t address) {
+DEVICE words load_shared_words(uint32_t address) {
   words loaded;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(loaded.word[0]), "=r"(loaded.word[1]), "=r"(loaded.word[2]), "=r"(loaded.word[3])
                : "r"(address));
   return loaded;
 }
-__device__ __forceinline__ uint32_t load_shared_pair(uint32_t address) {
+DEVICE uint32_t load_shared_pair(uint32_t address) {
   uint32_t pair;
   asm volatile("ld.shared.u16 %0, [%1];" : "=r"(pair) : "r"(address));
   return pair;
@@ -145,7 +145,7 @@ __device__ __forceinline__ uint32_t load_shared_pair(uint32_t address) {
 
 /* The parts' sums, `stride` bytes apart, added in order. Four are asked for at once: this is the tail of a short
  * kernel. */
-__device__ __forceinline__ float sum_of_parts(uint32_t first, uint32_t stride, uint32_t parts) {
+DEVICE float sum_of_parts(uint32_t first, uint32_t stride, uint32_t parts) {
   float sum = load_number(first);
 #pragma unroll 1
   for (uint32_t left = parts - 1; left; left -= min(left, 4u)) {

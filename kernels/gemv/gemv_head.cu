@@ -36,7 +36,7 @@ template <rondo_dtype W> struct shared_layout {
   static constexpr uint32_t lane_bytes = W == RONDO_NVFP4 ? 8 : 16; /* of 16 elements */
   uint32_t factors, vectors, vector_pitch, row_pitch, slot, scales, held;
 
-  __device__ __forceinline__ shared_layout(const gemv_head_parameters &p, const void *memory) {
+  DEVICE shared_layout(const gemv_head_parameters &p, const void *memory) {
     factors = shared_address(memory);
     vectors = factors + GEMV_HEAD_FACTOR_BYTES;
     vector_pitch = GEMV_HEAD_VECTOR_PITCH(p.k), row_pitch = GEMV_HEAD_PITCH(p.k, lane_bytes);
@@ -46,7 +46,7 @@ template <rondo_dtype W> struct shared_layout {
   }
 };
 
-__device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
+DEVICE uint32_t load_shared_byte(uint32_t address) {
   uint32_t loaded;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(loaded) : "r"(address) : "memory");
   return loaded;
@@ -60,23 +60,23 @@ template <rondo_dtype W> struct row_copies {
   uint64_t policy;
   uint32_t row, rows, step; /* of the block: the group's first, all, and from one group to the next */
 
-  __device__ __forceinline__ row_copies(const gemv_head_parameters &p, uint32_t first_row, uint32_t of_block)
+  DEVICE row_copies(const gemv_head_parameters &p, uint32_t first_row, uint32_t of_block)
       : row(threadIdx.x / 32 * ROWS), rows(of_block), step(blockDim.x / 32 * ROWS) {
     const uint32_t lane = threadIdx.x % 32;
     weights = weights_from(p, first_row + row, lane);
     scales = offset(p.weight_scales + blockIdx.y * p.weight_scale_batch, first_row + row, p.k / GEMV_BLOCK) + lane * 16;
     policy = evict_first();
   }
-  __device__ __forceinline__ bool has_group() const { return row < rows; }
-  __device__ __forceinline__ uint32_t loads(const gemv_head_parameters &p) const {
+  DEVICE bool has_group() const { return row < rows; }
+  DEVICE uint32_t loads(const gemv_head_parameters &p) const {
     return has_group() ? min(ROWS, rows - row) * p.parts : 0;
   }
-  __device__ __forceinline__ void go_on(const gemv_head_parameters &p) {
+  DEVICE void go_on(const gemv_head_parameters &p) {
     row += step;
     weights += (uint64_t)step * p.weight_row;
     scales += step * (p.k / GEMV_BLOCK);
   }
-  __device__ __forceinline__ void ask_for_scales(const gemv_head_parameters &p, uint32_t to) const {
+  DEVICE void ask_for_scales(const gemv_head_parameters &p, uint32_t to) const {
     if (W != RONDO_NVFP4 || !has_group()) return;
     const uint32_t lane = threadIdx.x % 32, bytes = min(ROWS, rows - row) * (p.k / GEMV_BLOCK);
 #pragma unroll
@@ -87,8 +87,7 @@ template <rondo_dtype W> struct row_copies {
       for (uint32_t i = (bytes & ~15u) + 2 * lane; i < bytes; i += 64) copy_scale_pair(to + i, scales - lane * 16 + i);
   }
   /* Loads first .. end - 1 of the group; `first` is 0 or `end`. */
-  __device__ __forceinline__ void ask(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first,
-                                      uint32_t end) const {
+  DEVICE void ask(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first, uint32_t end) const {
     const uint32_t lane = threadIdx.x % 32, gap = layout.row_pitch - p.parts * 16;
     const unsigned char *from = weights + first * 16;
     const uint32_t to = layout.slot + lane * 16;
@@ -114,7 +113,7 @@ template <rondo_dtype W> struct vector_words {
   words loaded[pieces]; /* of NVFP4 the first alone */
   uint32_t scales;      /* of NVFP4 */
 
-  __device__ __forceinline__ void fetch(const gemv_head_parameters &p, uint32_t vector) {
+  DEVICE void fetch(const gemv_head_parameters &p, uint32_t vector) {
     const uint32_t lane = threadIdx.x % 32, end = is_nvfp4(p) ? p.k / 32 : p.k / 8;
     scales = 0;
     if (is_nvfp4(p) && lane < end) scales = load_vector_scales(vector_scales_from(p, vector, 2 * lane));
@@ -125,7 +124,7 @@ template <rondo_dtype W> struct vector_words {
     }
   }
   /* To `at`; returns the factor of the sums. */
-  __device__ __forceinline__ float convert(const gemv_head_parameters &p, uint32_t at) const {
+  DEVICE float convert(const gemv_head_parameters &p, uint32_t at) const {
     const float correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
     if (is_nvfp4(p)) {
       store_nvfp4(p, at);
@@ -144,12 +143,12 @@ template <rondo_dtype W> struct vector_words {
   }
 
 private:
-  static __device__ __forceinline__ bool is_nvfp4(const gemv_head_parameters &p) {
+  static DEVICE bool is_nvfp4(const gemv_head_parameters &p) {
     return W == RONDO_NVFP4 && p.vector_dtype == RONDO_NVFP4;
   }
-  static __device__ __forceinline__ uint32_t whole_steps(uint32_t k) { return (k + 63) & ~63u; }
+  static DEVICE uint32_t whole_steps(uint32_t k) { return (k + 63) & ~63u; }
 
-  __device__ __forceinline__ void store_nvfp4(const gemv_head_parameters &p, uint32_t at) const {
+  DEVICE void store_nvfp4(const gemv_head_parameters &p, uint32_t at) const {
     const uint32_t lane = threadIdx.x % 32;
     raw_vector<RONDO_NVFP4, RONDO_NVFP4, 1> raw;
     uint32_t out[1][16];
@@ -160,8 +159,7 @@ private:
       for (int i = 0; i < 4; i++) store_shared_words(at + lane * 64 + i * 16, &out[0][4 * i]);
   }
   template <typename Convert>
-  __device__ __forceinline__ void store_pieces(const gemv_head_parameters &p, uint32_t at,
-                                               const Convert &convert_eight) const {
+  DEVICE void store_pieces(const gemv_head_parameters &p, uint32_t at, const Convert &convert_eight) const {
 #pragma unroll
     for (int i = 0; i < pieces; i++) {
       const uint32_t piece = threadIdx.x % 32 + 32 * i;
@@ -180,7 +178,7 @@ template <rondo_dtype W, int Columns> struct row_product {
   float sums[2][Columns][4];
   uint32_t row_at, scales_at, vectors_at, t;
 
-  __device__ __forceinline__ row_product(const gemv_head_parameters &p, const shared_layout<W> &layout) {
+  DEVICE row_product(const gemv_head_parameters &p, const shared_layout<W> &layout) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4;
     t = lane % 4;
     row_at = layout.slot + g * layout.row_pitch;
@@ -194,7 +192,7 @@ template <rondo_dtype W, int Columns> struct row_product {
         for (int j = 0; j < 4; j++) sums[i][n][j] = 0;
   }
   /* 64 elements from `first` on, which counts blocks of 16. */
-  __device__ __forceinline__ void add(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first) {
+  DEVICE void add(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first) {
     const uint32_t blocks = p.k / GEMV_BLOCK;
     /* Behind the end vectors are zero, and a NaN of the row makes it NaN anyway. */
     const uint32_t block = min(first + t, blocks - 1), vector_at = vectors_at + (first + t) * 32;
@@ -239,14 +237,12 @@ template <rondo_dtype W, int Columns> struct row_product {
 struct turn_of_warp {
   uint32_t turn, third, warps;
 
-  __device__ __forceinline__ turn_of_warp() : warps(blockDim.x / 32) {
-    third = warps / 3, turn = min(threadIdx.x / 32 / third, 2u);
-  }
-  __device__ __forceinline__ void begin() const {
+  DEVICE turn_of_warp() : warps(blockDim.x / 32) { third = warps / 3, turn = min(threadIdx.x / 32 / third, 2u); }
+  DEVICE void begin() const {
     if (turn == 1) asm volatile("bar.sync 1, %0;" ::"r"(64 * third) : "memory");
     if (turn == 2) asm volatile("bar.sync 2, %0;" ::"r"(32 * (warps - third)) : "memory");
   }
-  __device__ __forceinline__ void end() const {
+  DEVICE void end() const {
     if (turn == 0) asm volatile("bar.arrive 1, %0;" ::"r"(64 * third) : "memory");
     if (turn == 1) asm volatile("bar.arrive 2, %0;" ::"r"(32 * (warps - third)) : "memory");
   }
@@ -262,7 +258,7 @@ template <rondo_dtype W, int Columns> struct group_results {
   int64_t one_vector, eight_vectors; /* bytes */
   const float *row_factors;
 
-  __device__ __forceinline__ group_results(const gemv_head_parameters &p, uint32_t first_row, uint32_t rows)
+  DEVICE group_results(const gemv_head_parameters &p, uint32_t first_row, uint32_t rows)
       : first_row(first_row), rows(rows), vector(threadIdx.x % 4 * 2), row(threadIdx.x % 32 / 4),
         shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
     const int64_t element = blockIdx.y * p.out_batch + vector * p.out_row + (first_row + row);
@@ -270,12 +266,12 @@ template <rondo_dtype W, int Columns> struct group_results {
     one_vector = p.out_row << shift, eight_vectors = 8 * one_vector;
     row_factors = W == RONDO_E4M3 ? row_scales(p, blockIdx.y) : nullptr;
   }
-  __device__ __forceinline__ float factor_of_row(uint32_t group_row) const {
+  DEVICE float factor_of_row(uint32_t group_row) const {
     return row_factors && group_row + row < rows ? __ldg(row_factors + first_row + group_row + row) : 1.0f;
   }
   /* The two halves' sums become results, in the first half's place. */
-  __device__ __forceinline__ void multiply_factors(const gemv_head_parameters &p, const shared_layout<W> &layout,
-                                                   uint32_t group_row, float (&sums)[2][Columns][4]) const {
+  DEVICE void multiply_factors(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t group_row,
+                               float (&sums)[2][Columns][4]) const {
     const float row_factor[2] = {factor_of_row(group_row), factor_of_row(group_row + 8)};
 #pragma unroll
     for (int n = 0; n < Columns; n++) {
@@ -290,8 +286,8 @@ template <rondo_dtype W, int Columns> struct group_results {
     }
   }
   /* To memory, or with an epilogue to shared memory. */
-  __device__ __forceinline__ void store(const gemv_head_parameters &p, const shared_layout<W> &layout,
-                                        uint32_t group_row, const float (&sums)[Columns][4]) const {
+  DEVICE void store(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t group_row,
+                    const float (&sums)[Columns][4]) const {
     unsigned char *const at = out + ((uint64_t)group_row << shift);
 #pragma unroll
     for (int n = 0; n < Columns; n++)
@@ -315,8 +311,8 @@ template <rondo_dtype W, int Columns> struct group_results {
 
 /* The epilogue: a warp takes 32 rows of a vector at a time. */
 template <rondo_dtype W>
-__device__ __forceinline__ void finish_held(const gemv_head_parameters &p, const shared_layout<W> &layout,
-                                            uint32_t first_row, uint32_t rows) {
+DEVICE void finish_held(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first_row,
+                        uint32_t rows) {
   const uint32_t pieces = (rows + 31) / 32;
   for (uint32_t i = threadIdx.x / 32; i < pieces * p.count; i += blockDim.x / 32) {
     const uint32_t vector = i / pieces, from = i % pieces * 32;
@@ -328,7 +324,7 @@ __device__ __forceinline__ void finish_held(const gemv_head_parameters &p, const
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype W, int Columns> __device__ __forceinline__ void gemv_head(const gemv_head_parameters &p) {
+template <rondo_dtype W, int Columns> DEVICE void gemv_head(const gemv_head_parameters &p) {
   extern __shared__ __align__(128) unsigned char head_memory[];
   const shared_layout<W> layout(p, head_memory);
   const uint32_t warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;

@@ -33,7 +33,7 @@ enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_HEAD_ROWS };
 struct shared_layout {
   uint32_t barriers, factors, vectors, vector_pitch, slots;
 
-  __device__ __forceinline__ shared_layout(const gemv_head_parameters &p, const void *memory) {
+  DEVICE shared_layout(const gemv_head_parameters &p, const void *memory) {
     barriers = shared_address(memory);
     factors = barriers + GEMV_HEAD_16_WARPS * 8;
     vectors = barriers + GEMV_HEAD_16_FIXED_BYTES;
@@ -45,8 +45,7 @@ struct shared_layout {
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
 /* By all lanes of a warp, which agree. */
-__device__ __forceinline__ void ask_for_tile(const gemv_head_parameters &p, const shared_layout &layout, uint32_t slot,
-                                             uint32_t tile) {
+DEVICE void ask_for_tile(const gemv_head_parameters &p, const shared_layout &layout, uint32_t slot, uint32_t tile) {
   if (tile >= p.tiles) return;
   const unsigned char *const from = weights_from(p, first_row_of(p, tile, ROWS), 0);
   const uint32_t barrier = layout.barriers + slot * 8, to = layout.slots + slot * p.slot_bytes;
@@ -61,8 +60,7 @@ __device__ __forceinline__ void ask_for_tile(const gemv_head_parameters &p, cons
 
 /* A warp has one: normalised, if that is asked for, and otherwise as it is. */
 template <rondo_dtype T>
-__device__ __forceinline__ void take_vector(const gemv_head_parameters &p, const shared_layout &layout,
-                                            uint32_t vector) {
+DEVICE void take_vector(const gemv_head_parameters &p, const shared_layout &layout, uint32_t vector) {
   constexpr int slice = 32 * 8, slices = GEMV_HEAD_16_MOST_K / slice;
   const uint32_t lane = threadIdx.x % 32, element = lane * 8;
   const uint32_t to = layout.vectors + vector * layout.vector_pitch + lane * 16;
@@ -90,7 +88,7 @@ __device__ __forceinline__ void take_vector(const gemv_head_parameters &p, const
 template <rondo_dtype T, int Columns> struct row_product {
   float sums[Columns][4];
 
-  __device__ __forceinline__ void multiply(const gemv_head_parameters &p, const shared_layout &layout, uint32_t slot) {
+  DEVICE void multiply(const gemv_head_parameters &p, const shared_layout &layout, uint32_t slot) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const bool turned = p.k / 32 % 2 == 0 && g % 2;
     uint32_t row_at = layout.slots + slot * p.slot_bytes + g * p.weight_row + t * 16;
@@ -122,7 +120,7 @@ template <rondo_dtype T, int Columns> struct row_product {
     }
   }
   /* 32 elements of each row. */
-  __device__ __forceinline__ void add(const shared_layout &layout, uint32_t vector_at, const words (&a)[2]) {
+  DEVICE void add(const shared_layout &layout, uint32_t vector_at, const words (&a)[2]) {
 #pragma unroll
     for (int n = 0; n < Columns; n++) {
       const words x = load_shared_words(vector_at + n * (8 * layout.vector_pitch));
@@ -136,7 +134,7 @@ template <rondo_dtype T, int Columns> struct row_product {
     }
   }
   /* Made of all that was loaded. */
-  __device__ __forceinline__ uint32_t bits() const {
+  DEVICE uint32_t bits() const {
     uint32_t all = 0;
 #pragma unroll
     for (int n = 0; n < Columns; n++)
@@ -154,7 +152,7 @@ struct row_results {
   uint32_t shift;
   int64_t vector_bytes;
 
-  __device__ __forceinline__ row_results(const gemv_head_parameters &p) : shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
+  DEVICE row_results(const gemv_head_parameters &p) : shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
     const uint32_t lane = threadIdx.x % 32;
     const int64_t element = blockIdx.y * p.out_batch + lane % 4 * 2 * p.out_row + lane / 4;
     out = (unsigned char *)p.out + (element << shift);
@@ -162,8 +160,8 @@ struct row_results {
   }
   /* The last tile may have rows of the one before, which are not stored twice. */
   template <int Columns>
-  __device__ __forceinline__ void store(const gemv_head_parameters &p, uint32_t tile, const float (&sums)[Columns][4],
-                                        const float2 (&factors)[Columns]) const {
+  DEVICE void store(const gemv_head_parameters &p, uint32_t tile, const float (&sums)[Columns][4],
+                    const float2 (&factors)[Columns]) const {
     const uint32_t lane = threadIdx.x % 32, first_row = first_row_of(p, tile, ROWS);
     unsigned char *const at = out + ((uint64_t)first_row << shift);
 #pragma unroll
@@ -182,8 +180,7 @@ struct row_results {
 
 /* After the wait: the vectors, then the tiles of a warp. */
 template <rondo_dtype T, int Columns>
-__device__ __forceinline__ void multiply_tiles(const gemv_head_parameters &p, const shared_layout &layout,
-                                               uint32_t warp, uint32_t tile) {
+DEVICE void multiply_tiles(const gemv_head_parameters &p, const shared_layout &layout, uint32_t warp, uint32_t tile) {
   const uint32_t step = p.slots * gridDim.x, barrier = layout.barriers + warp * 8;
   if (warp < p.count) take_vector<T>(p, layout, warp);
   __syncthreads();
@@ -206,7 +203,7 @@ __device__ __forceinline__ void multiply_tiles(const gemv_head_parameters &p, co
   }
 }
 
-template <int Columns> __device__ __forceinline__ void gemv_head_16(const gemv_head_parameters &p) {
+template <int Columns> DEVICE void gemv_head_16(const gemv_head_parameters &p) {
   extern __shared__ __align__(128) unsigned char head_memory[];
   const shared_layout layout(p, head_memory);
   /* From one lane, so that ptxas knows that all lanes have the same. */

@@ -38,18 +38,18 @@ template <int Groups> struct shared_layout {
   static constexpr uint32_t pitch = GEMV_ONE_PITCH(Groups), weights = GEMV_ONE_VECTOR_BYTES;
   uint32_t shared, scales;
 
-  __device__ __forceinline__ shared_layout(const gemv_head_parameters &p, const void *memory)
+  DEVICE shared_layout(const gemv_head_parameters &p, const void *memory)
       : shared(shared_address(memory)), scales(shared + weights + p.block_rows * pitch) {}
-  __device__ __forceinline__ uint32_t weights_of(uint32_t row) const { return shared + weights + row * pitch; }
-  __device__ __forceinline__ uint32_t scales_of(const gemv_head_parameters &p, uint32_t row) const {
+  DEVICE uint32_t weights_of(uint32_t row) const { return shared + weights + row * pitch; }
+  DEVICE uint32_t scales_of(const gemv_head_parameters &p, uint32_t row) const {
     return scales + row * (p.k / GEMV_BLOCK);
   }
-  __device__ __forceinline__ uint32_t sum_of(const gemv_head_parameters &p, uint32_t row) const {
+  DEVICE uint32_t sum_of(const gemv_head_parameters &p, uint32_t row) const {
     return scales_of(p, p.block_rows) + GEMV_ONE_PADDING + row * NUMBER;
   }
 };
 
-__device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
+DEVICE uint32_t load_shared_word(uint32_t address) {
   uint32_t loaded;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded) : "r"(address) : "memory");
   return loaded;
@@ -57,7 +57,7 @@ __device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
 
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void wait_for_turn(uint32_t turn) {
+DEVICE void wait_for_turn(uint32_t turn) {
   static_assert(GEMV_ONE_TURNS == 4, "");
   if (turn == 0) cp_async_wait<3>();
   if (turn == 1) cp_async_wait<2>();
@@ -74,8 +74,8 @@ template <int Groups> struct row_copies {
   uint64_t policy;
   uint32_t to[loads], scales_to, row, rows;
 
-  __device__ __forceinline__ row_copies(const gemv_head_parameters &p, const shared_layout<Groups> &layout,
-                                        uint32_t first_row, uint32_t of_block)
+  DEVICE row_copies(const gemv_head_parameters &p, const shared_layout<Groups> &layout, uint32_t first_row,
+                    uint32_t of_block)
       : row(threadIdx.x / 32 * ROWS), rows(of_block) {
     const uint32_t lane = threadIdx.x % 32, first = first_row + row;
     weights = weights_from(p, first, lane);
@@ -89,7 +89,7 @@ template <int Groups> struct row_copies {
     scales_to = layout.scales_of(p, row);
   }
   /* The next turn's, if there are any. */
-  __device__ __forceinline__ void ask(const gemv_head_parameters &p) {
+  DEVICE void ask(const gemv_head_parameters &p) {
     if (row < rows) {
       const uint32_t lane = threadIdx.x % 32, here = min(ROWS, rows - row);
       const uint32_t weight_loads = here * p.parts, scale_bytes = here * (p.k / GEMV_BLOCK);
@@ -120,7 +120,7 @@ template <int Groups> struct row_piece {
   uint32_t weights_at, scales_at;
   uint32_t selectors[2]; /* of even and odd pairs of scales */
 
-  __device__ __forceinline__ row_piece(const gemv_head_parameters &p, const shared_layout<Groups> &layout) {
+  DEVICE row_piece(const gemv_head_parameters &p, const shared_layout<Groups> &layout) {
     row = threadIdx.x % 32 / 4;
     lane = threadIdx.x % 4;
     start = min(lane * Groups, p.k / GEMV_BLOCK - Groups);
@@ -132,7 +132,7 @@ template <int Groups> struct row_piece {
     selectors[1] = selectors[0] + 0x22;
   }
   /* Whether block j counts here. */
-  __device__ __forceinline__ bool has(uint32_t j) const { return start + j >= lane * Groups; }
+  DEVICE bool has(uint32_t j) const { return start + j >= lane * Groups; }
 };
 
 /* Its bytes, in the group of eight that begins with this row. */
@@ -141,7 +141,7 @@ template <int Groups> struct row_bytes {
   uint2 weights[Groups];
   uint32_t scales[piece::scale_words];
 
-  __device__ __forceinline__ row_bytes(const gemv_head_parameters &p, const piece &of, uint32_t first_row) {
+  DEVICE row_bytes(const gemv_head_parameters &p, const piece &of, uint32_t first_row) {
     const uint32_t weights_at = of.weights_at + first_row * shared_layout<Groups>::pitch;
     const uint32_t scales_at = of.scales_at + first_row * (p.k / GEMV_BLOCK);
 #pragma unroll
@@ -150,7 +150,7 @@ template <int Groups> struct row_bytes {
     for (int j = 0; j < Groups; j++) weights[j] = load_shared_codes(weights_at + 8 * j);
   }
   /* Those of blocks 2 i and 2 i + 1, the latter anything beyond the last. */
-  __device__ __forceinline__ __half2 scale_pair(const piece &of, int i) const {
+  DEVICE __half2 scale_pair(const piece &of, int i) const {
     const int next = i / 2 + 1 < piece::scale_words ? i / 2 + 1 : i / 2;
     return half2_of_e4m3(permute(scales[i / 2], scales[next], of.selectors[i % 2]));
   }
@@ -167,13 +167,13 @@ template <rondo_dtype V, int Groups> struct vector_product {
   __half2 scales[piece::pairs]; /* a quarter: dot products are four times */
   uint32_t codes, scale;        /* of the vector, as loaded */
 
-  __device__ __forceinline__ void fetch(const gemv_head_parameters &p, uint32_t thread) {
+  DEVICE void fetch(const gemv_head_parameters &p, uint32_t thread) {
     codes = scale = 0;
     if (thread >= p.k / 8) return;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(codes) : "l"(vector_from(p, 0, 0) + thread * 4) : "memory");
     asm volatile("ld.global.u8 %0, [%1];" : "=r"(scale) : "l"(vector_scales_from(p, 0, thread / 2)) : "memory");
   }
-  __device__ __forceinline__ void convert(const gemv_head_parameters &p, uint32_t at, uint32_t thread) const {
+  DEVICE void convert(const gemv_head_parameters &p, uint32_t at, uint32_t thread) const {
     if (thread >= p.k / 8) return;
     uint32_t first, second;
     decode_vector_word(codes, first, second);
@@ -182,7 +182,7 @@ template <rondo_dtype V, int Groups> struct vector_product {
     if (thread % 2 == 0)
       asm volatile("st.shared.u16 [%0], %1;" ::"r"(at + p.k + thread), "h"((uint16_t)quarter) : "memory");
   }
-  __device__ __forceinline__ void take(const gemv_head_parameters &p, uint32_t at, const piece &of) {
+  DEVICE void take(const gemv_head_parameters &p, uint32_t at, const piece &of) {
     t = load_tables();
 #pragma unroll
     for (int j = 0; j < Groups; j++) {
@@ -198,7 +198,7 @@ template <rondo_dtype V, int Groups> struct vector_product {
       scales[i] = half2_of(low | high << 16);
     }
   }
-  __device__ __forceinline__ float multiply(const row_bytes<Groups> &of_row, const piece &of) const {
+  DEVICE float multiply(const row_bytes<Groups> &of_row, const piece &of) const {
     float even = 0, odd = 0;
 #pragma unroll
     for (int i = 0; i < piece::pairs; i++) {
@@ -230,7 +230,7 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
   float correction;
   words loaded[eights]; /* in f16 the first alone */
 
-  __device__ __forceinline__ void fetch(const gemv_head_parameters &p, uint32_t thread) {
+  DEVICE void fetch(const gemv_head_parameters &p, uint32_t thread) {
     if (thread / 32 * 32 >= p.k / 8) return;
 #pragma unroll
     for (int i = 0; i < eights; i++) {
@@ -239,7 +239,7 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
       if (at < p.k / 8 && (i == 0 || p.vector_dtype == RONDO_BF16)) loaded[i] = load_vector(vector_from(p, 0, at));
     }
   }
-  __device__ __forceinline__ void convert(const gemv_head_parameters &p, uint32_t at, uint32_t thread) const {
+  DEVICE void convert(const gemv_head_parameters &p, uint32_t at, uint32_t thread) const {
     if (thread / 32 * 32 >= p.k / 8) return;
     uint32_t pairs[4];
     float inverse = 1;
@@ -256,7 +256,7 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
     if (thread < p.k / 8) store_shared_words(at + 16 + thread * 16, pairs);
     if (thread == 0) store_number(at, inverse);
   }
-  __device__ __forceinline__ void take(const gemv_head_parameters &, uint32_t at, const piece &of) {
+  DEVICE void take(const gemv_head_parameters &, uint32_t at, const piece &of) {
     correction = load_number(at);
 #pragma unroll
     for (int i = 0; i < piece::pairs; i++) {
@@ -270,7 +270,7 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
       for (int w = 0; w < 4; w++) b[i][w] = first.word[w], b[i][4 + w] = second.word[w];
     }
   }
-  __device__ __forceinline__ float multiply(const row_bytes<Groups> &of_row, const piece &of) const {
+  DEVICE float multiply(const row_bytes<Groups> &of_row, const piece &of) const {
     float even = 0, odd = 0;
 #pragma unroll
     for (int i = 0; i < piece::pairs; i++) {
@@ -295,7 +295,7 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype V, int Groups> __device__ __forceinline__ void gemv_head_one(const gemv_head_parameters &p) {
+template <rondo_dtype V, int Groups> DEVICE void gemv_head_one(const gemv_head_parameters &p) {
   extern __shared__ __align__(128) unsigned char head_memory[];
   const shared_layout<Groups> layout(p, head_memory);
   const uint32_t warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;

@@ -19,8 +19,8 @@ template <int Rows, int Slices, gemv_cut Cut> struct integer_rows {
   words weights[Rows][Slices];
   uint32_t scales[Rows][Slices];
 
-  static __device__ __forceinline__ slices_of_rows<Slices>
-  from_tile(const gemv_parameters &p, const warp_position &position, uint32_t tile, uint32_t element) {
+  static DEVICE slices_of_rows<Slices> from_tile(const gemv_parameters &p, const warp_position &position, uint32_t tile,
+                                                 uint32_t element) {
     const uint32_t row = first_row_of(p, tile, p.groups * Rows) + position.group * Rows;
     slices_of_rows<Slices> from;
 #pragma unroll
@@ -32,8 +32,7 @@ template <int Rows, int Slices, gemv_cut Cut> struct integer_rows {
     }
     return from;
   }
-  __device__ __forceinline__ void load(const gemv_parameters &p, const slices_of_rows<Slices> &from, int first,
-                                       int end) {
+  DEVICE void load(const gemv_parameters &p, const slices_of_rows<Slices> &from, int first, int end) {
 #pragma unroll
     for (int s = 0; s < Slices; s++)
 #pragma unroll
@@ -45,7 +44,7 @@ template <int Rows, int Slices, gemv_cut Cut> struct integer_rows {
       for (int r = first; r < end; r++) weights[r][s] = load_weights(offset(from.weights[s], r, p.weight_row));
   }
   /* Made of all that was loaded. */
-  __device__ __forceinline__ uint32_t all_of(int from, int to) const {
+  DEVICE uint32_t all_of(int from, int to) const {
     uint32_t all = 0;
 #pragma unroll
     for (int r = from; r < to; r++)
@@ -66,16 +65,16 @@ template <int Rows> struct integer_thread {
   const warp_position position;
   const uint32_t lane, rows, sums_bytes, sums, held;
 
-  __device__ __forceinline__ integer_thread(const gemv_parameters &p, const void *shared)
+  DEVICE integer_thread(const gemv_parameters &p, const void *shared)
       : position(position_of_warp(p)), lane(threadIdx.x % 32), rows(p.groups * Rows),
         sums_bytes(p.parts * rows * number), sums(shared_address(shared)), held(sums + 2 * sums_bytes) {}
 };
 
 /* One chunk of k: the tiles of a block, of which the first is loaded. */
 template <int Rows, int Slices, bool Half, gemv_cut Cut>
-__device__ __forceinline__ void multiply_chunk(const gemv_parameters &p, const integer_thread<Rows> &at, uint32_t chunk,
-                                               uint32_t element, const integers<Slices> &vector, const tables &t,
-                                               integer_rows<Rows, Slices, Cut> &loaded, uint32_t &turn) {
+DEVICE void multiply_chunk(const gemv_parameters &p, const integer_thread<Rows> &at, uint32_t chunk, uint32_t element,
+                           const integers<Slices> &vector, const tables &t, integer_rows<Rows, Slices, Cut> &loaded,
+                           uint32_t &turn) {
   /* Whether there are registers to know where results go before the sums are. */
   constexpr bool knows_ahead = Half || Cut == GEMV_MASKED;
   constexpr uint32_t number = integer_thread<Rows>::number;
@@ -123,8 +122,7 @@ __device__ __forceinline__ void multiply_chunk(const gemv_parameters &p, const i
   }
 }
 
-template <int Rows, int Slices, bool Half, gemv_cut Cut>
-__device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
+template <int Rows, int Slices, bool Half, gemv_cut Cut> DEVICE void gemv_integer(const gemv_parameters &p) {
   using row_set = integer_rows<Rows, Slices, Cut>;
   constexpr int first_rows = Half ? Rows / 2 : Rows;
   extern __shared__ float shared[];

@@ -14,8 +14,7 @@ template <rondo_dtype W> constexpr int elements_per_load = W == RONDO_NVFP4 ? 32
 
 /* c += rows of A, as loaded, times B. */
 template <bool Bf16>
-__device__ __forceinline__ void multiply_accumulate(float (&c)[4], const uint32_t *row, const uint32_t *row8,
-                                                    const uint32_t *b) {
+DEVICE void multiply_accumulate(float (&c)[4], const uint32_t *row, const uint32_t *row8, const uint32_t *b) {
   if constexpr (Bf16)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -34,14 +33,14 @@ static_assert(E2M1_EXPONENT == 0 || E2M1_EXPONENT == -14, "");
 constexpr float nvfp4_factor = E2M1_EXPONENT ? 1.0f / 128 : 1.0f;
 enum : uint32_t { TWO_TO_THE_7 = 0x58005800u };
 
-__device__ __forceinline__ __half2 block_scales(uint32_t pair) {
+DEVICE __half2 block_scales(uint32_t pair) {
   const __half2 scales = half2_of_e4m3(pair);
   return nvfp4_factor == 1 ? scales : __hmul2(scales, half2_of(TWO_TO_THE_7));
 }
 
 /* In bf16 codes come as their values times 2^-126, scales are taken times 2^118, and a number is itself times 2^-8. */
 constexpr float nvfp4_factor_bf16 = 1.0f / 256;
-__device__ __forceinline__ uint32_t block_scales_bf16(uint32_t pair) {
+DEVICE uint32_t block_scales_bf16(uint32_t pair) {
   const float2 scales = __half22float2(half2_of_e4m3(pair));
   const float up = __uint_as_float((127u + 118) << 23);
   return bits_of(__floats2bfloat162_rn(scales.x * up, scales.y * up));
@@ -49,7 +48,7 @@ __device__ __forceinline__ uint32_t block_scales_bf16(uint32_t pair) {
 
 /* Eight elements as two pairs of operand A's registers; `scales` are those of a load's two blocks of NVFP4. */
 template <rondo_dtype W, bool Bf16>
-__device__ __forceinline__ void decode_eight(const words &loaded, int eighth, uint32_t scales, uint32_t (&out)[4]) {
+DEVICE void decode_eight(const words &loaded, int eighth, uint32_t scales, uint32_t (&out)[4]) {
   if constexpr (W == RONDO_NVFP4 && Bf16) {
     const __nv_bfloat162 both = bf162_of(scales), scale = eighth < 2 ? __low2bfloat162(both) : __high2bfloat162(both);
     decode_e2m1_bf16(loaded.word[eighth], out);
@@ -74,8 +73,7 @@ __device__ __forceinline__ void decode_eight(const words &loaded, int eighth, ui
 
 /* Pairs of NVFP4 scales of Slices slices of a row. A lane has loaded 2 x Slices consecutive bytes; the row's lanes
  * transpose them. out[s] has this lane's pair of slice s in its low half. */
-template <int Slices, int Lanes>
-__device__ __forceinline__ void turn_scales(const uint32_t *in, uint32_t (&out)[Slices]) {
+template <int Slices, int Lanes> DEVICE void turn_scales(const uint32_t *in, uint32_t (&out)[Slices]) {
   const uint32_t lane = threadIdx.x % 32, l = lane % Lanes;
   if constexpr (Slices == 4) {
     static_assert(Lanes == 4, "a 4 x 4 transpose of pairs over the quad");
@@ -98,7 +96,7 @@ __device__ __forceinline__ void turn_scales(const uint32_t *in, uint32_t (&out)[
 
 /* ---- Vectors ---------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype V> __device__ __forceinline__ float2 f32_of_pair(uint32_t pair) {
+template <rondo_dtype V> DEVICE float2 f32_of_pair(uint32_t pair) {
   if constexpr (V == RONDO_BF16) return f32_of_bf16_pair(pair);
   return __half22float2(half2_of(pair));
 }

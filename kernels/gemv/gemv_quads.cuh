@@ -79,17 +79,17 @@ template <typename S> struct quads_thread {
   const uint32_t lane, g, t, row_in_load;
   const uint32_t rows, pitch, sums_bytes, sums, squares, held;
 
-  __device__ __forceinline__ quads_thread(const gemv_parameters &p, const void *shared)
+  DEVICE quads_thread(const gemv_parameters &p, const void *shared)
       : position(position_of_warp(p)), rank(blockIdx.x % S::Cluster), first_tile(blockIdx.x / S::Cluster),
         tile_step(gridDim.x / S::Cluster), lane(threadIdx.x % 32), g(lane / 4), t(lane % 4),
         row_in_load(lane / S::lanes), rows(p.groups * S::Rows), pitch(rows + GEMV_PITCH_PADDING),
         sums_bytes(p.parts * S::vectors * pitch * S::number), sums(shared_address(shared)),
         squares(sums + 2 * sums_bytes), held(squares + p.parts * S::vectors * S::number) {}
   /* The first element of the warp's part of a chunk. */
-  __device__ __forceinline__ uint32_t part_element(const gemv_parameters &p, uint32_t chunk) const {
+  DEVICE uint32_t part_element(const gemv_parameters &p, uint32_t chunk) const {
     return ((chunk * S::Cluster + rank) * p.parts + position.part) * (S::Slices * S::slice);
   }
-  __device__ __forceinline__ uint32_t held_of(const gemv_parameters &p, uint32_t tile) const {
+  DEVICE uint32_t held_of(const gemv_parameters &p, uint32_t tile) const {
     return held + tile / tile_step * p.count * rows * S::number;
   }
 };
@@ -108,8 +108,8 @@ template <typename S> struct quads_weights {
   words weights[S::pairs][2][S::Slices];
   uint32_t scales[S::scaled ? S::pairs : 1][2][S::Slices == 4 ? 2 : 1];
 
-  static __device__ __forceinline__ pieces from_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile,
-                                                     uint32_t part_element) {
+  static DEVICE pieces from_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile,
+                                 uint32_t part_element) {
     const uint32_t row = first_row_of(p, tile, at.rows) + at.position.group * S::Rows + at.row_in_load;
     const uint32_t element = part_element + at.lane % S::lanes * S::per_load;
     /* A whole part is there to be read instead of one beyond the end, or else the first load. */
@@ -129,7 +129,7 @@ template <typename S> struct quads_weights {
     }
     return from;
   }
-  __device__ __forceinline__ void load_scales(const gemv_parameters &p, const pieces &from) {
+  DEVICE void load_scales(const gemv_parameters &p, const pieces &from) {
     if constexpr (S::scaled) {
 #pragma unroll
       for (int i = 0; i < S::pairs; i++)
@@ -141,7 +141,7 @@ template <typename S> struct quads_weights {
         }
     }
   }
-  __device__ __forceinline__ void load_items(const gemv_parameters &p, const pieces &from, int first, int end) {
+  DEVICE void load_items(const gemv_parameters &p, const pieces &from, int first, int end) {
 #pragma unroll
     for (int i = first; i < end; i++)
 #pragma unroll
@@ -154,14 +154,13 @@ template <typename S> struct quads_weights {
           weights[pair][h][s] = words();
       }
   }
-  __device__ __forceinline__ void load_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile,
-                                            uint32_t part_element) {
+  DEVICE void load_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile, uint32_t part_element) {
     const pieces from = from_tile(p, at, tile, part_element);
     load_scales(p, from);
     load_items(p, from, 0, S::items);
   }
   /* Made of all that was loaded. */
-  __device__ __forceinline__ uint32_t all_of(int from, int to) const {
+  DEVICE uint32_t all_of(int from, int to) const {
     uint32_t all = 0;
 #pragma unroll
     for (int i = from; i < to; i++)
@@ -186,13 +185,12 @@ template <typename S, bool Bf16> struct quads_vectors {
   float corrections[S::Columns][2];
   float whole_factor; /* of sums that are whole in a warp */
 
-  static __device__ __forceinline__ void load(const gemv_parameters &p, const quads_thread<S> &at, int column,
-                                              uint32_t element, raw &to) {
+  static DEVICE void load(const gemv_parameters &p, const quads_thread<S> &at, int column, uint32_t element, raw &to) {
     load_raw<S::W, S::V, S::Slices, S::slice>(p, at.row_in_load + 8 * column, element, to);
   }
   /* RMS norm; the squares go to shared memory, or into the factor. */
-  __device__ __forceinline__ void normalise_column(const gemv_parameters &p, const quads_thread<S> &at, int column,
-                                                   uint32_t element, uint32_t chunk, raw &of) {
+  DEVICE void normalise_column(const gemv_parameters &p, const quads_thread<S> &at, int column, uint32_t element,
+                               uint32_t chunk, raw &of) {
     constexpr rondo_dtype type = Bf16 ? RONDO_BF16 : RONDO_F16;
     float sum;
     if constexpr (!S::converts)
@@ -207,8 +205,8 @@ template <typename S, bool Bf16> struct quads_vectors {
     else if (at.lane % S::lanes == 0 && at.position.group == 0)
       store_number(mine, chunk ? load_number(mine) + sum : sum);
   }
-  __device__ __forceinline__ void convert(const gemv_parameters &p, const quads_thread<S> &at, uint32_t element,
-                                          uint32_t chunk, raw (&loaded)[S::Columns]) {
+  DEVICE void convert(const gemv_parameters &p, const quads_thread<S> &at, uint32_t element, uint32_t chunk,
+                      raw (&loaded)[S::Columns]) {
     whole_factor = p.scale;
 #pragma unroll
     for (int a = 0; a < S::Columns; a++) {
@@ -231,9 +229,8 @@ template <typename S, bool Bf16> struct quads_vectors {
 
 /* One slice of a pair of rows, added to c. */
 template <typename S, bool Bf16>
-__device__ __forceinline__ void multiply_slice(const words (&weights)[2][S::Slices],
-                                               const uint32_t (&turned)[2][S::Slices], const quads_vectors<S, Bf16> &x,
-                                               int s, float (&c)[S::chains][S::Columns][4]) {
+DEVICE void multiply_slice(const words (&weights)[2][S::Slices], const uint32_t (&turned)[2][S::Slices],
+                           const quads_vectors<S, Bf16> &x, int s, float (&c)[S::chains][S::Columns][4]) {
   uint32_t scale[2] = {};
   if constexpr (S::scaled)
 #pragma unroll
@@ -254,9 +251,8 @@ __device__ __forceinline__ void multiply_slice(const words (&weights)[2][S::Slic
 /* The sums of a pair of rows: to shared memory, from `mine` on, or with eight quads a row, the diagonal, to row_sums.
  */
 template <typename S, bool Bf16>
-__device__ __forceinline__ void keep_sums(const quads_thread<S> &at, const quads_vectors<S, Bf16> &x, int pair,
-                                          uint32_t mine, const float (&c)[S::chains][S::Columns][4],
-                                          float (&row_sums)[S::Rows]) {
+DEVICE void keep_sums(const quads_thread<S> &at, const quads_vectors<S, Bf16> &x, int pair, uint32_t mine,
+                      const float (&c)[S::chains][S::Columns][4], float (&row_sums)[S::Rows]) {
   /* Row and vectors of what this lane keeps. */
   [[maybe_unused]] const uint32_t row = 2 * pair * S::rows_of_load + (S::Cut == GEMV_SINGLE ? 0 : at.g / S::Quads);
   [[maybe_unused]] const uint32_t column = S::Cut == GEMV_SINGLE ? 0 : at.t;
@@ -283,9 +279,8 @@ __device__ __forceinline__ void keep_sums(const quads_thread<S> &at, const quads
 
 /* A tile's products: sums go to shared memory, or to row_sums, as keep_sums says. */
 template <typename S, bool Bf16>
-__device__ __forceinline__ void multiply_tile(const gemv_parameters &p, const quads_thread<S> &at,
-                                              const quads_weights<S> &weights, const quads_vectors<S, Bf16> &x,
-                                              uint32_t mine, float (&row_sums)[S::Rows]) {
+DEVICE void multiply_tile(const gemv_parameters &p, const quads_thread<S> &at, const quads_weights<S> &weights,
+                          const quads_vectors<S, Bf16> &x, uint32_t mine, float (&row_sums)[S::Rows]) {
 #pragma unroll
   for (int pair = 0; pair < S::pairs; pair++) {
     float c[S::chains][S::Columns][4] = {};
@@ -310,7 +305,7 @@ template <typename S> struct results_ahead {
   [[maybe_unused]] row_of_lane row;
   [[maybe_unused]] whole_row whole;
 
-  __device__ __forceinline__ void find(const gemv_parameters &p, const quads_thread<S> &at) {
+  DEVICE void find(const gemv_parameters &p, const quads_thread<S> &at) {
     const tile_rows tile = tile_of(p, at.first_tile, at.rows);
     if (S::may_be_whole && has_whole_sums(p))
       whole = whole_row_of<S::Rows>(p, tile, at.position.group * S::Rows);
@@ -323,9 +318,8 @@ template <typename S> struct results_ahead {
 
 /* The results of a tile, without an epilogue. */
 template <typename S, typename Sum, typename Factor>
-__device__ __forceinline__ void finish_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile,
-                                            const tile_rows &done, const results_ahead<S> &ahead, const Sum &sum_of,
-                                            const Factor &factor_of) {
+DEVICE void finish_tile(const gemv_parameters &p, const quads_thread<S> &at, uint32_t tile, const tile_rows &done,
+                        const results_ahead<S> &ahead, const Sum &sum_of, const Factor &factor_of) {
   constexpr bool may_have_scales = S::W == RONDO_E4M3, may_have_norm = S::V != RONDO_NVFP4;
   if (S::knows_ahead && ahead.row.is_all && (S::has_one_tile || tile == at.first_tile))
     finish_row<may_have_scales, may_have_norm>(p, done, ahead.row, sum_of, factor_of);
@@ -339,9 +333,9 @@ __device__ __forceinline__ void finish_tile(const gemv_parameters &p, const quad
 
 /* One chunk of k: the tiles of a block, of which the first is loaded. */
 template <typename S, bool Bf16>
-__device__ __forceinline__ void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, uint32_t chunk,
-                                               const typename quads_weights<S>::pieces &first, float residual,
-                                               quads_weights<S> &weights, raw_vectors<S> &raw, uint32_t &turn) {
+DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, uint32_t chunk,
+                           const typename quads_weights<S>::pieces &first, float residual, quads_weights<S> &weights,
+                           raw_vectors<S> &raw, uint32_t &turn) {
   const uint32_t part_element = at.part_element(p, chunk);
   quads_vectors<S, Bf16> x;
   x.convert(p, at, part_element + at.lane % S::lanes * S::per_load, chunk, raw.of);
@@ -413,7 +407,7 @@ __device__ __forceinline__ void multiply_chunk(const gemv_parameters &p, const q
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-template <typename S> __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
+template <typename S> DEVICE void gemv_quads(const gemv_parameters &p) {
   extern __shared__ float shared[];
   const quads_thread<S> at(p, shared);
   quads_weights<S> weights;

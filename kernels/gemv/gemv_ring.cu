@@ -20,7 +20,7 @@
 
 enum : uint32_t { NUMBER = sizeof(float) };
 
-template <int Bytes> __device__ __forceinline__ uint32_t load_shared_scales(uint32_t address) {
+template <int Bytes> DEVICE uint32_t load_shared_scales(uint32_t address) {
   uint32_t loaded;
   if constexpr (Bytes == 4) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded) : "r"(address));
@@ -38,13 +38,13 @@ template <int Bytes> __device__ __forceinline__ uint32_t load_shared_scales(uint
 struct ring_position {
   uint32_t stage, parity;
 };
-__device__ __forceinline__ void advance(const gemv_ring_parameters &p, ring_position &at) {
+DEVICE void advance(const gemv_ring_parameters &p, ring_position &at) {
   if (++at.stage < p.stages) return;
   at.stage = 0;
   at.parity ^= 1;
 }
-__device__ __forceinline__ uint32_t full_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage; }
-__device__ __forceinline__ uint32_t empty_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage + 8; }
+DEVICE uint32_t full_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage; }
+DEVICE uint32_t empty_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage + 8; }
 
 /* The warp that copies: a tile is one copy of weights and one of scales, since a copy costs the warp that asks for it
  * some 50 ns. All its lanes count along, so that what copies are told is the same in all of them. */
@@ -53,11 +53,11 @@ struct producer {
   uint32_t tile_rows, rows_left;
   uint64_t policy;
 
-  __device__ __forceinline__ producer(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows)
+  DEVICE producer(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows)
       : weights(weights_from(p, first_row, 0)), scales(weight_scales_from(p, first_row, 0)),
         tile_rows(p.groups * p.group_rows), rows_left(rows), policy(evict_first()) {}
 
-  __device__ __forceinline__ void copy_tile(const gemv_ring_parameters &p, uint32_t ring, uint32_t stage) {
+  DEVICE void copy_tile(const gemv_ring_parameters &p, uint32_t ring, uint32_t stage) {
     const uint32_t rows = min(tile_rows, rows_left), full = full_barrier(ring, stage);
     const uint32_t weight_bytes = rows * p.weight_row, scale_bytes = rows * p.weight_scale_strides.row;
     const uint32_t to = ring + p.first_stage + stage * p.stage_bytes;
@@ -71,10 +71,10 @@ struct producer {
     scales += scale_bytes;
     rows_left -= rows;
   }
-  __device__ __forceinline__ void fill(const gemv_ring_parameters &p, uint32_t ring) {
+  DEVICE void fill(const gemv_ring_parameters &p, uint32_t ring) {
     for (uint32_t stage = 0; stage < p.stages && rows_left; stage++) copy_tile(p, ring, stage);
   }
-  __device__ __forceinline__ void refill(const gemv_ring_parameters &p, uint32_t ring) {
+  DEVICE void refill(const gemv_ring_parameters &p, uint32_t ring) {
     for (ring_position at = {0, 0}; rows_left; advance(p, at)) {
       barrier_wait(empty_barrier(ring, at.stage), at.parity);
       copy_tile(p, ring, at.stage);
@@ -94,7 +94,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
    * row makes it NaN anyway. */
   uint32_t element, last;
 
-  __device__ __forceinline__ void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
+  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
     element = part * (Slices * 1024) + threadIdx.x % 32 * 32;
     last = element + 1024 * (Slices - 1) < p.k ? element + 1024 * (Slices - 1) : 0;
     t = load_tables();
@@ -104,8 +104,8 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
   }
 
   template <typename Release>
-  __device__ __forceinline__ void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at,
-                                           uint32_t sums, const Release &release) {
+  DEVICE void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at, uint32_t sums,
+                       const Release &release) {
     const uint32_t lane = threadIdx.x % 32;
     words weights[Rows][Slices];
     uint32_t scales[Rows][Slices], loaded = 0;
@@ -140,21 +140,21 @@ template <int Quads, int Slices, int Together> struct lane_slices {
     return s / Together * (lanes * 32 * Together) + s % Together * 32;
   }
 
-  __device__ __forceinline__ void set(const gemv_ring_parameters &p, uint32_t part) {
+  DEVICE void set(const gemv_ring_parameters &p, uint32_t part) {
     element = part * (Slices * lanes * 32) + threadIdx.x % lanes * (32 * Together);
     last = element + offset_of(Slices - Together);
     if (last >= p.k) last = 0;
   }
   /* The element that slice s begins with, if not beyond the end. */
-  __device__ __forceinline__ uint32_t first_of(int s) const {
+  DEVICE uint32_t first_of(int s) const {
     return (s >= Slices - Together ? last : element + offset_of(s - s % Together)) + s % Together * 32;
   }
 };
 
 /* A lane's piece s of a vector, `further` elements after its first; zeros if `in` is false. */
 template <rondo_dtype V, int Slices>
-__device__ __forceinline__ void load_piece(const gemv_ring_parameters &p, const vector_address<V> &from, int further,
-                                           bool in, int s, raw_vector<RONDO_NVFP4, V, Slices> &raw) {
+DEVICE void load_piece(const gemv_ring_parameters &p, const vector_address<V> &from, int further, bool in, int s,
+                       raw_vector<RONDO_NVFP4, V, Slices> &raw) {
 #pragma unroll
   for (int i = 0; i < raw.eights; i++) {
     raw.loaded[s][i] = words();
@@ -174,7 +174,7 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
   float corrections[2]; /* of the result's columns 2 t and 2 t + 1 */
   lane_slices<Quads, Slices, 1> slices;
 
-  __device__ __forceinline__ void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
+  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
     const uint32_t lane = threadIdx.x % 32;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices> raw;
@@ -189,8 +189,8 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
   }
 
   template <typename Release>
-  __device__ __forceinline__ void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at,
-                                           uint32_t sums, const Release &release) {
+  DEVICE void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at, uint32_t sums,
+                       const Release &release) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float c[2][4] = {}; /* two, since each product waits for the one before it */
     uint32_t scales[2];
@@ -245,7 +245,7 @@ template <rondo_dtype V, int Slices> struct blocks_product {
   float corrections[2];
   lane_slices<1, Slices, 2> slices;
 
-  __device__ __forceinline__ void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
+  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices / 2> raw;
@@ -260,8 +260,8 @@ template <rondo_dtype V, int Slices> struct blocks_product {
   }
 
   template <typename Release>
-  __device__ __forceinline__ void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at,
-                                           uint32_t sums, const Release &release) {
+  DEVICE void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at, uint32_t sums,
+                       const Release &release) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float sum[2][2] = {}; /* [row][column] */
     uint32_t scales[2];
@@ -311,14 +311,11 @@ template <rondo_dtype V, int Slices> struct blocks_product {
 /* ---- Sums and results ------------------------------------------------------------------------------------------- */
 
 /* The warps that multiply. */
-__device__ __forceinline__ void meet_consumers(uint32_t consumers) {
-  asm volatile("bar.sync 1, %0;" ::"r"(consumers * 32) : "memory");
-}
+DEVICE void meet_consumers(uint32_t consumers) { asm volatile("bar.sync 1, %0;" ::"r"(consumers * 32) : "memory"); }
 
 /* A warp has 32 rows of a vector. */
 template <typename Do>
-__device__ __forceinline__ void share_rows(const gemv_ring_parameters &p, uint32_t rows, uint32_t warps,
-                                           const Do &todo) {
+DEVICE void share_rows(const gemv_ring_parameters &p, uint32_t rows, uint32_t warps, const Do &todo) {
   uint32_t vector = 0;
   for (uint32_t row = threadIdx.x / 32 * 32;; row += warps * 32) {
     for (; row >= rows; row -= (rows + 31) / 32 * 32)
@@ -331,11 +328,11 @@ __device__ __forceinline__ void share_rows(const gemv_ring_parameters &p, uint32
 struct ring_sums {
   uint32_t met, held, consumers;
 
-  __device__ __forceinline__ float sum_of_window(const gemv_ring_parameters &p, uint32_t vector, uint32_t row) const {
+  DEVICE float sum_of_window(const gemv_ring_parameters &p, uint32_t vector, uint32_t row) const {
     return sum_of_parts(met + (vector * p.window_pitch + row) * NUMBER, p.count * p.window_pitch * NUMBER, p.parts);
   }
   /* The window has rows `first` to `end`. */
-  __device__ __forceinline__ void hold_window(const gemv_ring_parameters &p, uint32_t first, uint32_t end) const {
+  DEVICE void hold_window(const gemv_ring_parameters &p, uint32_t first, uint32_t end) const {
     meet_consumers(consumers);
     share_rows(p, end - first, consumers, [&](uint32_t vector, uint32_t row) {
       row += threadIdx.x % 32;
@@ -345,8 +342,7 @@ struct ring_sums {
     meet_consumers(consumers);
   }
   /* All rows of the block; the last window begins with row `window`. */
-  __device__ __forceinline__ void finish(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows,
-                                         uint32_t window) const {
+  DEVICE void finish(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows, uint32_t window) const {
     meet_consumers(consumers);
     share_rows(p, rows, consumers, [&](uint32_t vector, uint32_t first) {
       const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
@@ -365,7 +361,7 @@ struct ring_sums {
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
 /* By one thread. */
-__device__ __forceinline__ void set_barriers(const gemv_ring_parameters &p, uint32_t ring, uint32_t consumers) {
+DEVICE void set_barriers(const gemv_ring_parameters &p, uint32_t ring, uint32_t consumers) {
   if (!elected()) return;
   for (uint32_t stage = 0; stage < p.stages; stage++) {
     barrier_init(full_barrier(ring, stage), 1);
@@ -381,7 +377,7 @@ __device__ __forceinline__ void set_barriers(const gemv_ring_parameters &p, uint
  * The arrival that releases a stage depends on all values loaded from it (`always_zero`), so these have come. Without
  * this the stage was filled again while the loads were under way, although the arrival releases: with weights in L2, up
  * to 54 launches of 60 had sums of the next tile's bytes (H200, 7 plans of 96). */
-template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv_ring_parameters &p) {
+template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p) {
   extern __shared__ __align__(128) unsigned char ring_memory[];
   const uint32_t ring = computed_here(shared_address(ring_memory)), consumers = p.parts * p.groups;
   const uint32_t first_row = blockIdx.x * p.block_rows, rows = computed_here(min(p.block_rows, p.m - first_row));

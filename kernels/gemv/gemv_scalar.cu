@@ -17,7 +17,7 @@
 #include "gemv_scalar.h"
 
 constexpr int warp_count = GEMV_SCALAR_THREADS / 32;
-constexpr int unroll = GEMV_SCALAR_STEP / 64; /* pairs of a lane in a step */
+constexpr int lane_pairs = GEMV_SCALAR_STEP / 64; /* pairs of a lane in a step */
 
 struct shared_sums {
   float sums[GEMV_COUNT][warp_count][GEMV_SCALAR_ROWS];
@@ -26,20 +26,18 @@ struct shared_sums {
 
 /* ---- Numbers ---------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ float f32_of(__half value) { return __half2float(value); }
-__device__ __forceinline__ float f32_of(__nv_bfloat16 value) { return __bfloat162float(value); }
-__device__ __forceinline__ float f32_of_e4m3(unsigned char value) {
+DEVICE float f32_of(__half value) { return __half2float(value); }
+DEVICE float f32_of(__nv_bfloat16 value) { return __bfloat162float(value); }
+DEVICE float f32_of_e4m3(unsigned char value) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)value, __NV_E4M3)));
 }
 
-template <typename T> __device__ __forceinline__ float rounded(float value);
-template <> __device__ __forceinline__ float rounded<__half>(float value) { return f32_of(__float2half_rn(value)); }
-template <> __device__ __forceinline__ float rounded<__nv_bfloat16>(float value) {
-  return f32_of(__float2bfloat16_rn(value));
-}
+template <typename T> DEVICE float rounded(float value);
+template <> DEVICE float rounded<__half>(float value) { return f32_of(__float2half_rn(value)); }
+template <> DEVICE float rounded<__nv_bfloat16>(float value) { return f32_of(__float2bfloat16_rn(value)); }
 
 /* Bits s|eem at 15|11..9 of a half are an e2m1 value times 2^-14, subnormal 0.5 included. */
-__device__ __forceinline__ float2 f32_of_e2m1_pair(uint32_t codes) {
+DEVICE float2 f32_of_e2m1_pair(uint32_t codes) {
   uint32_t halves = (codes & 0x07u) << 9 | (codes & 0x08u) << 12 | (codes & 0x70u) << 21 | (codes & 0x80u) << 24;
   return __half22float2(__hmul2(*reinterpret_cast<__half2 *>(&halves), __half2half2(__ushort_as_half(0x7400))));
 }
@@ -54,14 +52,13 @@ struct row {
   uint32_t four; /* bytes between four blocks of scales */
 };
 
-__device__ __forceinline__ row row_of(const unsigned char *data, const unsigned char *scales, uint32_t index,
-                                      uint32_t data_row, const gemv_scale_strides &strides) {
+DEVICE row row_of(const unsigned char *data, const unsigned char *scales, uint32_t index, uint32_t data_row,
+                  const gemv_scale_strides &strides) {
   return {data + (uint64_t)index * data_row, scales + scales_of_row(strides, index), strides.four};
 }
 
 /* The elements of `column` and of the next one; from `end` on zeros. */
-template <rondo_dtype Dtype>
-__device__ __forceinline__ float2 load_pair(const row &row, uint32_t column, uint32_t end) {
+template <rondo_dtype Dtype> DEVICE float2 load_pair(const row &row, uint32_t column, uint32_t end) {
   if (column >= end) return make_float2(0, 0);
   if constexpr (is_nvfp4<Dtype>) {
     const uint32_t block = column / GEMV_BLOCK;
@@ -79,7 +76,7 @@ __device__ __forceinline__ float2 load_pair(const row &row, uint32_t column, uin
 
 /* A vector's elements as they are multiplied: times the norm's weights, rounded to the vector's type. */
 template <rondo_dtype Dtype>
-__device__ __forceinline__ float2 load_normed(const gemv_scalar_parameters &p, const row &vector, uint32_t column) {
+DEVICE float2 load_normed(const gemv_scalar_parameters &p, const row &vector, uint32_t column) {
   float2 x = load_pair<Dtype>(vector, column, p.k);
   if constexpr (!is_nvfp4<Dtype>) {
     if (p.norm) {
@@ -91,13 +88,13 @@ __device__ __forceinline__ float2 load_normed(const gemv_scalar_parameters &p, c
   return x;
 }
 
-__device__ __forceinline__ float sum_of_warp(float sum) {
+DEVICE float sum_of_warp(float sum) {
 #pragma unroll
   for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
   return sum;
 }
 
-__device__ __forceinline__ row vector_of(const gemv_scalar_parameters &p, uint32_t batch, uint32_t vector) {
+DEVICE row vector_of(const gemv_scalar_parameters &p, uint32_t batch, uint32_t vector) {
   return row_of(p.vectors + batch * p.vector_batch_bytes, p.vector_scales + (uint64_t)batch * p.vector_scale_batch,
                 vector, p.vector_row, {p.vector_scale_row, 0, 0, p.vector_scale_four});
 }
@@ -106,8 +103,8 @@ __device__ __forceinline__ row vector_of(const gemv_scalar_parameters &p, uint32
 
 /* The warp's sums with `Pass` vectors from `first` on. */
 template <rondo_dtype Weights, rondo_dtype Vectors, int Pass>
-__device__ __forceinline__ void multiply_pass(const gemv_scalar_parameters &p, uint32_t batch, uint32_t first_row,
-                                              uint32_t begin, uint32_t first, shared_sums &shared) {
+DEVICE void multiply_pass(const gemv_scalar_parameters &p, uint32_t batch, uint32_t first_row, uint32_t begin,
+                          uint32_t first, shared_sums &shared) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   row rows[GEMV_SCALAR_ROWS], vectors[Pass];
 #pragma unroll
@@ -119,14 +116,14 @@ __device__ __forceinline__ void multiply_pass(const gemv_scalar_parameters &p, u
 
   float sums[Pass][GEMV_SCALAR_ROWS] = {};
   for (uint32_t chunk = 0; chunk < p.chunks; chunk++, begin += GEMV_SCALAR_STEP) {
-    float2 weights[unroll][GEMV_SCALAR_ROWS];
+    float2 weights[lane_pairs][GEMV_SCALAR_ROWS];
 #pragma unroll
-    for (uint32_t u = 0; u < unroll; u++)
+    for (uint32_t u = 0; u < lane_pairs; u++)
 #pragma unroll
       for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
         weights[u][i] = load_pair<Weights>(rows[i], begin + 64 * u + 2 * lane, p.k);
 #pragma unroll
-    for (uint32_t u = 0; u < unroll; u++)
+    for (uint32_t u = 0; u < lane_pairs; u++)
 #pragma unroll
       for (uint32_t v = 0; v < Pass; v++) {
         const float2 x = load_normed<Vectors>(p, vectors[v], begin + 64 * u + 2 * lane);
@@ -146,7 +143,7 @@ __device__ __forceinline__ void multiply_pass(const gemv_scalar_parameters &p, u
 
 /* Every thread has a part of each vector, whatever rows its warp has. */
 template <rondo_dtype Vectors>
-__device__ __forceinline__ void add_squares(const gemv_scalar_parameters &p, uint32_t batch, shared_sums &shared) {
+DEVICE void add_squares(const gemv_scalar_parameters &p, uint32_t batch, shared_sums &shared) {
   for (uint32_t v = 0; v < p.count; v++) {
     const row vector = vector_of(p, batch, v);
     float sum = 0;
@@ -161,8 +158,8 @@ __device__ __forceinline__ void add_squares(const gemv_scalar_parameters &p, uin
 }
 
 template <rondo_dtype Weights, rondo_dtype Vectors>
-__device__ __forceinline__ void multiply(const gemv_scalar_parameters &p, uint32_t batch, uint32_t first_row,
-                                         uint32_t begin, shared_sums &shared) {
+DEVICE void multiply(const gemv_scalar_parameters &p, uint32_t batch, uint32_t first_row, uint32_t begin,
+                     shared_sums &shared) {
   if constexpr (!is_nvfp4<Vectors>) {
     if (p.norm_epsilon > 0) add_squares<Vectors>(p, batch, shared);
   }
@@ -176,7 +173,7 @@ __device__ __forceinline__ void multiply(const gemv_scalar_parameters &p, uint32
 /* ---- A block ---------------------------------------------------------------------------------------------------- */
 
 /* Its warps: groups of four rows each, and in a group the parts of k. parts * groups == warp_count. */
-__device__ __forceinline__ void gemv_scalar(const gemv_scalar_parameters &p) {
+DEVICE void gemv_scalar(const gemv_scalar_parameters &p) {
   __shared__ shared_sums shared;
   const uint32_t batch = blockIdx.y + gridDim.y * blockIdx.z, rows_of_tile = p.groups * GEMV_SCALAR_ROWS;
   if (batch >= p.batch) return; /* the whole block */

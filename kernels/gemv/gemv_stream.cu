@@ -30,7 +30,7 @@
 /* ---- Shared memory ---------------------------------------------------------------------------------------------- */
 
 /* The scales of Slices slices, in pairs: of slice s in the low half of pairs[s]. */
-template <int Slices> __device__ __forceinline__ void load_scales_of_lane(uint32_t address, uint32_t (&pairs)[Slices]) {
+template <int Slices> DEVICE void load_scales_of_lane(uint32_t address, uint32_t (&pairs)[Slices]) {
   static_assert(Slices == 2 || Slices == 4, "");
   if constexpr (Slices == 2) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pairs[0]) : "r"(address));
@@ -41,12 +41,12 @@ template <int Slices> __device__ __forceinline__ void load_scales_of_lane(uint32
   pairs[1] = pairs[0] >> 16;
 }
 
-__device__ __forceinline__ void store_shared_four(uint32_t address, float a, float b, float c, float d) {
+DEVICE void store_shared_four(uint32_t address, float a, float b, float c, float d) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
 /* A thread that has waited at the barrier can read all that the warp's lanes wrote before. */
-__device__ __forceinline__ void arrive_together(uint32_t barrier) {
+DEVICE void arrive_together(uint32_t barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
@@ -62,7 +62,7 @@ template <int Slices> struct stream_piece {
   static constexpr uint32_t scale_copy_bytes = elements / 32;
 
   /* Chunk i of 16 bytes lies where chunk exchanged(i) would. */
-  static __device__ __forceinline__ uint32_t exchanged(uint32_t chunk) { return chunk ^ (chunk >> 3 & (Slices - 1)); }
+  static DEVICE uint32_t exchanged(uint32_t chunk) { return chunk ^ (chunk >> 3 & (Slices - 1)); }
 };
 
 /* The addresses from which this lane copies, if a tile begins with row 0. After the end of k it copies the row's first
@@ -70,7 +70,7 @@ template <int Slices> struct stream_piece {
 template <typename Piece> struct stream_source {
   const unsigned char *weights, *scales;
 
-  __device__ __forceinline__ void set_part(const gemv_stream_parameters &p, uint32_t group_row, uint32_t part_element) {
+  DEVICE void set_part(const gemv_stream_parameters &p, uint32_t group_row, uint32_t part_element) {
     const uint32_t lane = threadIdx.x % 32, element = part_element + lane % Piece::chunks_of_row * 32;
     const uint32_t of_scales = part_element + lane % 2 * (Piece::elements / 2);
     weights = weights_from(p, group_row + lane / Piece::chunks_of_row, element < p.k ? element / 32 : 0);
@@ -81,8 +81,7 @@ template <typename Piece> struct stream_source {
   }
 
   /* The piece of a tile that begins with `row`, to this lane's part of a stage. */
-  __device__ __forceinline__ void copy_piece(const gemv_stream_parameters &p, uint32_t to, uint32_t scales_to,
-                                             uint32_t row) const {
+  DEVICE void copy_piece(const gemv_stream_parameters &p, uint32_t to, uint32_t scales_to, uint32_t row) const {
     const unsigned char *from = offset(weights, row, p.weight_row);
     const unsigned char *scales_from = offset(scales, row, p.weight_scale_strides.row);
 #pragma unroll
@@ -103,7 +102,7 @@ template <typename Piece> struct stream_source {
  * nor who loads (sixteen lanes: all g, halves of their sums, one pair) meets another in a bank. */
 template <int Columns> struct stream_sums {
   static constexpr uint32_t slot_bytes = GEMV_STREAM_SLOT_BYTES * Columns, buffer_bytes = 16 * slot_bytes;
-  static __device__ __forceinline__ uint32_t offset_of(uint32_t g) {
+  static DEVICE uint32_t offset_of(uint32_t g) {
     return Columns == 2 ? g * 128 + ((g & 1) << 2 | g >> 1) * 16 : g * 64 + (g >> 1) * 16;
   }
 };
@@ -117,7 +116,7 @@ constexpr bool has_registers = false;
 constexpr bool has_registers = true;
 #endif
 /* Before the loop over tiles, and not in each. */
-__device__ __forceinline__ uint32_t known_ahead(uint32_t value) { return has_registers ? computed_here(value) : value; }
+DEVICE uint32_t known_ahead(uint32_t value) { return has_registers ? computed_here(value) : value; }
 
 template <rondo_dtype VectorType, int ColumnsOfB, int SlicesOfPart, int StagesOfRing, int ClusterBlocks>
 struct stream_shape {
@@ -159,7 +158,7 @@ template <typename S> struct stream_thread {
   const uint32_t rows, last_row, group_row, chunk_elements, part_element;
   const uint32_t sums, meeting, factors, squares, kept, held, ring;
 
-  __device__ __forceinline__ stream_thread(const gemv_stream_parameters &p, const void *shared)
+  DEVICE stream_thread(const gemv_stream_parameters &p, const void *shared)
       : memory(computed_here(shared_address(shared))), position(position_of_warp(p)), rank(blockIdx.x % S::Cluster),
         first_tile(blockIdx.x / S::Cluster), tile_step(gridDim.x / S::Cluster), lane(threadIdx.x % 32),
         warp(threadIdx.x / 32), warps(blockDim.x / 32), g(lane / 4), t(lane % 4), rows(p.groups * S::Piece::rows),
@@ -170,12 +169,11 @@ template <typename S> struct stream_thread {
         kept(meeting + STREAM_KEPT), held(meeting + STREAM_HELD),
         ring(memory + p.first_stage + warp * (S::Stages * S::Piece::bytes)) {}
   /* A vector of operand `a`'s column g, in this warp. */
-  __device__ __forceinline__ uint32_t kept_of(int vector) const { return kept + (warp * 16 + vector) * STREAM_NUMBER; }
+  DEVICE uint32_t kept_of(int vector) const { return kept + (warp * 16 + vector) * STREAM_NUMBER; }
 };
 
 /* Everything that is not copied begins so. */
-template <typename S>
-__device__ __forceinline__ void set_shared_memory(const gemv_stream_parameters &p, const stream_thread<S> &at) {
+template <typename S> DEVICE void set_shared_memory(const gemv_stream_parameters &p, const stream_thread<S> &at) {
   if (threadIdx.x == 0) barrier_init(at.meeting, at.warps);
   if (threadIdx.x < 16) store_number(at.factors + threadIdx.x * STREAM_NUMBER, p.scale * S::same_correction);
   if (at.warps < 16)
@@ -194,17 +192,17 @@ template <typename S> struct stream_asker {
   stream_source<Piece> source;
   uint32_t row, chunk;
 
-  __device__ __forceinline__ stream_asker(const gemv_stream_parameters &p, const stream_thread<S> &at)
+  DEVICE stream_asker(const gemv_stream_parameters &p, const stream_thread<S> &at)
       : row(at.first_tile * at.rows), chunk(0) {
     source.set_part(p, at.group_row, at.part_element);
   }
   /* Addresses of this lane in a stage, from the stage's first byte. */
-  static __device__ __forceinline__ uint32_t to(const stream_thread<S> &at) { return Piece::exchanged(at.lane) * 16; }
-  static __device__ __forceinline__ uint32_t scales_to(const stream_thread<S> &at) {
+  static DEVICE uint32_t to(const stream_thread<S> &at) { return Piece::exchanged(at.lane) * 16; }
+  static DEVICE uint32_t scales_to(const stream_thread<S> &at) {
     return Piece::weight_bytes + at.lane * Piece::scale_copy_bytes;
   }
-  __device__ __forceinline__ void ask(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t own_to,
-                                      uint32_t own_scales_to, uint32_t row_step) {
+  DEVICE void ask(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t own_to, uint32_t own_scales_to,
+                  uint32_t row_step) {
     if (row < p.m) {
       source.copy_piece(p, own_to, own_scales_to, min(row, at.last_row));
       row += row_step;
@@ -216,7 +214,7 @@ template <typename S> struct stream_asker {
     }
     cp_async_commit();
   }
-  __device__ __forceinline__ void fill(const gemv_stream_parameters &p, const stream_thread<S> &at) {
+  DEVICE void fill(const gemv_stream_parameters &p, const stream_thread<S> &at) {
 #pragma unroll 1
     for (uint32_t i = 0; i < S::Stages - 1; i++)
       ask(p, at, at.ring + i * Piece::bytes + to(at), at.ring + i * Piece::bytes + scales_to(at),
@@ -232,26 +230,26 @@ template <typename S> struct stream_vectors {
   uint32_t b[S::Columns][S::Slices][16];
   float corrections[2];
 
-  static __device__ __forceinline__ void load(const gemv_stream_parameters &p, const stream_thread<S> &at, int a,
-                                              uint32_t element, raw &to) {
+  static DEVICE void load(const gemv_stream_parameters &p, const stream_thread<S> &at, int a, uint32_t element,
+                          raw &to) {
     load_raw<S::W, S::V, S::Slices, 32>(p, at.g + 8 * a, element, to);
   }
-  static __device__ __forceinline__ void load_first(const gemv_stream_parameters &p, const stream_thread<S> &at,
-                                                    uint32_t element, raw (&to)[S::Columns]) {
+  static DEVICE void load_first(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element,
+                                raw (&to)[S::Columns]) {
 #pragma unroll
     for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) load(p, at, a, element, to[a]);
   }
   /* RMS norm; the part's squares go to shared memory. */
-  static __device__ __forceinline__ void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at,
-                                                          int a, uint32_t element, uint32_t chunk, raw &of) {
+  static DEVICE void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at, int a,
+                                      uint32_t element, uint32_t chunk, raw &of) {
     float sum = normalise<false, 32>(p, element, of);
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     const uint32_t mine = at.squares + (at.position.part * 16 + at.g + 8 * a) * STREAM_NUMBER;
     if (at.t == 0 && at.position.group == 0) store_number(mine, chunk ? load_number(mine) + sum : sum);
   }
-  __device__ __forceinline__ void convert(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element,
-                                          uint32_t chunk, raw (&loaded)[S::Columns]) {
+  DEVICE void convert(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element, uint32_t chunk,
+                      raw (&loaded)[S::Columns]) {
 #pragma unroll
     for (int a = 0; a < S::Columns; a++) {
       if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
@@ -267,8 +265,7 @@ template <typename S> struct stream_vectors {
 };
 
 /* By all threads of a block: with RMS norm, the factors of the sums. */
-template <typename S>
-__device__ __forceinline__ void set_factors(const gemv_stream_parameters &p, const stream_thread<S> &at) {
+template <typename S> DEVICE void set_factors(const gemv_stream_parameters &p, const stream_thread<S> &at) {
   if (!(p.norm_epsilon > 0)) return;
   __syncthreads();
   if (threadIdx.x < 16) {
@@ -283,8 +280,8 @@ __device__ __forceinline__ void set_factors(const gemv_stream_parameters &p, con
 
 /* A piece in a stage of the warp's ring; this lane's first chunk is at `chunk`. */
 template <typename S>
-__device__ __forceinline__ void multiply_piece(const stream_thread<S> &at, uint32_t stage, uint32_t chunk,
-                                               const stream_vectors<S> &x, float (&c)[S::Columns][4]) {
+DEVICE void multiply_piece(const stream_thread<S> &at, uint32_t stage, uint32_t chunk, const stream_vectors<S> &x,
+                           float (&c)[S::Columns][4]) {
   uint32_t scales[2][S::Slices];
 #pragma unroll
   for (int h = 0; h < 2; h++)
@@ -315,8 +312,7 @@ __device__ __forceinline__ void multiply_piece(const stream_thread<S> &at, uint3
 
 /* This lane's vectors 2 t and 2 t + 1, rows g and g + 8, to the warp's slot. */
 template <typename S>
-__device__ __forceinline__ void store_sums(const stream_thread<S> &at, uint32_t to, stream_vectors<S> &x,
-                                           float (&c)[S::Columns][4]) {
+DEVICE void store_sums(const stream_thread<S> &at, uint32_t to, stream_vectors<S> &x, float (&c)[S::Columns][4]) {
 #pragma unroll
   for (int n = 0; n < S::Columns; n++) {
     if constexpr (S::keeps_corrections) {
@@ -340,14 +336,13 @@ template <typename S> struct stream_results {
   const uint32_t pairs, turns, others;
   uint32_t turn, parity;
 
-  __device__ __forceinline__ stream_results(const gemv_stream_parameters &p, const stream_thread<S> &at)
+  DEVICE stream_results(const gemv_stream_parameters &p, const stream_thread<S> &at)
       : pairs((p.count + 1) / 2), turns(known_ahead(p.groups * pairs)),
         others(at.sums + at.lane / 16 * Sums::slot_bytes + Sums::offset_of(at.lane % 8) + (at.lane & 8)), turn(at.warp),
         parity(0) {}
   /* The parts' sums of two vectors, from each lane's half of the parts, in this lane's row: the lower half of the warp
    * gets the first vector's whole sum, the upper half the second's. */
-  static __device__ __forceinline__ float sum_of_pair(const gemv_stream_parameters &p, const stream_thread<S> &at,
-                                                      uint32_t from) {
+  static DEVICE float sum_of_pair(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t from) {
     float first = 0, second = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -363,8 +358,7 @@ template <typename S> struct stream_results {
     return (at.lane / 16 ? second : first) + __shfl_xor_sync(0xffffffffu, at.lane / 16 ? first : second, 16);
   }
   /* `row` is the tile's first row; in a cluster the sums go to held_tile. */
-  __device__ __forceinline__ void finish(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t row,
-                                         uint32_t held_tile) {
+  DEVICE void finish(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t row, uint32_t held_tile) {
     barrier_wait(at.meeting, parity ^ 1);
 #pragma unroll 1
     for (; turn < turns; turn += at.warps) {
@@ -390,7 +384,7 @@ template <typename S> struct stream_results {
 template <typename S> struct tile_addresses {
   const uint32_t to, scales_to, row_step, held_step, chunk, sums;
 
-  __device__ __forceinline__ tile_addresses(const gemv_stream_parameters &p, const stream_thread<S> &at)
+  DEVICE tile_addresses(const gemv_stream_parameters &p, const stream_thread<S> &at)
       : to(known_ahead(stream_asker<S>::to(at))), scales_to(stream_asker<S>::scales_to(at)),
         row_step(known_ahead(at.tile_step * at.rows)),
         held_step(S::Cluster > 1 ? known_ahead(p.count * at.rows * STREAM_NUMBER) : 0),
@@ -404,14 +398,14 @@ template <typename S> struct tile_addresses {
 /* Successors may start after the wait only. Where there is room for two blocks, those of two successors would otherwise
  * share one multiprocessor while another has none (H200, 4 x 7168 x 2048, four vectors: 17.2 us after another product,
  * and so 11.9). */
-__device__ __forceinline__ void wait_and_let_start() {
+DEVICE void wait_and_let_start() {
   only_wait_for_predecessors();
   let_successors_start();
 }
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
-template <typename S> __device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
+template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
   using Piece = typename S::Piece;
   extern __shared__ __align__(1024) unsigned char stream_memory[];
   const stream_thread<S> at(p, stream_memory);

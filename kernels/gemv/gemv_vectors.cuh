@@ -16,8 +16,7 @@ template <rondo_dtype W, rondo_dtype V, int Slices> struct raw_vector {
 };
 
 template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
-__device__ __forceinline__ void load_raw(const gemv_parameters &p, uint32_t vector, uint32_t element,
-                                         raw_vector<W, V, Slices> &raw) {
+DEVICE void load_raw(const gemv_parameters &p, uint32_t vector, uint32_t element, raw_vector<W, V, Slices> &raw) {
   const vector_address<V> from(p, min(vector, p.count - 1), element); /* columns without a vector repeat the last */
 #pragma unroll
   for (int s = 0; s < Slices; s++) {
@@ -37,7 +36,7 @@ __device__ __forceinline__ void load_raw(const gemv_parameters &p, uint32_t vect
 /* Of a lane's part of the norm, which a later load finds in the multiprocessor's cache. No registers are kept for it:
  * the words returned are of use to keep_early only. */
 template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
-__device__ __forceinline__ uint32_t touch_norm(const gemv_parameters &p, uint32_t element) {
+DEVICE uint32_t touch_norm(const gemv_parameters &p, uint32_t element) {
   uint32_t all = 0;
   if constexpr (V != RONDO_NVFP4)
     if (p.early & GEMV_NORM_EARLY) {
@@ -55,8 +54,7 @@ __device__ __forceinline__ uint32_t touch_norm(const gemv_parameters &p, uint32_
 /* RMS norm except for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. After a
  * branch each load is waited for by itself; with AtOnce all loads come first, for kernels that have the registers. */
 template <rondo_dtype V, int Slice, bool AtOnce, int Slices, int Eights>
-__device__ __forceinline__ float normalise_words(const gemv_parameters &p, uint32_t element,
-                                                 words (&loaded)[Slices][Eights]) {
+DEVICE float normalise_words(const gemv_parameters &p, uint32_t element, words (&loaded)[Slices][Eights]) {
   words norm[Slices][Eights];
   const auto load_norm = [&](int s, int i) {
     const uint32_t at = element + Slice * s;
@@ -92,8 +90,7 @@ __device__ __forceinline__ float normalise_words(const gemv_parameters &p, uint3
 
 /* The same of either type of 16 bits. */
 template <bool AtOnce, int Slice, rondo_dtype W, int Slices>
-__device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t element,
-                                           raw_vector<W, GEMV_16_BITS, Slices> &raw) {
+DEVICE float normalise(const gemv_parameters &p, uint32_t element, raw_vector<W, GEMV_16_BITS, Slices> &raw) {
   return p.vector_dtype == RONDO_BF16 ? normalise_words<RONDO_BF16, Slice, AtOnce>(p, element, raw.loaded)
                                       : normalise_words<RONDO_F16, Slice, AtOnce>(p, element, raw.loaded);
 }
@@ -101,7 +98,7 @@ __device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t el
 /* ---- bf16 as f16 ------------------------------------------------------------------------------------------------- */
 
 /* The larger of two pairs of magnitudes, as bits: of bf16 values so far, and of four words more. */
-__device__ __forceinline__ uint32_t larger_magnitudes(uint32_t largest, const uint32_t (&word)[4]) {
+DEVICE uint32_t larger_magnitudes(uint32_t largest, const uint32_t (&word)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, word[j] & 0x7fff7fffu);
   return largest;
@@ -111,14 +108,13 @@ __device__ __forceinline__ uint32_t larger_magnitudes(uint32_t largest, const ui
 struct power_of_two {
   float factor, inverse;
 };
-__device__ __forceinline__ power_of_two power_for(uint32_t largest) {
+DEVICE power_of_two power_for(uint32_t largest) {
   const int exponent = min(13 + 127 - (int)(largest >> 7), 126);
   return {__uint_as_float((uint32_t)(127 + exponent) << 23), __uint_as_float((uint32_t)(127 - exponent) << 23)};
 }
 
 /* Eight bf16 values times `factor` as f16, beside NVFP4 weights in the order of decode_e2m1. */
-template <rondo_dtype W>
-__device__ __forceinline__ void f16_of_bf16(const uint32_t (&word)[4], float factor, uint32_t *pairs) {
+template <rondo_dtype W> DEVICE void f16_of_bf16(const uint32_t (&word)[4], float factor, uint32_t *pairs) {
   float value[8];
 #pragma unroll
   for (int j = 0; j < 4; j++) {
@@ -134,8 +130,7 @@ __device__ __forceinline__ void f16_of_bf16(const uint32_t (&word)[4], float fac
 /* ---- Operand B --------------------------------------------------------------------------------------------------- */
 
 /* Eight elements as they are, in the order of decode_eight. */
-template <rondo_dtype W, bool Bf16>
-__device__ __forceinline__ void order_eight(const uint32_t (&word)[4], uint32_t *pairs) {
+template <rondo_dtype W, bool Bf16> DEVICE void order_eight(const uint32_t (&word)[4], uint32_t *pairs) {
   if constexpr (W == RONDO_NVFP4 && Bf16) {
     order_as_bf16(word, pairs);
   } else if constexpr (W == RONDO_NVFP4) {
@@ -147,8 +142,7 @@ __device__ __forceinline__ void order_eight(const uint32_t (&word)[4], uint32_t 
 }
 
 template <int Slices>
-__device__ __forceinline__ void convert_nvfp4(const raw_vector<RONDO_NVFP4, RONDO_NVFP4, Slices> &raw,
-                                              uint32_t (&out)[Slices][16]) {
+DEVICE void convert_nvfp4(const raw_vector<RONDO_NVFP4, RONDO_NVFP4, Slices> &raw, uint32_t (&out)[Slices][16]) {
 #pragma unroll
   for (int s = 0; s < Slices; s++) {
     const __half2 pair = block_scales(raw.scales[s]);
@@ -167,7 +161,7 @@ __device__ __forceinline__ void convert_nvfp4(const raw_vector<RONDO_NVFP4, ROND
 }
 
 template <rondo_dtype W, bool Bf16, int Slices, int Eights, int Pairs>
-__device__ __forceinline__ void reorder(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
+DEVICE void reorder(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
 #pragma unroll
   for (int s = 0; s < Slices; s++)
 #pragma unroll
@@ -176,7 +170,7 @@ __device__ __forceinline__ void reorder(const words (&loaded)[Slices][Eights], u
 
 /* bf16 to f16 by one power of two for the quad's part. Returns its inverse. */
 template <rondo_dtype W, int Slices, int Eights, int Pairs>
-__device__ __forceinline__ float convert_bf16(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
+DEVICE float convert_bf16(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
   uint32_t largest = 0;
 #pragma unroll
   for (int s = 0; s < Slices; s++)
@@ -195,8 +189,8 @@ __device__ __forceinline__ float convert_bf16(const words (&loaded)[Slices][Eigh
 
 /* As operand B in f16, in the order of decode_eight. Returns the factor of the sums. */
 template <rondo_dtype W, rondo_dtype V, int Slices>
-__device__ __forceinline__ float convert_vector(const gemv_parameters &p, const raw_vector<W, V, Slices> &raw,
-                                                uint32_t (&out)[Slices][elements_per_load<W> / 2]) {
+DEVICE float convert_vector(const gemv_parameters &p, const raw_vector<W, V, Slices> &raw,
+                            uint32_t (&out)[Slices][elements_per_load<W> / 2]) {
   const float correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
   if constexpr (V == RONDO_NVFP4)
     convert_nvfp4(raw, out);

@@ -17,7 +17,7 @@ struct offsets {
   int64_t x, codes, scale;
 };
 
-__device__ __forceinline__ offsets offsets_of(const quantize_parameters &p, uint32_t part) {
+DEVICE offsets offsets_of(const quantize_parameters &p, uint32_t part) {
   uint32_t row = part / p.row_parts, column = part - row * p.row_parts;
   offsets at = {(int64_t)column * QUANTIZE_ELEMENTS, (int64_t)column * (QUANTIZE_ELEMENTS / 2), column / 2};
   row_indices(row, p.extent, [&](int i, uint32_t index) {
@@ -28,12 +28,12 @@ __device__ __forceinline__ offsets offsets_of(const quantize_parameters &p, uint
   return at;
 }
 
-__device__ __forceinline__ float2 pair_of(uint32_t dtype, uint32_t word) {
+DEVICE float2 pair_of(uint32_t dtype, uint32_t word) {
   if (dtype == RONDO_F16) return __half22float2(*reinterpret_cast<__half2 *>(&word));
   return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
 }
 
-__device__ __forceinline__ void load_part(const quantize_parameters &p, int64_t element, float (&values)[8]) {
+DEVICE void load_part(const quantize_parameters &p, int64_t element, float (&values)[8]) {
   if (p.dtype == RONDO_F32) {
     const float *x = (const float *)p.x + element;
     if (p.aligned) {
@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_part(const quantize_parameters &p, int64_t 
   values[4] = c.x, values[5] = c.y, values[6] = d.x, values[7] = d.y;
 }
 
-__device__ __forceinline__ void quantize(const quantize_parameters &p) {
+DEVICE void quantize(const quantize_parameters &p) {
   const uint32_t index = blockIdx.x * QUANTIZE_THREADS + threadIdx.x;
   /* Threads past the end repeat the last pair of parts: they are needed for the exchange. */
   const uint32_t part = index < p.parts ? index : p.parts - 2 + index % 2;

@@ -15,7 +15,7 @@ template <typename T> struct rhs_of_warp {
   int count;
 
   /* The largest number of each right-hand side from row `first` on; NaN does not count. */
-  __device__ __forceinline__ T largest_from(int64_t first, int rhs) const {
+  DEVICE T largest_from(int64_t first, int rhs) const {
     T largest = T(0);
     for (int64_t i = lanes.first_row(first); i < m; i += 32) {
       const T magnitude = magnitude_of(held(i, rhs));
@@ -25,7 +25,7 @@ template <typename T> struct rhs_of_warp {
   }
 
   /* Returns the exponent that is taken off. */
-  __device__ __forceinline__ int read(const matrix_in<T, int64_t> &b, int rhs) const {
+  DEVICE int read(const matrix_in<T, int64_t> &b, int rhs) const {
     for (int64_t i = lanes.row; i < m; i += 32) held(i, rhs) = b(i, rhs);
     if (!is_near_largest(largest_from(0, rhs))) return 0;
     for (int64_t i = lanes.row; i < m; i += 32) held(i, rhs) *= power_of_two<T>(-TAKEN_EXPONENT);
@@ -33,12 +33,12 @@ template <typename T> struct rhs_of_warp {
   }
 
   /* Q^T b. */
-  __device__ __forceinline__ void apply() const {
+  DEVICE void apply() const {
     for (int64_t j = 0; j < n; j++) reflect(lanes, h.part(0, j), held, m, j, tau[j], (int64_t)0, (int64_t)count);
   }
 
   /* R^-1 Q^T b, from the last row up. */
-  __device__ __forceinline__ void substitute() const {
+  DEVICE void substitute() const {
     const column_tile<T, int64_t> tile(lanes, 0, count);
     for (int64_t j = n - 1; j >= 0; j--) {
       T x[QR_TILE_COLUMNS];
@@ -62,7 +62,7 @@ template <typename T> struct rhs_of_warp {
   }
 
   /* Of the rows below R. */
-  __device__ __forceinline__ T norm(int rhs) const {
+  DEVICE T norm(int rhs) const {
     const int exponent = norm_exponent(largest_from(n, rhs));
     const T scale = power_of_two<T>(-exponent);
     T sum = T(0);
@@ -74,7 +74,7 @@ template <typename T> struct rhs_of_warp {
   }
 
   /* LAPACK's info: the first zero on R's diagonal, counted from one, or 0. */
-  __device__ __forceinline__ int64_t first_zero() const {
+  DEVICE int64_t first_zero() const {
     uint32_t first = UINT32_MAX;
     for (int64_t j = lanes.row; j < n && first == UINT32_MAX; j += 32)
       if (h(j, j) == T(0)) first = (uint32_t)j;
@@ -82,7 +82,7 @@ template <typename T> struct rhs_of_warp {
   }
 };
 
-template <typename T> __device__ __forceinline__ void least_squares_after(const least_squares_after_parameters &p) {
+template <typename T> DEVICE void least_squares_after(const least_squares_after_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
   rhs_of_warp<T> warp;
   warp.m = p.m;

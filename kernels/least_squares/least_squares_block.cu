@@ -32,8 +32,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   T b[RHS][ROWS], inverse[ROWS];
   bool divides; /* the inverse of a diagonal element may be no normal number */
 
-  __device__ __forceinline__ block_of_rhs(const least_squares_after_parameters &parameters, unsigned char *shared)
-      : p(parameters) {
+  DEVICE block_of_rhs(const least_squares_after_parameters &parameters, unsigned char *shared) : p(parameters) {
     first = (int)threadIdx.x * ROWS;
     lane = (int)threadIdx.x % 32;
     warp = (int)threadIdx.x / 32;
@@ -50,14 +49,14 @@ template <typename T, int RHS_> struct block_of_rhs {
   /* Vector `index` of this warp's part of a column. The warp copies 512 neighbouring bytes at once. If each lane copied
    * the numbers of f64 that it takes, in two halves, each sector would be asked for twice. The exchange by fours keeps
    * the banks apart. */
-  __device__ __forceinline__ vector *place_of(int turn, int column, int index) const {
+  DEVICE vector *place_of(int turn, int column, int index) const {
     const int exchanged = PIECES == 2 ? index ^ (index >> 3 & 1) : index;
     return ring + ((uint32_t)turn % STAGES * GROUP + column) * PIECES * blockDim.x + exchanged;
   }
-  __device__ __forceinline__ int group_of(int turn) const { return turn < groups ? turn : 2 * groups - 1 - turn; }
+  DEVICE int group_of(int turn) const { return turn < groups ? turn : 2 * groups - 1 - turn; }
 
   /* Groups forward and then backward: the numbers that are used, and zeros elsewhere. */
-  __device__ __forceinline__ void fetch(int turn) const {
+  DEVICE void fetch(int turn) const {
     const int begin = group_of(turn) * GROUP, columns = (int)p.n - begin;
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++) {
@@ -71,7 +70,7 @@ template <typename T, int RHS_> struct block_of_rhs {
     }
     cp_async_commit();
   }
-  __device__ __forceinline__ void take(int turn, T (&v)[GROUP][ROWS]) const {
+  DEVICE void take(int turn, T (&v)[GROUP][ROWS]) const {
     cp_async_wait<STAGES - 2>();
     if (PIECES > 1) __syncwarp();
 #pragma unroll
@@ -86,7 +85,7 @@ template <typename T, int RHS_> struct block_of_rhs {
 
   /* Sums of a warp. Each level halves the values that a lane still sums. Value i ends in LANES lanes from LANES i on.
    */
-  __device__ __forceinline__ T scatter(T (&part)[VALUES]) const {
+  DEVICE T scatter(T (&part)[VALUES]) const {
 #pragma unroll
     for (int level = 0; VALUES >> level > 1; level++) {
       const int half = VALUES >> (level + 1), offset = LANES * half;
@@ -102,7 +101,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   }
 
   /* Sums of the block: value i in the same lanes. Two places take turns, so one barrier is enough. */
-  __device__ __forceinline__ T sum(T (&part)[VALUES], int turn) const {
+  DEVICE T sum(T (&part)[VALUES], int turn) const {
     T *place = partials + (turn & 1) * VALUES * warps + lane / LANES, total = scatter(part);
     if (lane % LANES == 0) place[warp * VALUES] = total;
     __syncthreads();
@@ -110,15 +109,13 @@ template <typename T, int RHS_> struct block_of_rhs {
     for (int w = lane % LANES; w < warps; w += LANES) total += place[w * VALUES];
     return LANES == 1 ? total : total + __shfl_xor_sync(0xffffffffu, total, 1);
   }
-  static __device__ __forceinline__ T value_of(T total, int value) {
-    return __shfl_sync(0xffffffffu, total, LANES * value);
-  }
+  static DEVICE T value_of(T total, int value) { return __shfl_sync(0xffffffffu, total, LANES * value); }
 
   /* ---- forward ---- */
 
   /* The columns of H become reflectors: a one on the diagonal, which one thread has, zeros above it and below the
    * matrix. Columns after the last have tau = 0. */
-  __device__ __forceinline__ void mask(int begin, T (&v)[GROUP][ROWS]) const {
+  DEVICE void mask(int begin, T (&v)[GROUP][ROWS]) const {
     if (first == begin) {
 #pragma unroll
       for (int c = 0; c < GROUP; c++)
@@ -134,7 +131,7 @@ template <typename T, int RHS_> struct block_of_rhs {
     }
   }
 
-  __device__ __forceinline__ void reflect_group(int turn) {
+  DEVICE void reflect_group(int turn) {
     const int begin = turn * GROUP;
     T v[GROUP][ROWS], part[VALUES] = {}, y[RHS][GROUP];
     take(turn, v);
@@ -176,7 +173,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   /* ---- backward ---- */
 
   /* Solves for the group's rows, which this thread has. */
-  __device__ __forceinline__ void solve_group(const T (&r)[GROUP][ROWS], T *to) {
+  DEVICE void solve_group(const T (&r)[GROUP][ROWS], T *to) {
 #pragma unroll
     for (int i = ROWS - 1; i >= 0; i--)
 #pragma unroll
@@ -190,7 +187,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   }
 
   /* The rows of group `turn` are shown; then the next group is solved for. */
-  __device__ __forceinline__ void substitute() {
+  DEVICE void substitute() {
     T r[GROUP][ROWS];
     take(groups, r);
     fetch(groups + STAGES - 1);
@@ -221,7 +218,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   /* ---- sizes ---- */
 
   /* The largest number of the block; NaN does not count. With barriers. */
-  __device__ __forceinline__ T largest_of(T largest) const {
+  DEVICE T largest_of(T largest) const {
     largest = largest_over_rows<32>(largest);
     __syncthreads();
     if (lane == 0) partials[warp] = largest;
@@ -230,7 +227,7 @@ template <typename T, int RHS_> struct block_of_rhs {
     __syncthreads();
     return largest;
   }
-  __device__ __forceinline__ T largest_from(int row, int rhs) const {
+  DEVICE T largest_from(int row, int rhs) const {
     T largest = T(0);
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
@@ -242,7 +239,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   }
 
   /* Returns the exponent that is taken off. */
-  __device__ __forceinline__ int scale(int rhs) {
+  DEVICE int scale(int rhs) {
     if (!__syncthreads_or(is_near_largest(largest_from(0, rhs)))) return 0;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) b[rhs][i] *= power_of_two<T>(-TAKEN_EXPONENT);
@@ -250,7 +247,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   }
 
   /* Of the rows below R. */
-  __device__ __forceinline__ T norm(int rhs) const {
+  DEVICE T norm(int rhs) const {
     const int exponent = norm_exponent(largest_of(largest_from((int)p.n, rhs)));
     const T factor = power_of_two<T>(-exponent);
     T part[VALUES] = {};
@@ -264,7 +261,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   }
 
   /* Inverts this thread's part of R's diagonal. Returns LAPACK's info: the first zero there, counted from one, or 0. */
-  __device__ __forceinline__ int invert_diagonal() {
+  DEVICE int invert_diagonal() {
     unsigned zero = UINT32_MAX;
     divides = false;
 #pragma unroll
@@ -287,7 +284,7 @@ template <typename T, int RHS_> struct block_of_rhs {
 
   /* ---- one matrix ---- */
 
-  __device__ __forceinline__ void solve(int64_t item, int64_t rhs) {
+  DEVICE void solve(int64_t item, int64_t rhs) {
     h = (const T *)p.h.data + item * p.h.batch_stride;
     for (int turn = 0; turn < STAGES - 1; turn++) fetch(turn);
     const T *from = (const T *)p.b.data + item * p.b.batch_stride + rhs * p.b.column_stride;
@@ -335,8 +332,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   }
 };
 
-template <typename T, int RHS>
-__device__ __forceinline__ void least_squares_block(const least_squares_after_parameters &p) {
+template <typename T, int RHS> DEVICE void least_squares_block(const least_squares_after_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
   block_of_rhs<T, RHS> block(p, shared);
   for (int64_t place = blockIdx.x; place < p.batch * p.groups; place += gridDim.x) {

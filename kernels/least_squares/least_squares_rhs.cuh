@@ -14,21 +14,19 @@
 #include "least_squares.h"
 
 /* x 2^exponent, for exponents of up to twice the range. Only a denormal result is rounded twice. */
-template <typename T> __device__ __forceinline__ T times_power(T x, int exponent) {
+template <typename T> DEVICE T times_power(T x, int exponent) {
   return x * power_of_two<T>(exponent / 2) * power_of_two<T>(exponent - exponent / 2);
 }
 
 /* `power` is a power of two and a normal number. */
-template <typename T> __device__ __forceinline__ int exponent_of_power(T power) {
+template <typename T> DEVICE int exponent_of_power(T power) {
   return (int)(high_word(power) >> tile_number<T>::MANTISSA) - tile_number<T>::BIAS;
 }
 
 /* Zero or denormal: rcp takes both as zero. */
-template <typename T> __device__ __forceinline__ bool is_zero(T x) {
-  return (high_word(x) & 0x7fffffffu) >> tile_number<T>::MANTISSA == 0;
-}
+template <typename T> DEVICE bool is_zero(T x) { return (high_word(x) & 0x7fffffffu) >> tile_number<T>::MANTISSA == 0; }
 
-template <typename T> __device__ __forceinline__ T not_a_number() {
+template <typename T> DEVICE T not_a_number() {
   T result;
   from_high_word(0x7fffffffu, &result);
   return result;
@@ -47,11 +45,11 @@ template <typename Shape> struct carried_rhs {
   int exponent;                       /* of the power of two that divides b */
   int lane;                           /* of WIDTH */
 
-  __device__ __forceinline__ int row_of(int k) const { return k * WIDTH + lane; }
+  DEVICE int row_of(int k) const { return k * WIDTH + lane; }
 
   /* ---- from memory ---- */
 
-  __device__ __forceinline__ void read(const least_squares_parameters &out, int64_t item, int rhs) {
+  DEVICE void read(const least_squares_parameters &out, int64_t item, int rhs) {
     const T *from = (const T *)out.b.data + item * out.b.batch_stride + rhs * out.b.column_stride;
     const bool present = rhs < out.rhs_count;
     uint32_t most = 0;
@@ -72,7 +70,7 @@ template <typename Shape> struct carried_rhs {
 
   /* ---- sums ---- */
 
-  template <typename Value> static __device__ __forceinline__ Value over_rows(Value value, bool largest = false) {
+  template <typename Value> static DEVICE Value over_rows(Value value, bool largest = false) {
 #pragma unroll
     for (int offset = 1; offset < WIDTH; offset *= 2) {
       const Value other = __shfl_xor_sync(0xffffffffu, value, offset);
@@ -80,9 +78,7 @@ template <typename Shape> struct carried_rhs {
     }
     return value;
   }
-  static __device__ __forceinline__ T from_row(T value, int row) {
-    return __shfl_sync(0xffffffffu, value, row & (WIDTH - 1), WIDTH);
-  }
+  static DEVICE T from_row(T value, int row) { return __shfl_sync(0xffffffffu, value, row & (WIDTH - 1), WIDTH); }
 
   /* ---- the steps ---- */
 
@@ -91,7 +87,7 @@ template <typename Shape> struct carried_rhs {
   static constexpr bool SAME_ROWS = GR == WIDTH;
 
   /* Before the first step. */
-  __device__ __forceinline__ void start() {
+  DEVICE void start() {
     d = above = u = g = T(0);
     pivot_row = 0;
 #pragma unroll
@@ -99,7 +95,7 @@ template <typename Shape> struct carried_rhs {
   }
 
   /* The reflection of the step before. Its pivot is one of the local rows FIRST to LAST. */
-  template <int FIRST, int LAST> __device__ __forceinline__ void catch_up() {
+  template <int FIRST, int LAST> DEVICE void catch_up() {
     const T y = g * fused(u, above, d);
 #pragma unroll
     for (int k = FIRST; k <= LAST; k++)
@@ -109,12 +105,12 @@ template <typename Shape> struct carried_rhs {
   }
 
   /* After the last step. */
-  __device__ __forceinline__ void end() {
+  DEVICE void end() {
     if constexpr (!SAME_ROWS) catch_up<0, HELD - 1>();
   }
 
   /* `seen` is the slice of this thread's row lane. */
-  template <int B, int P> __device__ __forceinline__ void meet(int j, const T *seen, const T (&own)[P]) {
+  template <int B, int P> DEVICE void meet(int j, const T *seen, const T (&own)[P]) {
     constexpr int J = B * BLOCK, FIRST = J / WIDTH, BEFORE = J > 0 ? (J - 1) / WIDTH : 0;
     if constexpr (!SAME_ROWS) {
       catch_up<BEFORE, FIRST>();
@@ -136,7 +132,7 @@ template <typename Shape> struct carried_rhs {
     above = from_row(b[FIRST], j);
   }
 
-  template <int B, int P> __device__ __forceinline__ void reflect(int j, T u_of_step, T g_of_step, const T (&own)[P]) {
+  template <int B, int P> DEVICE void reflect(int j, T u_of_step, T g_of_step, const T (&own)[P]) {
     if constexpr (SAME_ROWS) {
       const T y = g_of_step * fused(u_of_step, above, d);
 #pragma unroll
@@ -152,11 +148,10 @@ template <typename Shape> struct carried_rhs {
 
   /* Rows are divided by their diagonal. Then columns come two at a time from the last up, so two numbers of x wait for
    * one broadcast. The last rows that column j meets are those from K * WIDTH on. */
-  template <int K>
-  __device__ __forceinline__ T part_of_column(const T *r, const T (&inverse)[SOLVED], int k, int j) const {
+  template <int K> DEVICE T part_of_column(const T *r, const T (&inverse)[SOLVED], int k, int j) const {
     return k < K || row_of(K) < j ? r[j * LEADING + row_of(k)] * inverse[k] : T(0);
   }
-  template <int K> __device__ __forceinline__ void substitute_two(const T *r, const T (&inverse)[SOLVED], int j) {
+  template <int K> DEVICE void substitute_two(const T *r, const T (&inverse)[SOLVED], int j) {
     T left[K + 1], right[K + 1];
 #pragma unroll
     for (int k = 0; k <= K; k++)
@@ -169,8 +164,7 @@ template <typename Shape> struct carried_rhs {
       if (k < K || row_of(K) < j - 1) b[k] = fused(-left[k], x_left, b[k]);
     }
   }
-  template <int K>
-  __device__ __forceinline__ void substitute(const T *r, const T (&inverse)[SOLVED], int first, int last) {
+  template <int K> DEVICE void substitute(const T *r, const T (&inverse)[SOLVED], int first, int last) {
     const int begin = max(first, K * WIDTH);
     int j = min(last, (K + 1) * WIDTH) - 1;
 #pragma unroll 4
@@ -188,14 +182,14 @@ template <typename Shape> struct carried_rhs {
 
   /* All columns of a small tile, at constant places: numbers outside the matrix are zero (H200, 10,000 of 16 x 16 in
    * f32: 11.4 us instead of 12.3). */
-  __device__ __forceinline__ void substitute_small(const T *r, const T (&inverse)[SOLVED]) {
+  DEVICE void substitute_small(const T *r, const T (&inverse)[SOLVED]) {
 #pragma unroll
     for (int j = Shape::COLUMNS - 1; j > 0; j -= 2) substitute_two<0>(r, inverse, j);
   }
 
   /* The inverses of the diagonal, WIDTH rows at a time. Returns LAPACK's info: the first zero there, counted from one,
    * or 0. */
-  __device__ __forceinline__ int invert_diagonal(const qr_tile_parameters &p, const T *r, T (&inverse)[SOLVED]) const {
+  DEVICE int invert_diagonal(const qr_tile_parameters &p, const T *r, T (&inverse)[SOLVED]) const {
     int first = 0;
 #pragma unroll
     for (int k = SOLVED - 1; k >= 0; k--) {
@@ -212,8 +206,7 @@ template <typename Shape> struct carried_rhs {
   /* ---- to memory ---- */
 
   /* The norm of the rows below R. */
-  __device__ __forceinline__ void write_residual(const least_squares_parameters &out, int64_t item, bool wanted,
-                                                 int rhs) const {
+  DEVICE void write_residual(const least_squares_parameters &out, int64_t item, bool wanted, int rhs) const {
     const qr_tile_parameters &p = out.tile;
     T part[2] = {};
     if (p.m > p.n) {
@@ -229,8 +222,8 @@ template <typename Shape> struct carried_rhs {
       ((T *)out.residual.data)[item * out.residual.batch_stride + rhs] = part[0];
   }
 
-  __device__ __forceinline__ void write_solution(const least_squares_parameters &out, const T *scales, int64_t item,
-                                                 bool wanted, int rhs, int info) {
+  DEVICE void write_solution(const least_squares_parameters &out, const T *scales, int64_t item, bool wanted, int rhs,
+                             int info) {
     const qr_tile_parameters &p = out.tile;
     if (!wanted || rhs >= out.rhs_count) return;
     if (out.info.data && lane == 0 && rhs == 0) ((int32_t *)out.info.data)[item * out.info.batch_stride] = info;
@@ -246,8 +239,8 @@ template <typename Shape> struct carried_rhs {
   }
 
   /* From Q^T b to x. `scales` has the powers of two by which A's columns were divided. */
-  __device__ __forceinline__ void solve(const least_squares_parameters &out, const T *r, const T *scales, int64_t item,
-                                        bool wanted, int rhs) {
+  DEVICE void solve(const least_squares_parameters &out, const T *r, const T *scales, int64_t item, bool wanted,
+                    int rhs) {
     const qr_tile_parameters &p = out.tile;
     T inverse[SOLVED];
     const int info = invert_diagonal(p, r, inverse);

@@ -9,12 +9,10 @@
 /* A right-hand side whose largest number is this large is multiplied by 2^-TAKEN_EXPONENT: sums over it would
  * overflow. */
 enum { TAKEN_EXPONENT = 32 };
-template <typename T> __device__ __forceinline__ bool is_near_largest(T largest) {
-  return largest > range_of<T>::largest * T(0x1p-33);
-}
+template <typename T> DEVICE bool is_near_largest(T largest) { return largest > range_of<T>::largest * T(0x1p-33); }
 
 /* Numbers up to `largest` are divided by 2^this before they are squared. 0 for zeros, infinities and NaN. */
-template <typename T> __device__ __forceinline__ int norm_exponent(T largest) {
+template <typename T> DEVICE int norm_exponent(T largest) {
   return largest > T(0) && largest <= range_of<T>::largest ? exponent_of(largest) : 0;
 }
 

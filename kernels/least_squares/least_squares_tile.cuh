@@ -26,20 +26,18 @@ template <typename Shape> struct solving_tile : register_tile<Shape, carried_rhs
   using tile::p, tile::scales, tile::stage, tile::lane, tile::row, tile::column, tile::rider;
   static_assert(Shape::STAGED && COLUMNS % GR == 0);
 
-  __device__ __forceinline__ solving_tile(const least_squares_parameters &parameters, T *shared)
-      : tile(parameters.tile, shared) {
+  DEVICE solving_tile(const least_squares_parameters &parameters, T *shared) : tile(parameters.tile, shared) {
     rider.lane = lane % rider.WIDTH;
   }
 
-  __device__ __forceinline__ void clear_scales() {
+  DEVICE void clear_scales() {
 #pragma unroll
     for (int q = 0; q < Q; q++)
       if (row == 0) scales[q * GC + column] = T(1);
     __syncwarp();
   }
 
-  __device__ __forceinline__ void factor_and_solve(const least_squares_parameters &out, int64_t item, bool wanted,
-                                                   int rhs) {
+  DEVICE void factor_and_solve(const least_squares_parameters &out, int64_t item, bool wanted, int rhs) {
     clear_scales();
     rider.start();
     this->take_steps(0, false, true);
@@ -56,8 +54,7 @@ template <typename Shape> struct solving_tile : register_tile<Shape, carried_rhs
 
 /* A place is a matrix with as many right-hand sides as its warps carry. Threads after the last place take it again, to
  * keep in step with their warp, and write nothing. */
-template <typename OneShape, int THREADS>
-__device__ __forceinline__ void least_squares(const least_squares_parameters &out) {
+template <typename OneShape, int THREADS> DEVICE void least_squares(const least_squares_parameters &out) {
   static_assert(THREADS % OneShape::THREADS == 0);
   using Shape = of_warps<OneShape, THREADS / OneShape::THREADS>;
   extern __shared__ __align__(16) unsigned char shared[];

@@ -11,8 +11,7 @@ static_assert(ELEMENTWISE_ELEMENTS == 8, "the code below assumes this size");
 
 /* Calls compute(a, b, out, count): the index of this thread's first element in each operand, and the number of its
  * elements. */
-template <typename Compute>
-__device__ __forceinline__ void of_this_thread(const elementwise_parameters &p, const Compute &compute) {
+template <typename Compute> DEVICE void of_this_thread(const elementwise_parameters &p, const Compute &compute) {
   const uint32_t part = blockIdx.x * ELEMENTWISE_THREADS + threadIdx.x;
   if (part >= p.parts) return;
   const uint32_t row = part / p.row_parts, column = (part - row * p.row_parts) * 8;
@@ -25,8 +24,7 @@ __device__ __forceinline__ void of_this_thread(const elementwise_parameters &p, 
   compute(a, b, out, min(p.row - column, 8u));
 }
 
-template <typename Compute>
-__device__ __forceinline__ void of_numbers(const elementwise_parameters &p, const Compute &compute) {
+template <typename Compute> DEVICE void of_numbers(const elementwise_parameters &p, const Compute &compute) {
   of_this_thread(p, [&](int64_t a, int64_t b, int64_t out, uint32_t count) {
     float x[8], y[8];
     load_numbers(p.dtype, p.is_aligned, p.a, a, count, x);
@@ -37,11 +35,11 @@ __device__ __forceinline__ void of_numbers(const elementwise_parameters &p, cons
   });
 }
 
-__device__ __forceinline__ void silu_mul(const elementwise_parameters &p) {
+DEVICE void silu_mul(const elementwise_parameters &p) {
   of_numbers(p, [](float gate, float up) { return __fdiv_rn(gate, 1.0f + expf(-gate)) * up; });
 }
 
-__device__ __forceinline__ void add(const elementwise_parameters &p) {
+DEVICE void add(const elementwise_parameters &p) {
   if (p.dtype != RONDO_I32) {
     of_numbers(p, [](float a, float b) { return a + b; });
     return;

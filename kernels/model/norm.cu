@@ -15,7 +15,7 @@
 #include "norm.h"
 
 /* The sum over a row's threads. All of them get it. */
-__device__ __forceinline__ float sum_over_row(float sum, uint32_t row_threads) {
+DEVICE float sum_over_row(float sum, uint32_t row_threads) {
   __shared__ float warps[RMS_NORM_THREADS / 32];
 #pragma unroll
   for (uint32_t step = 1; step < 32; step *= 2) {
@@ -31,12 +31,11 @@ __device__ __forceinline__ float sum_over_row(float sum, uint32_t row_threads) {
   return sum;
 }
 
-__device__ __forceinline__ void load_norm(const rms_norm_parameters &p, uint32_t column, uint32_t count,
-                                          float (&norm)[8]) {
+DEVICE void load_norm(const rms_norm_parameters &p, uint32_t column, uint32_t count, float (&norm)[8]) {
   if (p.norm) load_numbers(p.norm_dtype, p.norm_is_aligned, p.norm, column, count, norm);
 }
 
-__device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
+DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
   const uint32_t row = blockIdx.x * (blockDim.x / p.row_threads) + threadIdx.x / p.row_threads;
   const uint32_t lane = threadIdx.x % p.row_threads, step = 8 * p.row_threads;
   const uint32_t k = row < p.rows ? p.k : 0; /* a row beyond the last sums nothing */
@@ -86,7 +85,7 @@ __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
 }
 
 /* x plus the sum of its parts in their order, rounded to x's type. */
-__device__ __forceinline__ float sum_of_parts(const rms_norm_parameters &p, int64_t x, const float *part) {
+DEVICE float sum_of_parts(const rms_norm_parameters &p, int64_t x, const float *part) {
   const float number = load_number(p.x_dtype, p.x, x);
   float sum = 0;
 #pragma unroll 8
@@ -95,7 +94,7 @@ __device__ __forceinline__ float sum_of_parts(const rms_norm_parameters &p, int6
   return p.x_dtype == RONDO_F32 ? sum : numbers_of(p.x_dtype, word_of(p.x_dtype, sum, 0)).x;
 }
 
-__device__ __forceinline__ void rms_norm_sums(const rms_norm_parameters &p) {
+DEVICE void rms_norm_sums(const rms_norm_parameters &p) {
   int64_t x = 0, out = 0, parts = 0;
   row_indices(blockIdx.x, p.extent, [&](int i, uint32_t index) {
     x += index * p.x_stride[i];

@@ -10,8 +10,7 @@
 
 static_assert(ROPE_PAIRS == 4, "the code below assumes this number");
 
-__device__ __forceinline__ void load_frequencies(const rope_parameters &p, uint32_t pair, uint32_t count,
-                                                 float (&frequencies)[4]) {
+DEVICE void load_frequencies(const rope_parameters &p, uint32_t pair, uint32_t count, float (&frequencies)[4]) {
   if (!p.frequencies) { /* lanes with different pairs read parameters one after the other: two loads instead of four */
     const float2 *from = (const float2 *)&p.base_frequencies[pair], low = from[0], high = from[1];
     frequencies[0] = low.x, frequencies[1] = low.y, frequencies[2] = high.x, frequencies[3] = high.y;
@@ -26,7 +25,7 @@ struct quad {
   float low[4], high[4];
 };
 
-__device__ __forceinline__ void load_quad(const rope_parameters &p, int64_t x, uint32_t pair, uint32_t count, quad &q) {
+DEVICE void load_quad(const rope_parameters &p, int64_t x, uint32_t pair, uint32_t count, quad &q) {
   if (p.by_halves) {
     load_numbers(p.dtype, p.is_aligned, p.x, x + pair, count, q.low);
     load_numbers(p.dtype, p.is_aligned, p.x, x + p.pairs + pair, count, q.high);
@@ -38,8 +37,7 @@ __device__ __forceinline__ void load_quad(const rope_parameters &p, int64_t x, u
   for (int i = 0; i < 4; i++) q.low[i] = both[2 * i], q.high[i] = both[2 * i + 1];
 }
 
-__device__ __forceinline__ void store_quad(const rope_parameters &p, int64_t out, uint32_t pair, uint32_t count,
-                                           const quad &q) {
+DEVICE void store_quad(const rope_parameters &p, int64_t out, uint32_t pair, uint32_t count, const quad &q) {
   if (p.by_halves) {
     store_numbers(p.dtype, p.is_aligned, p.out, out + pair, count, q.low);
     store_numbers(p.dtype, p.is_aligned, p.out, out + p.pairs + pair, count, q.high);
@@ -51,7 +49,7 @@ __device__ __forceinline__ void store_quad(const rope_parameters &p, int64_t out
   store_numbers(p.dtype, p.is_aligned, p.out, out + 2 * pair, 2 * count, both);
 }
 
-template <int Heads> __device__ __forceinline__ void rope_rows(const rope_parameters &p) {
+template <int Heads> DEVICE void rope_rows(const rope_parameters &p) {
   const uint32_t part = blockIdx.x * ROPE_THREADS + threadIdx.x;
   if (part < p.parts) {
     uint32_t rest = part / p.row_parts;

@@ -10,11 +10,13 @@
 
 #include <stdint.h>
 
+#include "../common/device_code.cuh"
+
 struct rotation {
   float sine, cosine;
 };
 
-__device__ __forceinline__ rotation rotation_of(float angle) {
+DEVICE rotation rotation_of(float angle) {
   const double exact = angle, quarters = rint(exact * 0x1.45f306dc9c883p-1); /* 2 / pi */
   const float r = (float)fma(quarters, -0x1.1a62633145c07p-54, fma(quarters, -0x1.921fb54442d18p+0, exact));
   const uint32_t quadrant = (uint32_t)__double2ll_rn(quarters) & 3u;
@@ -28,7 +30,7 @@ __device__ __forceinline__ rotation rotation_of(float angle) {
 }
 
 /* Rotates the pair (low, high) in place. */
-__device__ __forceinline__ void rotate_pair(const rotation &by, float &low, float &high) {
+DEVICE void rotate_pair(const rotation &by, float &low, float &high) {
   const float rotated = __fmaf_rn(low, by.cosine, -(high * by.sine));
   high = __fmaf_rn(high, by.cosine, low * by.sine);
   low = rotated;

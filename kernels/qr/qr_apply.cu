@@ -8,7 +8,7 @@
  * Bound by the bandwidth of shared memory: 14 accesses for 8 multiply-adds. */
 #include "qr_device.cuh"
 
-template <typename T> __device__ __forceinline__ void qr_apply(const qr_apply_parameters &p) {
+template <typename T> DEVICE void qr_apply(const qr_apply_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
   const team<32> team;
   const int m = (int)p.m;
@@ -40,7 +40,7 @@ template <typename T> __device__ __forceinline__ void qr_apply(const qr_apply_pa
   copy(team.thread, team.threads, c.row_stride != 1, m, columns, block, c);
 }
 
-template <typename T> __device__ __forceinline__ void qr_apply_global(const qr_apply_parameters &p) {
+template <typename T> DEVICE void qr_apply_global(const qr_apply_parameters &p) {
   const team<32> team;
   const int64_t item = (int64_t)blockIdx.x / p.blocks, begin = (int64_t)blockIdx.x % p.blocks * p.block_columns;
   const int64_t columns = p.columns - begin < p.block_columns ? p.columns - begin : p.block_columns;
@@ -54,7 +54,7 @@ template <typename T> __device__ __forceinline__ void qr_apply_global(const qr_a
 }
 
 /* r := the upper triangle of h, q := the first columns of the identity. A thread has a number of either. */
-template <typename T> __device__ __forceinline__ void qr_extract(const qr_extract_parameters &p) {
+template <typename T> DEVICE void qr_extract(const qr_extract_parameters &p) {
   const int64_t r_count = p.r.data ? p.k * p.n : 0, q_count = p.q.data ? p.m * p.k : 0, count = r_count + q_count;
   const int64_t stride = (int64_t)gridDim.x * blockDim.x;
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.batch * count; i += stride) {

@@ -12,10 +12,9 @@
 /* Applies the reflectors of v to columns [begin, end) of target, the first one first, or (backward) the last one first.
  * `width` columns at a time come to shared memory. */
 template <typename T, typename Team>
-__device__ __forceinline__ void update_columns(const Team &team, const matrix_in<T, int> &v, const T *tau,
-                                               const matrix_in<T, int> &block, const matrix_in<T, int64_t> &target,
-                                               int m, int reflectors, int64_t begin, int64_t end, int width,
-                                               bool backward) {
+DEVICE void update_columns(const Team &team, const matrix_in<T, int> &v, const T *tau, const matrix_in<T, int> &block,
+                           const matrix_in<T, int64_t> &target, int m, int reflectors, int64_t begin, int64_t end,
+                           int width, bool backward) {
   const bool along_columns = target.row_stride != 1;
   for (int64_t first = begin; first < end; first += width) {
     const int columns = end - first < width ? (int)(end - first) : width;
@@ -35,8 +34,7 @@ __device__ __forceinline__ void update_columns(const Team &team, const matrix_in
 
 /* The other outputs than `work`, which holds H: R, and the reflectors in the place of Q. */
 template <typename T, typename Team>
-__device__ __forceinline__ void store_r(const Team &team, const qr_parameters &p, int64_t item,
-                                        const matrix_in<T, int64_t> &work) {
+DEVICE void store_r(const Team &team, const qr_parameters &p, int64_t item, const matrix_in<T, int64_t> &work) {
   const int64_t k = p.m < p.n ? p.m : p.n;
   if (p.q.data && p.q.data != p.work.data) {
     const matrix_in<T, int64_t> q = matrix_at<T>(p.q, item);
@@ -51,7 +49,7 @@ __device__ __forceinline__ void store_r(const Team &team, const qr_parameters &p
   }
 }
 
-template <typename T> __device__ __forceinline__ void qr_blocked(const qr_parameters &p) {
+template <typename T> DEVICE void qr_blocked(const qr_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
   const team<32> team;
   const matrix_in<T, int> panel = {(T *)shared, 1, p.leading};
@@ -96,7 +94,7 @@ template <typename T> __device__ __forceinline__ void qr_blocked(const qr_parame
   }
 }
 
-template <typename T> __device__ __forceinline__ void qr_global(const qr_parameters &p) {
+template <typename T> DEVICE void qr_global(const qr_parameters &p) {
   const team<32> team;
   const int64_t k = p.m < p.n ? p.m : p.n;
   for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {

@@ -31,33 +31,30 @@ template <> struct range_of<double> {
 };
 
 /* The exponent of a positive number, within those whose power of two and its inverse are normal. */
-template <typename T> __device__ __forceinline__ int exponent_of(T x) {
+template <typename T> DEVICE int exponent_of(T x) {
   constexpr int LIMIT = tile_number<T>::BIAS - 1;
   return max(-LIMIT, min(LIMIT, ilogb(x)));
 }
 
 /* Less than the smallest normal number over eps. Integers are compared faster than f64. */
-__device__ __forceinline__ bool is_tiny(float x) { return fabsf(x) < FLT_MIN / FLT_EPSILON; }
-__device__ __forceinline__ bool is_tiny(double x) { return (__double2hiint(x) & 0x7fffffff) < (1023 - 970) << 20; }
+DEVICE bool is_tiny(float x) { return fabsf(x) < FLT_MIN / FLT_EPSILON; }
+DEVICE bool is_tiny(double x) { return (__double2hiint(x) & 0x7fffffff) < (1023 - 970) << 20; }
 
 /* A matrix in shared (Index int, row_stride 1) or global memory (Index int64_t). */
 template <typename T, typename Index> struct matrix_in {
   T *data;
   Index row_stride, column_stride;
-  __device__ __forceinline__ T &operator()(Index row, Index column) const {
-    return data[row * row_stride + column * column_stride];
-  }
-  __device__ __forceinline__ matrix_in part(Index row, Index column) const {
+  DEVICE T &operator()(Index row, Index column) const { return data[row * row_stride + column * column_stride]; }
+  DEVICE matrix_in part(Index row, Index column) const {
     return {data + row * row_stride + column * column_stride, row_stride, column_stride};
   }
 };
 
-template <typename T>
-__device__ __forceinline__ matrix_in<T, int64_t> matrix_at(const qr_matrix &matrix, int64_t item) {
+template <typename T> DEVICE matrix_in<T, int64_t> matrix_at(const qr_matrix &matrix, int64_t item) {
   return {(T *)matrix.data + item * matrix.batch_stride, matrix.row_stride, matrix.column_stride};
 }
 
-template <typename T> __device__ __forceinline__ T *vector_at(const qr_vector &vector, int64_t item) {
+template <typename T> DEVICE T *vector_at(const qr_vector &vector, int64_t item) {
   return (T *)vector.data + item * vector.batch_stride;
 }
 
@@ -67,7 +64,7 @@ template <int LANES_> struct team {
   int thread, threads;
   int row, column, columns; /* lanes */
   int warp_column;          /* the first column lane of this warp */
-  __device__ __forceinline__ team() {
+  DEVICE team() {
     thread = (int)threadIdx.x;
     threads = (int)blockDim.x;
     row = thread & (LANES - 1);
@@ -75,21 +72,21 @@ template <int LANES_> struct team {
     columns = threads / LANES;
     warp_column = (thread & ~31) / LANES;
   }
-  __device__ __forceinline__ void sync() const { __syncthreads(); }
+  DEVICE void sync() const { __syncthreads(); }
   /* The first row from `row_from` on that belongs to this thread. */
-  template <typename Index> __device__ __forceinline__ Index first_row(Index row_from) const {
+  template <typename Index> DEVICE Index first_row(Index row_from) const {
     return row_from + (Index)((row - (int)(row_from & (LANES - 1))) & (LANES - 1));
   }
 };
 
 /* Over the row lanes. Every lane gets the same bits. */
-template <int LANES, typename T> __device__ __forceinline__ T sum_over_rows(T value) {
+template <int LANES, typename T> DEVICE T sum_over_rows(T value) {
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
   return value;
 }
 
-template <int LANES, typename T> __device__ __forceinline__ T largest_over_rows(T value) {
+template <int LANES, typename T> DEVICE T largest_over_rows(T value) {
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2) {
     const T other = __shfl_xor_sync(0xffffffffu, value, offset);
@@ -104,8 +101,7 @@ template <typename T> struct reflector { T tau, beta, scale, inverse; };
 /* LAPACK larfg for the column under alpha = a(j, j), from the sum of squares below it. All threads of the team agree.
  */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ reflector<T> make_reflector(const Team &team, const matrix_in<T, Index> &a, Index m, Index j,
-                                                       T sum) {
+DEVICE reflector<T> make_reflector(const Team &team, const matrix_in<T, Index> &a, Index m, Index j, T sum) {
   constexpr T low = range_of<T>::smallest / (range_of<T>::epsilon * range_of<T>::epsilon), high = T(1) / low;
   T alpha = a(j, j);
   reflector<T> result = {T(0), alpha, T(1), T(1)};
@@ -142,7 +138,7 @@ __device__ __forceinline__ reflector<T> make_reflector(const Team &team, const m
 template <typename T, typename Index> struct column_tile {
   Index column[QR_TILE_COLUMNS];
   bool valid[QR_TILE_COLUMNS];
-  template <typename Team> __device__ __forceinline__ column_tile(const Team &team, Index base, Index end) {
+  template <typename Team> DEVICE column_tile(const Team &team, Index base, Index end) {
 #pragma unroll
     for (int q = 0; q < QR_TILE_COLUMNS; q++) {
       column[q] = base + (Index)(team.column + q * team.columns);
@@ -153,8 +149,8 @@ template <typename T, typename Index> struct column_tile {
 
 /* c(row of the one, columns of the tile) from the lane that owns the row. `target` may be another matrix than v's. */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ void pivot_row(const Team &team, const matrix_in<T, Index> &target,
-                                          const column_tile<T, Index> &tile, Index j, T (&pivot)[QR_TILE_COLUMNS]) {
+DEVICE void pivot_row(const Team &team, const matrix_in<T, Index> &target, const column_tile<T, Index> &tile, Index j,
+                      T (&pivot)[QR_TILE_COLUMNS]) {
   const int owner = (int)(j & (Team::LANES - 1));
 #pragma unroll
   for (int q = 0; q < QR_TILE_COLUMNS; q++) {
@@ -165,10 +161,9 @@ __device__ __forceinline__ void pivot_row(const Team &team, const matrix_in<T, I
 
 /* C := C - v w for the tile: w in the row of the one, v_i w below it. Here and below v is a matrix of one column. */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ void subtract(const Team &team, const matrix_in<T, Index> &v,
-                                         const matrix_in<T, Index> &target, const column_tile<T, Index> &tile, Index m,
-                                         Index j, T scale, T inverse, const T (&w)[QR_TILE_COLUMNS],
-                                         const T (&pivot)[QR_TILE_COLUMNS]) {
+DEVICE void subtract(const Team &team, const matrix_in<T, Index> &v, const matrix_in<T, Index> &target,
+                     const column_tile<T, Index> &tile, Index m, Index j, T scale, T inverse,
+                     const T (&w)[QR_TILE_COLUMNS], const T (&pivot)[QR_TILE_COLUMNS]) {
   if (team.row == (int)(j & (Team::LANES - 1))) {
 #pragma unroll
     for (int q = 0; q < QR_TILE_COLUMNS; q++)
@@ -188,9 +183,9 @@ __device__ __forceinline__ void subtract(const Team &team, const matrix_in<T, In
 
 /* v . c for the tile, below the one. */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ void dot_with_v(const Team &team, const matrix_in<T, Index> &v,
-                                           const matrix_in<T, Index> &target, const column_tile<T, Index> &tile,
-                                           Index m, Index j, T scale, T inverse, T (&dot)[QR_TILE_COLUMNS]) {
+DEVICE void dot_with_v(const Team &team, const matrix_in<T, Index> &v, const matrix_in<T, Index> &target,
+                       const column_tile<T, Index> &tile, Index m, Index j, T scale, T inverse,
+                       T (&dot)[QR_TILE_COLUMNS]) {
 #pragma unroll
   for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = T(0);
 #pragma unroll 2
@@ -208,14 +203,14 @@ __device__ __forceinline__ void dot_with_v(const Team &team, const matrix_in<T, 
 
 /* w = tau (row of the one + v . c) for the tile. */
 template <typename T>
-__device__ __forceinline__ void factors_of_v(T tau, const T (&pivot)[QR_TILE_COLUMNS], const T (&dot)[QR_TILE_COLUMNS],
-                                             T (&w)[QR_TILE_COLUMNS]) {
+DEVICE void factors_of_v(T tau, const T (&pivot)[QR_TILE_COLUMNS], const T (&dot)[QR_TILE_COLUMNS],
+                         T (&w)[QR_TILE_COLUMNS]) {
 #pragma unroll
   for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = tau * (pivot[q] + dot[q]);
 }
 
 /* Is one of them infinite or no number? True also if only their sum is: the caller tests each one. */
-template <typename T> __device__ __forceinline__ bool may_be_beyond(const T (&w)[QR_TILE_COLUMNS]) {
+template <typename T> DEVICE bool may_be_beyond(const T (&w)[QR_TILE_COLUMNS]) {
   static_assert(QR_TILE_COLUMNS == 4);
   return !((magnitude_of(w[0]) + magnitude_of(w[1])) + (magnitude_of(w[2]) + magnitude_of(w[3])) <=
            range_of<T>::largest);
@@ -224,9 +219,8 @@ template <typename T> __device__ __forceinline__ bool may_be_beyond(const T (&w)
 /* As subtract with the factors of v, but one column after the other. A column whose factor is infinite or no number is
  * made smaller meanwhile. */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ void reflect_large(const Team &team, const matrix_in<T, Index> &v,
-                                              const matrix_in<T, Index> &target, Index base, Index end, Index m,
-                                              Index j, const reflector<T> &step) {
+DEVICE void reflect_large(const Team &team, const matrix_in<T, Index> &v, const matrix_in<T, Index> &target, Index base,
+                          Index end, Index m, Index j, const reflector<T> &step) {
   constexpr T SMALLER = T(0x1p-16);
   const int owner = (int)(j & (Team::LANES - 1));
 #pragma unroll 1
@@ -257,9 +251,8 @@ __device__ __forceinline__ void reflect_large(const Team &team, const matrix_in<
 /* Target := (I - tau v v^T) target for its columns [begin, end). v is scaled and has its one in row j. Columns of Q are
  * never near the largest number. */
 template <bool OF_Q = false, typename Team, typename T, typename Index>
-__device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Index> &v,
-                                        const matrix_in<T, Index> &target, Index m, Index j, T tau, Index begin,
-                                        Index end) {
+DEVICE void reflect(const Team &team, const matrix_in<T, Index> &v, const matrix_in<T, Index> &target, Index m, Index j,
+                    T tau, Index begin, Index end) {
   if (tau == T(0)) return;
   for (Index base = begin; base + team.warp_column < end; base += (Index)(QR_TILE_COLUMNS * team.columns)) {
     const column_tile<T, Index> tile(team, base, end);
@@ -277,8 +270,7 @@ __device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Ind
 /* Step j of the factorisation: makes the reflector and applies it to columns j + 1 .. n - 1. Column j stays as it is.
  */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ reflector<T> factor_step(const Team &team, const matrix_in<T, Index> &a, Index m, Index n,
-                                                    Index j) {
+DEVICE reflector<T> factor_step(const Team &team, const matrix_in<T, Index> &a, Index m, Index n, Index j) {
   reflector<T> step = {};
   Index base = j + 1;
   do {
@@ -321,8 +313,8 @@ __device__ __forceinline__ reflector<T> factor_step(const Team &team, const matr
 
 /* Column j becomes (.., beta, v) after the last read of x, by the column lane that has the fewest columns left. */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ void store_reflector(const Team &team, const matrix_in<T, Index> &a, Index m, Index j,
-                                                const reflector<T> &step, T *tau) {
+DEVICE void store_reflector(const Team &team, const matrix_in<T, Index> &a, Index m, Index j, const reflector<T> &step,
+                            T *tau) {
   if (team.thread == 0) tau[j] = step.tau;
   if (step.tau == T(0) || team.column != team.columns - 1) return;
   for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) a(i, j) = a(i, j) * step.scale * step.inverse;
@@ -332,7 +324,7 @@ __device__ __forceinline__ void store_reflector(const Team &team, const matrix_i
 /* geqr2: A becomes R and the reflectors below its diagonal, tau the min(m, n) factors. The team is in step at the end.
  */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ void factor(const Team &team, const matrix_in<T, Index> &a, Index m, Index n, T *tau) {
+DEVICE void factor(const Team &team, const matrix_in<T, Index> &a, Index m, Index n, T *tau) {
   const Index k = m < n ? m : n;
   reflector<T> step = {};
 #pragma unroll 1
@@ -349,7 +341,7 @@ __device__ __forceinline__ void factor(const Team &team, const matrix_in<T, Inde
 /* Column j of Q from v: -tau v below the one, 1 - tau in its row, zeros above. By column lane 0, which owns the column
  * in the step that follows without a barrier. */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ void store_column(const Team &team, const matrix_in<T, Index> &q, Index m, Index j, T tau) {
+DEVICE void store_column(const Team &team, const matrix_in<T, Index> &q, Index m, Index j, T tau) {
   if (team.column != 0) return;
   for (Index i = team.first_row((Index)0); i < m; i += Team::LANES)
     q(i, j) = i > j ? q(i, j) * -tau : i == j ? T(1) - tau : T(0);
@@ -357,7 +349,7 @@ __device__ __forceinline__ void store_column(const Team &team, const matrix_in<T
 
 /* org2r: the reflectors in the first k columns become the first k columns of Q. The team is in step at the end. */
 template <typename Team, typename T, typename Index>
-__device__ __forceinline__ void form(const Team &team, const matrix_in<T, Index> &q, Index m, Index k, const T *tau) {
+DEVICE void form(const Team &team, const matrix_in<T, Index> &q, Index m, Index k, const T *tau) {
 #pragma unroll 1
   for (Index j = k - 2; j >= 0; j--) {
     team.sync();
@@ -372,8 +364,7 @@ __device__ __forceinline__ void form(const Team &team, const matrix_in<T, Index>
 /* to(row, column) = from(row, column) for m rows and n columns. Lanes run along the unit stride of the operand in
  * global memory. */
 template <typename Index, typename From, typename To>
-__device__ __forceinline__ void copy(int thread, int threads, bool along_columns, Index m, Index n, const From &from,
-                                     const To &to) {
+DEVICE void copy(int thread, int threads, bool along_columns, Index m, Index n, const From &from, const To &to) {
   const Index inner_count = along_columns ? n : m, outer_count = along_columns ? m : n;
   const int shift = inner_count >= 32 ? 5 : inner_count <= 1 ? 0 : 32 - __clz((int)inner_count - 1);
   for (Index outer = thread >> shift; outer < outer_count; outer += threads >> shift)

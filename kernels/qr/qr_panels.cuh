@@ -46,15 +46,15 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256 || P * Q * (int)sizeof(T) > 512;
 
   /* By value: a branch around the loads would keep the tile out of registers. */
-  static __device__ __forceinline__ T chosen(bool first, T one, T other) { return first ? one : other; }
+  static DEVICE T chosen(bool first, T one, T other) { return first ? one : other; }
 
-  static __device__ __forceinline__ int first_lane() { return (int)(threadIdx.x & 31) & ~(GR - 1); }
+  static DEVICE int first_lane() { return (int)(threadIdx.x & 31) & ~(GR - 1); }
 
   /* ---- reflectors of other panels ---- */
 
   /* Sums over the row lanes. Each level halves the numbers that a lane still sums; lane `row` ends with numbers from
    * row * COUNT / GR on. In the first SWAPS levels the half that a lane keeps comes first (see swapped). */
-  template <int COUNT> __device__ __forceinline__ void scatter(T (&part)[COUNT]) const {
+  template <int COUNT> DEVICE void scatter(T (&part)[COUNT]) const {
 #pragma unroll
     for (int level = 0; (GR >> level) > 1; level++) {
       const int half = COUNT >> (level + 1), offset = GR >> (level + 1);
@@ -70,7 +70,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* The reflector of the lane's t-th products. */
-  __device__ __forceinline__ int swapped(int t) const {
+  DEVICE int swapped(int t) const {
 #pragma unroll
     for (int level = 0; level < SWAPS; level++)
       if (row & GR >> (level + 1)) t ^= TOGETHER >> (level + 1);
@@ -79,7 +79,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
   /* The tile, from local column FROM on, := H4 H3 H2 H1 tile. `v` is the first of the four in shared memory, `triangle`
    * has the columns of T. */
-  template <int L, int FROM> __device__ __forceinline__ void apply(const T *v, const T *triangle, T *w) {
+  template <int L, int FROM> DEVICE void apply(const T *v, const T *triangle, T *w) {
     constexpr int WIDE = Q - FROM;
     constexpr int VALUES = GROUP * WIDE, OWN = VALUES > GR ? VALUES / GR : 1, LANES = GR / GROUP;
     constexpr int COUNT = TOGETHER * WIDE, KEPT = COUNT > GR ? COUNT / GR : 1, SHARERS = COUNT > GR ? 1 : GR / COUNT;
@@ -137,7 +137,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     }
   }
 
-  template <int FROM> __device__ __forceinline__ void apply_chunk_from(int j, const T *half) {
+  template <int FROM> DEVICE void apply_chunk_from(int j, const T *half) {
     this->template with_layers<VERSIONS>(this->layers_of_matrix() - j / LAYER, [&](auto layers) {
 #pragma unroll 1
       for (int step = 0; step < CHUNK; step += GROUP) {
@@ -148,7 +148,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* The last reflectors of a panel of Q do not reach its first columns. */
-  __device__ __forceinline__ void apply_chunk(int j, const T *half) {
+  DEVICE void apply_chunk(int j, const T *half) {
     if constexpr (FRAGMENTS)
       this->multiply_chunk(j, half);
     else if (FORMING && j - first >= COLUMNS / 2)
@@ -158,14 +158,14 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* The layers of a reflector that are used: those of the code that applies it. */
-  __device__ __forceinline__ int layers_at(int j) const {
+  DEVICE int layers_at(int j) const {
     int count;
     this->template with_layers<VERSIONS>(this->layers_of_matrix() - j / LAYER,
                                          [&](auto layers) { count = layers.value; });
     return count;
   }
 
-  __device__ __forceinline__ void fetch_chunk(int j) {
+  DEVICE void fetch_chunk(int j) {
     this->fetch(j, layers_at(j), stage + (j / CHUNK & 1) * HALF);
     cp_async_commit();
   }
@@ -173,7 +173,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   /* Applies `count` reflectors: to a panel of A from the first to the last, to one of Q from the last to the first.
    * After the last one the diagonal of a panel of A, if it has one, is in the first layer. One round before the first
    * chunk only fetches it; one round after the chunks of A only writes a layer. */
-  __device__ __forceinline__ void apply_all(int count) {
+  DEVICE void apply_all(int count) {
     const int chunks = (count + CHUNK - 1) / CHUNK, next = FORMING ? -CHUNK : CHUNK;
     int j = FORMING ? chunks * CHUNK : -CHUNK;
 #pragma unroll 1
@@ -196,7 +196,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
   /* ---- its own reflectors ---- */
 
-  template <int QQ, int L> __device__ __forceinline__ void show(int owner, T *to) const {
+  template <int QQ, int L> DEVICE void show(int owner, T *to) const {
     if (column != owner) return;
 #pragma unroll
     for (int layer = 0; layer < L; layer++)
@@ -204,7 +204,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* The first layer of x is in registers. The others are too, or are read again if they are too many. */
-  template <int L> __device__ __forceinline__ void update(int q, const T (&x)[P], T y, const T *seen) {
+  template <int L> DEVICE void update(int q, const T (&x)[P], T y, const T *seen) {
 #pragma unroll
     for (int layer = 0; layer < L; layer++) {
       vector v;
@@ -218,7 +218,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* Step s of local column QQ: see qr_tile.cuh. */
-  template <int QQ, int L> __device__ __forceinline__ void step(int s, const T *seen, T *next) {
+  template <int QQ, int L> DEVICE void step(int s, const T *seen, T *next) {
     constexpr int NEXT_Q = tile_smaller(QQ + 1, Q - 1), CHAINS = Q - QQ >= 4 ? 1 : Q - QQ >= 2 ? 2 : 4;
     const int pivot_row = this->begin() + QQ * GC + s;
     T x[P], d[Q];
@@ -284,7 +284,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
       if (q != NEXT_Q) update<L>(q, x, d[q], seen);
   }
 
-  template <int QQ, int L> __device__ __forceinline__ void steps(int last) {
+  template <int QQ, int L> DEVICE void steps(int last) {
     const int end = min(last - QQ * GC, GC);
     T *seen = pivots, *next = pivots + ROWS;
 #pragma unroll 1
@@ -296,13 +296,13 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     }
   }
 
-  template <int L, int... QQ> __device__ __forceinline__ void all_steps(std::integer_sequence<int, QQ...>, int last) {
+  template <int L, int... QQ> DEVICE void all_steps(std::integer_sequence<int, QQ...>, int last) {
     show<0, L>(0, pivots);
     (steps<QQ, L>(last), ...);
   }
 
   /* u and nu of each column become 1 / u and tau. */
-  __device__ __forceinline__ void finish_scalars(int reflectors) const {
+  DEVICE void finish_scalars(int reflectors) const {
     const int k = (int)threadIdx.x;
     if (k >= COLUMNS) return;
     const T u = u_of[k], nu = nu_of[k];
@@ -315,7 +315,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* Columns become (.., beta, v). */
-  __device__ __forceinline__ void finish() {
+  DEVICE void finish() {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const int k = q * GC + column;
@@ -326,7 +326,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* T of each group, a row a thread: column j is (- tau_j T V^T v_j, tau_j). */
-  __device__ __forceinline__ void build_triangles() const {
+  DEVICE void build_triangles() const {
     const int i = (int)threadIdx.x % GROUP, begin = (int)threadIdx.x - i;
     if (begin >= COLUMNS) return;
     T t[GROUP];
@@ -343,7 +343,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     }
   }
 
-  __device__ __forceinline__ void factor(int reflectors) {
+  DEVICE void factor(int reflectors) {
     if ((int)threadIdx.x < COLUMNS) u_of[threadIdx.x] = nu_of[threadIdx.x] = T(0);
     const int last = min(p.m - 1 - first, min(p.n - first, COLUMNS));
     this->template with_layers<2>(
@@ -356,7 +356,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* A panel of A becomes one of R and reflectors. */
-  __device__ __forceinline__ void factor_column(int reflectors) {
+  DEVICE void factor_column(int reflectors) {
     const bool has_reflectors = first < reflectors, is_last = first + COLUMNS >= p.n;
     above = 0;
     triangular = false;
@@ -377,7 +377,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* A panel of the identity becomes one of Q, in the place of its reflectors, which it meets first. */
-  __device__ __forceinline__ void form_column(int reflectors) {
+  DEVICE void form_column(int reflectors) {
     this->become_identity();
     this->locate();
     apply_all(min(first + COLUMNS, reflectors));
@@ -387,13 +387,13 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 
   /* T of all groups, for the kernel that forms Q. */
-  __device__ __forceinline__ void store_triangles(int reflectors) const {
+  DEVICE void store_triangles(int reflectors) const {
     for (int i = (int)threadIdx.x; i < (reflectors + GROUP - 1) / GROUP * GROUP * GROUP; i += Shape::THREADS)
       kept_triangles[i] = triangles[i];
   }
 
   /* Transposed: H1 .. H4 = I - V T V^T, but H4 .. H1 = I - V T^T V^T. */
-  __device__ __forceinline__ void load_triangles(int reflectors) const {
+  DEVICE void load_triangles(int reflectors) const {
     for (int i = (int)threadIdx.x; i < ROWS * GROUP; i += Shape::THREADS) {
       const int group = i / (GROUP * GROUP) * GROUP * GROUP, transposed = group + i % GROUP * GROUP + i / GROUP % GROUP;
       triangles[transposed] = group / GROUP < reflectors ? kept_triangles[i] : T(0);
@@ -402,7 +402,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   }
 };
 
-template <typename Shape> __device__ __forceinline__ void qr_panels(const qr_panels_parameters &p) {
+template <typename Shape> DEVICE void qr_panels(const qr_panels_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
   panel_tile<Shape> block(p, (typename Shape::T *)shared);
   const int reflectors = min(p.m, p.n);

@@ -19,15 +19,15 @@
 #include "qr_panels_memory.cuh"
 
 /* sum (8 x 8) += a (8 x 4) b (4 x 8). */
-__device__ __forceinline__ void multiply_8x8x4(double &sum0, double &sum1, double a, double b) {
+DEVICE void multiply_8x8x4(double &sum0, double &sum1, double a, double b) {
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
                : "+d"(sum0), "+d"(sum1)
                : "d"(a), "d"(b));
 }
 
 /* sum (16 x 8) += a (16 x 8) b (8 x 8). */
-__device__ __forceinline__ void multiply_16x8x8(double &sum0, double &sum1, double &sum2, double &sum3,
-                                                const double (&a)[4], double b0, double b1) {
+DEVICE void multiply_16x8x8(double &sum0, double &sum1, double &sum2, double &sum3, const double (&a)[4], double b0,
+                            double b1) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                "{%0, %1, %2, %3};"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void multiply_16x8x8(double &sum0, double &sum1, doub
 }
 
 /* By a multiplication: the compiler would fold a sign into each product, which takes eight more moves. */
-__device__ __forceinline__ double negative(double x) {
+DEVICE double negative(double x) {
   double y;
   asm volatile("mul.rn.f64 %0, %1, 0dBFF0000000000000;" : "=d"(y) : "d"(x));
   return y;
@@ -61,13 +61,11 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   using memory::products_of_group, memory::u_of, memory::nu_of;
 
   /* A barrier of the warps that have the same columns. */
-  __device__ __forceinline__ void meet(int slice) const {
-    asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(PARTS * 32) : "memory");
-  }
+  DEVICE void meet(int slice) const { asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(PARTS * 32) : "memory"); }
 
   /* w: this warp's part of W^T becomes the sum. One barrier is enough: the next group uses the other half of `weights`.
    */
-  __device__ __forceinline__ void sum_over_warps(T (&w)[4], int half) const {
+  DEVICE void sum_over_warps(T (&w)[4], int half) const {
     const int lane = (int)threadIdx.x & 31, slice = fragment_column / SLICE, part = (int)threadIdx.x / 32 % PARTS;
     T *const parts = weights + (half * (COLUMNS / SLICE) + slice) * PARTS * 128 + lane * VECTOR;
     *(vector *)(parts + part * 128) = {w[0], w[1]};
@@ -89,7 +87,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
 
   /* call(row and column of a strip in registers, its offset in the stage) for the strips of the first layers. Each
    * number of layers with its own code would have C^T in other registers. */
-  template <typename Call> static __device__ __forceinline__ void each_strip(int layers, const Call &call) {
+  template <typename Call> static DEVICE void each_strip(int layers, const Call &call) {
     constexpr int TOGETHER = LAYERS / tile_smaller(LAYERS, 4);
 #pragma unroll
     for (int top = 0; top < LAYERS; top += TOGETHER)
@@ -102,7 +100,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   }
 
   /* The panel := H8 .. H1 panel, for reflectors from j on. `v` is the first of them in shared memory. */
-  __device__ __forceinline__ void multiply(int layers, int j, const T *v) {
+  DEVICE void multiply(int layers, int j, const T *v) {
     const int lane = (int)threadIdx.x & 31, across = lane / 4, along = lane % 4;
     T w[2][4] = {};
     {
@@ -143,7 +141,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   }
 
   /* Reflectors from j on, in one half of the stage. The last of a panel of Q do not reach its first columns. */
-  __device__ __forceinline__ void multiply_chunk(int j, const T *half) {
+  DEVICE void multiply_chunk(int j, const T *half) {
     if (FORMING && j - first >= fragment_column / SLICE * SLICE + SLICE) return;
     int end = CHUNK;
     asm volatile("" : "+r"(end)); /* an unrolled loop of one round would move C^T to other registers and back */
@@ -155,7 +153,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   }
 
   /* From fragments to the lanes that factor, some layers at a time. */
-  __device__ __forceinline__ void deal() {
+  DEVICE void deal() {
     constexpr int TOGETHER = tile_smaller(LAYERS, 2 * HALF / (COLUMNS * LAYER)), ROWS = TOGETHER * LAYER;
     static_assert(LAYERS % TOGETHER == 0);
 #pragma unroll
@@ -188,7 +186,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   }
 
   /* As scale_extreme_columns (qr_tile_scaling.cuh), but several warps share a column. */
-  __device__ __forceinline__ void scale_fragments() {
+  DEVICE void scale_fragments() {
     uint32_t most[2] = {};
     bool any = false;
 #pragma unroll
@@ -225,7 +223,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
     __syncthreads();
   }
 
-  __device__ __forceinline__ void scale_columns() {
+  DEVICE void scale_columns() {
     if constexpr (FRAGMENTS)
       scale_fragments();
     else

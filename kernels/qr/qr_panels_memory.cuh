@@ -67,7 +67,7 @@ template <typename Shape> struct panel_memory {
   bool scaled;     /* some column of this warp is scaled */
   bool triangular; /* what is below the diagonal is zero when it is written */
 
-  __device__ __forceinline__ panel_memory(const qr_panels_parameters &parameters, T *shared) : p(parameters) {
+  DEVICE panel_memory(const qr_panels_parameters &parameters, T *shared) : p(parameters) {
     locate();
     pivots = shared;
     stage = pivots + 2 * ROWS;
@@ -80,12 +80,12 @@ template <typename Shape> struct panel_memory {
   }
 
   /* Each phase reads it again: values that depend on it then take no registers in other phases. */
-  static __device__ __forceinline__ uint32_t this_thread() {
+  static DEVICE uint32_t this_thread() {
     uint32_t thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return thread & (Shape::THREADS - 1); /* changes nothing, but tells the compiler */
   }
-  __device__ __forceinline__ void locate() {
+  DEVICE void locate() {
     const uint32_t thread = this_thread();
     row = (int)(thread % GR);
     column = (int)(thread / GR);
@@ -95,20 +95,12 @@ template <typename Shape> struct panel_memory {
 
   /* The numbers of a layer in registers are Q vectors. Vector q is in this column of the panel, from this row of
    * the layer on. */
-  template <bool IS_FRAGMENT> static __device__ __forceinline__ constexpr int across(int q) {
-    return IS_FRAGMENT ? q % 2 * 8 : q * GC;
-  }
-  template <bool IS_FRAGMENT> static __device__ __forceinline__ constexpr int down(int q) {
-    return IS_FRAGMENT ? q / 2 * 8 : 0;
-  }
-  template <bool IS_FRAGMENT> __device__ __forceinline__ int first_column() const {
-    return IS_FRAGMENT ? fragment_column : column;
-  }
-  template <bool IS_FRAGMENT> __device__ __forceinline__ int first_row() const {
-    return IS_FRAGMENT ? fragment_row : row * VECTOR;
-  }
+  template <bool IS_FRAGMENT> static DEVICE constexpr int across(int q) { return IS_FRAGMENT ? q % 2 * 8 : q * GC; }
+  template <bool IS_FRAGMENT> static DEVICE constexpr int down(int q) { return IS_FRAGMENT ? q / 2 * 8 : 0; }
+  template <bool IS_FRAGMENT> DEVICE int first_column() const { return IS_FRAGMENT ? fragment_column : column; }
+  template <bool IS_FRAGMENT> DEVICE int first_row() const { return IS_FRAGMENT ? fragment_row : row * VECTOR; }
 
-  __device__ __forceinline__ void go_to(int64_t item) {
+  DEVICE void go_to(int64_t item) {
     from = (const T *)p.a.data + item * p.a.batch_stride;
     work = (T *)p.work.data + (p.workers ? (int64_t)blockIdx.x : item) * p.work.batch_stride;
     upper = (T *)p.upper.data + item * p.upper.batch_stride;
@@ -116,15 +108,15 @@ template <typename Shape> struct panel_memory {
     kept_triangles = (T *)p.triangles.data + item * p.triangles.batch_stride;
   }
 
-  __device__ __forceinline__ int layers_of_matrix() const { return (p.m + LAYER - 1) / LAYER; }
+  DEVICE int layers_of_matrix() const { return (p.m + LAYER - 1) / LAYER; }
   /* Layers in registers that hold rows of the matrix, and the local row of the diagonal at the first column of the
    * panel, while that is factored. */
-  __device__ __forceinline__ int live() const { return layers_of_matrix() - above; }
-  __device__ __forceinline__ int begin() const { return first - above * LAYER; }
+  DEVICE int live() const { return layers_of_matrix() - above; }
+  DEVICE int begin() const { return first - above * LAYER; }
 
   /* call(number of layers), a constant, at least `live`: one of VERSIONS. */
   template <int VERSIONS, int COUNT = LAYERS, typename Call>
-  static __device__ __forceinline__ void with_layers(int live, const Call &call) {
+  static DEVICE void with_layers(int live, const Call &call) {
     constexpr int FEWER = COUNT - LAYERS / VERSIONS;
     if constexpr (FEWER > 0)
       if (live <= FEWER) return with_layers<VERSIONS, FEWER>(live, call);
@@ -132,23 +124,22 @@ template <typename Shape> struct panel_memory {
   }
 
   /* Vector q of a layer. */
-  __device__ __forceinline__ void take_vector(const T *place, int layer, int q) {
+  DEVICE void take_vector(const T *place, int layer, int q) {
     each_of_vector(place, [&](int e, T number) { a[layer * VECTOR + e][q] = number; });
   }
-  __device__ __forceinline__ vector given_vector(int layer, int q) const {
+  DEVICE vector given_vector(int layer, int q) const {
     return vector_of<T>([&](int e) { return a[layer * VECTOR + e][q]; });
   }
 
   /* ---- the panel ---- */
 
   /* Is the panel whole, in layers and in columns? It goes between memory and registers directly. */
-  __device__ __forceinline__ bool whole(int access, bool layers, int columns) const {
+  DEVICE bool whole(int access, bool layers, int columns) const {
     return access <= QR_TILE_VECTORS && layers && first + COLUMNS <= columns;
   }
 
   /* move(place, column) for all of them; where columns are contiguous (`down`) `places` may be vectors. */
-  template <int WIDTH, typename Move>
-  static __device__ __forceinline__ void walk(int places, bool down, const Move &move) {
+  template <int WIDTH, typename Move> static DEVICE void walk(int places, bool down, const Move &move) {
     constexpr int ACROSS = tile_smaller(WIDTH, 32);
     const int thread = (int)this_thread();
     if (down) {
@@ -165,8 +156,7 @@ template <typename Shape> struct panel_memory {
   }
 
   /* call(vector of a layer, place of its column among the WIDTH in shared memory) for the columns of this round. */
-  template <bool IS_FRAGMENT, int WIDTH, typename Call>
-  __device__ __forceinline__ void each_of_round(int round, const Call &call) const {
+  template <bool IS_FRAGMENT, int WIDTH, typename Call> DEVICE void each_of_round(int round, const Call &call) const {
 #pragma unroll
     for (int q = 0; q < Q; q++)
       if constexpr (IS_FRAGMENT) {
@@ -177,7 +167,7 @@ template <typename Shape> struct panel_memory {
       }
   }
 
-  __device__ __forceinline__ void read_whole() {
+  DEVICE void read_whole() {
     const T *place = from + (first + first_column<FRAGMENTS>()) * p.a.column_stride + first_row<FRAGMENTS>();
 #pragma unroll
     for (int layer = 0; layer < LAYERS; layer++)
@@ -192,7 +182,7 @@ template <typename Shape> struct panel_memory {
   }
 
   /* WIDTH columns from `begin` on to the stage, PIECE numbers at a time. */
-  template <int WIDTH, int PIECE> __device__ __forceinline__ void copy_to_stage(int begin) const {
+  template <int WIDTH, int PIECE> DEVICE void copy_to_stage(int begin) const {
     walk<WIDTH>(live() * LAYER / PIECE, PIECE > 1 || p.a_access == QR_TILE_CONTIGUOUS, [&](int place, int j) {
       const int i = place * PIECE;
       const T *number = from + (PIECE > 1 ? i : i * p.a.row_stride) + (begin + j) * p.a.column_stride;
@@ -200,7 +190,7 @@ template <typename Shape> struct panel_memory {
     });
   }
 
-  __device__ __forceinline__ void read() {
+  DEVICE void read() {
     if (whole(p.a_access, p.m % LAYER == 0, p.n)) {
       read_whole();
       return;
@@ -235,14 +225,14 @@ template <typename Shape> struct panel_memory {
     T *data;
     int rows, columns, access;
   };
-  template <int COUNT> __device__ __forceinline__ target target_of() const {
+  template <int COUNT> DEVICE target target_of() const {
     if constexpr (COUNT == 1)
       return {p.upper, upper, p.upper_rows, p.n, p.upper_access};
     else
       return {p.work, work, p.m, p.work_columns, p.work_access};
   }
 
-  template <int COUNT, bool IS_FRAGMENT> __device__ __forceinline__ void write_whole(const target &to) const {
+  template <int COUNT, bool IS_FRAGMENT> DEVICE void write_whole(const target &to) const {
     T *place = to.data + (first + first_column<IS_FRAGMENT>()) * to.matrix.column_stride + above * LAYER +
                first_row<IS_FRAGMENT>();
 #pragma unroll
@@ -262,13 +252,13 @@ template <typename Shape> struct panel_memory {
   }
 
   /* The row of a place in registers or shared memory, in which layer `top` is the first. */
-  static __device__ __forceinline__ int row_of(int top, int place) {
+  static DEVICE int row_of(int top, int place) {
     return FORMING ? (top - place / LAYER) * LAYER + place % LAYER : top * LAYER + place;
   }
 
   /* Writes WIDTH columns from `begin` on from a buffer, in which they are BETWEEN numbers apart. */
   template <int WIDTH, int PIECE, int BETWEEN>
-  __device__ __forceinline__ void write_from(const T *buffer, const target &to, int rows, int begin) const {
+  DEVICE void write_from(const T *buffer, const target &to, int rows, int begin) const {
     walk<WIDTH>(rows / PIECE, PIECE > 1 || to.access == QR_TILE_CONTIGUOUS, [&](int place, int j) {
       const int i = place * PIECE, down = row_of(above, i);
       if (down >= to.rows || begin + j >= to.columns) return;
@@ -288,7 +278,7 @@ template <typename Shape> struct panel_memory {
   }
 
   /* The first COUNT layers. `buffer` is one half of the stage, or both for all layers. */
-  template <int COUNT, bool IS_FRAGMENT> __device__ __forceinline__ void write(T *buffer) const {
+  template <int COUNT, bool IS_FRAGMENT> DEVICE void write(T *buffer) const {
     const target to = target_of<COUNT>();
     if (whole(to.access, ASKS_ROWS || (COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0),
               to.columns)) {
@@ -317,7 +307,7 @@ template <typename Shape> struct panel_memory {
   }
 
   /* The first layer is final: it is written, and the other layers move up. */
-  template <bool IS_FRAGMENT> __device__ __forceinline__ void retire(T *buffer) {
+  template <bool IS_FRAGMENT> DEVICE void retire(T *buffer) {
     if (scaled) {
 #pragma unroll
       for (int q = 0; q < Q; q++)
@@ -333,7 +323,7 @@ template <typename Shape> struct panel_memory {
   }
 
   /* The registers hold final numbers of rows of `upper`. */
-  __device__ __forceinline__ void write_rest(int rows) {
+  DEVICE void write_rest(int rows) {
     __syncthreads();
 #pragma unroll 1
     while (above * LAYER < rows) {
@@ -351,7 +341,7 @@ template <typename Shape> struct panel_memory {
   }
 
   /* Columns of the identity, the last layer first: reflectors reach more and more layers, from the last one on. */
-  __device__ __forceinline__ void become_identity() {
+  DEVICE void become_identity() {
     above = layers_of_matrix() - 1;
 #pragma unroll
     for (int layer = 0; layer < LAYERS; layer++)
@@ -369,11 +359,11 @@ template <typename Shape> struct panel_memory {
 
   /* The place of row i of reflector r in its column of the stage. Lanes read fragments along reflectors and along
    * vectors. With this permutation neither has bank conflicts. */
-  static __device__ __forceinline__ int permuted(int r, int i) { return FRAGMENTS ? i ^ (r & 1) * 8 ^ (r & 6) * 2 : i; }
+  static DEVICE int permuted(int r, int i) { return FRAGMENTS ? i ^ (r & 1) * 8 ^ (r & 6) * 2 : i; }
 
   /* Reflectors [j, j + CHUNK) come to one half of the stage, with zeros above the diagonal and below the matrix. Each
    * thread copies the vectors that it patches. */
-  __device__ __forceinline__ void fetch(int j, int layers, T *half) {
+  DEVICE void fetch(int j, int layers, T *half) {
     const int top = FORMING ? layers_of_matrix() - 1 : j / LAYER;
     if (p.work_access > QR_TILE_VECTORS) {
       walk<CHUNK>(layers * LAYER, p.work_access == QR_TILE_CONTIGUOUS, [&](int place, int r) {
@@ -407,7 +397,7 @@ template <typename Shape> struct panel_memory {
 
   /* The ones and zeros of a chunk that came in vectors. The diagonal meets this thread's vectors in one column at most.
    */
-  __device__ __forceinline__ void patch(int j, T *half) {
+  DEVICE void patch(int j, T *half) {
     if (p.work_access > QR_TILE_VECTORS) return;
     if (FRAGMENTS) locate();
     const int layer = FORMING ? layers_of_matrix() - 1 - j / LAYER : 0;
@@ -419,6 +409,6 @@ template <typename Shape> struct panel_memory {
       if (e <= diagonal) place[e] = e == diagonal ? T(1) : T(0);
   }
 
-  __device__ __forceinline__ void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
+  DEVICE void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
 };
 #endif

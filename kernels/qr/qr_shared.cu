@@ -8,7 +8,7 @@
  * step. */
 #include "qr_device.cuh"
 
-template <typename T, int LANES> __device__ __forceinline__ void qr_shared(const qr_parameters &p) {
+template <typename T, int LANES> DEVICE void qr_shared(const qr_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
   const team<LANES> team;
   const int m = (int)p.m, n = (int)p.n, k = m < n ? m : n;

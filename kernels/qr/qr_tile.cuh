@@ -28,8 +28,8 @@
 /* A rider goes through the steps beside the tile. It meets the pivot column of step j of block B, and is reflected
  * after the next pivot column has been shown. This one does nothing. */
 struct no_rider {
-  template <int B, typename T, int P> __device__ __forceinline__ void meet(int, const T *, const T (&)[P]) {}
-  template <int B, typename T, int P> __device__ __forceinline__ void reflect(int, T, T, const T (&)[P]) {}
+  template <int B, typename T, int P> DEVICE void meet(int, const T *, const T (&)[P]) {}
+  template <int B, typename T, int P> DEVICE void reflect(int, T, T, const T (&)[P]) {}
 };
 
 template <typename Shape, typename Rider = no_rider> struct register_tile : tile_memory<Shape> {
@@ -51,12 +51,10 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   /* ---- the steps ---- */
 
   /* This row lane's slice of the pivot column in shared memory. Two places take turns. */
-  __device__ __forceinline__ T *slice(int turn) const {
-    return pivots + (turn & 1) * (Shape::PIVOTS / 2) + row * Shape::SLICE;
-  }
+  DEVICE T *slice(int turn) const { return pivots + (turn & 1) * (Shape::PIVOTS / 2) + row * Shape::SLICE; }
 
   /* The lanes of column lane `owner` store their local column QQ, from local row PP on. */
-  template <int QQ, int PP> __device__ __forceinline__ void show(int owner, T *to) {
+  template <int QQ, int PP> DEVICE void show(int owner, T *to) {
     if constexpr (!Shape::SHUFFLED) {
       if (column != owner) return;
 #pragma unroll
@@ -70,7 +68,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* A lane's part of a column that is in shared memory lane by lane, from local row PP on. */
-  template <int PP> static __device__ __forceinline__ void take(const T *from, T (&x)[P]) {
+  template <int PP> static DEVICE void take(const T *from, T (&x)[P]) {
 #pragma unroll
     for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR)
       each_of_vector(from + i, [&](int e, T number) {
@@ -79,14 +77,11 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* The row lane that has the diagonal. */
-  static __device__ __forceinline__ int lane_of(int pivot_row) {
-    return Shape::MERGED > 1 ? pivot_row % GR : pivot_row;
-  }
+  static DEVICE int lane_of(int pivot_row) { return Shape::MERGED > 1 ? pivot_row % GR : pivot_row; }
 
   /* x and alpha of column `pivot_column` of the lanes. x is zero down to the diagonal, which is `pivot_row` rows below
    * local row PP. */
-  template <int QQ, int PP>
-  __device__ __forceinline__ T see(int pivot_row, int pivot_column, const T *from, T (&x)[P]) const {
+  template <int QQ, int PP> DEVICE T see(int pivot_row, int pivot_column, const T *from, T (&x)[P]) const {
     T alpha;
     if constexpr (Shape::SHUFFLED) {
       const int owner = item_lane + pivot_column * GR;
@@ -105,14 +100,14 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     return alpha;
   }
 
-  template <int COUNT> static __device__ __forceinline__ T sum_of(const T (&part)[4]) {
+  template <int COUNT> static DEVICE T sum_of(const T (&part)[4]) {
     return COUNT == 1   ? part[0]
            : COUNT == 2 ? part[0] + part[1]
            : COUNT == 3 ? (part[0] + part[1]) + part[2]
                         : (part[0] + part[1]) + (part[2] + part[3]);
   }
 
-  template <int QQ> __device__ __forceinline__ void sum_over_lanes(T (&d)[Q]) const {
+  template <int QQ> DEVICE void sum_over_lanes(T (&d)[Q]) const {
     if constexpr (Shape::SCATTERED && Q - QQ >= 3)
       scatter_and_gather<Shape, QQ>(d);
     else
@@ -126,7 +121,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   /* Dot products of this lane's rows of x with the columns from QQ on. If BIASED, the product of column lane `owner`
    * with column QQ has sigma's bias. */
   template <int QQ, int PP, bool BIASED = false, int CHAINS = chains_of(Q - QQ)>
-  __device__ __forceinline__ void dots(const T (&x)[P], T (&d)[Q], int owner = 0) const {
+  DEVICE void dots(const T (&x)[P], T (&d)[Q], int owner = 0) const {
 #pragma unroll
     for (int q = QQ; q < Q; q++) {
       T part[4] = {BIASED && q == QQ && column == owner ? tile_number<T>::BIAS_OF_SIGMA : T(0)};
@@ -137,7 +132,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* sigma and the dot products of the columns from QQ on. */
-  template <int QQ, int PP> __device__ __forceinline__ T products(int pivot_column, const T (&x)[P], T (&d)[Q]) const {
+  template <int QQ, int PP> DEVICE T products(int pivot_column, const T (&x)[P], T (&d)[Q]) const {
     T sigma = T(0);
     if constexpr (!Shape::OWN_NORM) {
       T part[4] = {tile_number<T>::BIAS_OF_SIGMA};
@@ -155,13 +150,13 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     return sigma;
   }
 
-  template <int PP> __device__ __forceinline__ void update(int q, const T (&x)[P], T y) {
+  template <int PP> DEVICE void update(int q, const T (&x)[P], T y) {
 #pragma unroll
     for (int i = PP; i < P; i++) a[i][q] = fused(-x[i], y, a[i][q]);
   }
 
   /* u and nu of local column QQ, for v and tau. */
-  template <int QQ> __device__ __forceinline__ void keep(T u_of_step, T nu_of_step) {
+  template <int QQ> DEVICE void keep(T u_of_step, T nu_of_step) {
     if constexpr (Shape::CROWDED) {
       if (row == 0) after_column(QQ)[0] = u_of_step, after_column(QQ)[1] = nu_of_step;
     } else {
@@ -169,10 +164,10 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       nu[QQ] = nu_of_step;
     }
   }
-  __device__ __forceinline__ T *after_column(int q) const { return stage + (q * GC + column) * Shape::LEADING + ROWS; }
-  __device__ __forceinline__ T u_of(int q) const { return Shape::CROWDED ? after_column(q)[0] : u[q]; }
-  __device__ __forceinline__ T nu_of(int q) const { return Shape::CROWDED ? after_column(q)[1] : nu[q]; }
-  __device__ __forceinline__ void forget_scalars() {
+  DEVICE T *after_column(int q) const { return stage + (q * GC + column) * Shape::LEADING + ROWS; }
+  DEVICE T u_of(int q) const { return Shape::CROWDED ? after_column(q)[0] : u[q]; }
+  DEVICE T nu_of(int q) const { return Shape::CROWDED ? after_column(q)[1] : nu[q]; }
+  DEVICE void forget_scalars() {
 #pragma unroll
     for (int q = 0; q < Q; q++)
       if constexpr (Shape::CROWDED) {
@@ -182,7 +177,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* Step `s` of block B. The next pivot column is updated first, and shown while the others are. */
-  template <int B> __device__ __forceinline__ void step(int s, const T *seen, T *next) {
+  template <int B> DEVICE void step(int s, const T *seen, T *next) {
     constexpr int J = B * BLOCK, PP = J / GR, QQ = J / GC, NEXT = J + BLOCK;
     constexpr int NEXT_P = tile_smaller(NEXT / GR, P - 1), NEXT_Q = tile_smaller(NEXT / GC, Q - 1);
     const int pivot_row = J % GR + s + this->begin(), pivot_column = J % GC + s;
@@ -221,7 +216,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* Steps [first, last) of block B. If each step has its own code, all of them: others change nothing. */
-  template <int B> __device__ __forceinline__ void steps(int first, int last) {
+  template <int B> DEVICE void steps(int first, int last) {
     constexpr int J = B * BLOCK;
     if constexpr (BLOCK > 1) {
       if (J % Shape::OFFSET_UNIT == 0 && J <= Shape::OFFSET_MOST && first == J) show<J / GC, J / GR>(J % GC, slice(J));
@@ -249,15 +244,15 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   /* ---- the results ---- */
 
   /* Of local column q after its last step; 0 if H = I. */
-  __device__ __forceinline__ T inverse_of_u(int q) const { return nu_of(q) == T(0) ? T(0) : inverse_of(u_of(q)); }
-  __device__ __forceinline__ T tau_of(int q) const {
+  DEVICE T inverse_of_u(int q) const { return nu_of(q) == T(0) ? T(0) : inverse_of(u_of(q)); }
+  DEVICE T tau_of(int q) const {
     const T size = magnitude_of(u_of(q)), nu = nu_of(q), inverse_nu = inverse_of(nu), quotient = size * inverse_nu;
     const T tau = fused(fused(-quotient, nu, size), inverse_nu, quotient);
     return nu == T(0) ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
   }
 
   /* Local column q becomes (.., beta, v) and is written. */
-  __device__ __forceinline__ void finish(int64_t item, bool wanted, int q) {
+  DEVICE void finish(int64_t item, bool wanted, int q) {
     const int k = q * GC + column;
     const T inverse = inverse_of_u(q), tau = tau_of(q), unscale = scaled ? scales[k] : T(1);
 #pragma unroll
@@ -276,7 +271,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       this->write_column(stage + k * Shape::LEADING, q);
   }
 
-  template <int B> __device__ __forceinline__ void block(int64_t item, bool wanted, int first, int last) {
+  template <int B> DEVICE void block(int64_t item, bool wanted, int first, int last) {
     constexpr int J = B * BLOCK;
     if constexpr (J >= ROWS) {
       return; /* the tile has more columns than rows */
@@ -295,8 +290,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   template <int... B>
-  __device__ __forceinline__ void blocks(std::integer_sequence<int, B...>, int64_t item, bool wanted, int first,
-                                         int last) {
+  DEVICE void blocks(std::integer_sequence<int, B...>, int64_t item, bool wanted, int first, int last) {
     (block<B>(item, wanted, first, last), ...);
   }
 
@@ -304,8 +298,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* A lane's part of a column of `COUNT` local rows, made by value(i), to where row 0 of its lane stands; `STEP`
    * numbers apart. */
-  template <int COUNT, int STEP, typename Value>
-  static __device__ __forceinline__ void write_values(T *to, const Value &value) {
+  template <int COUNT, int STEP, typename Value> static DEVICE void write_values(T *to, const Value &value) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += STEP == 1 && COUNT % VECTOR == 0 ? VECTOR : 1)
       if constexpr (STEP == 1 && COUNT % VECTOR == 0)
@@ -315,7 +308,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* R to the stage. value_of(local column) makes value(local row, number), which is stored. */
-  template <typename ValueOf> __device__ __forceinline__ void stage_r(const ValueOf &value_of) const {
+  template <typename ValueOf> DEVICE void stage_r(const ValueOf &value_of) const {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const auto value = value_of(q);
@@ -326,10 +319,10 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* ---- two halves ---- */
 
-  __device__ __forceinline__ T *factors() const { return stage + Shape::STAGE; }
+  DEVICE T *factors() const { return stage + Shape::STAGE; }
 
   /* The reflectors of this half and the numbers in shared memory change places. */
-  __device__ __forceinline__ void exchange() {
+  DEVICE void exchange() {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const int k = q * GC + column;
@@ -344,7 +337,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* The tile := H tile for the reflector in column j of shared memory, which is zero above local row PP. */
-  template <int PP> __device__ __forceinline__ void apply(int j, T tau) {
+  template <int PP> DEVICE void apply(int j, T tau) {
     const T *from = stage + j * Shape::LEADING + row;
     T x[P], d[Q];
     if constexpr (GR == 1) {
@@ -360,7 +353,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* The second half of the columns has been fetched: it takes the place of the first half and is reflected. */
-  __device__ __forceinline__ void turn_to_second_half() {
+  DEVICE void turn_to_second_half() {
     wait_for_copies();
     this->sync();
     exchange();
@@ -372,7 +365,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* All steps. Then the tile holds R, and x below it; columns that were finished at once hold H. */
-  __device__ __forceinline__ void take_steps(int64_t item, bool wanted, bool scale) {
+  DEVICE void take_steps(int64_t item, bool wanted, bool scale) {
     forget_scalars();
     if (scale) this->scale_columns();
     blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, item, wanted, p.offset,
@@ -381,7 +374,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* H and tau of columns that were not finished at once. */
-  __device__ __forceinline__ void finish_all(int64_t item, bool wanted) {
+  DEVICE void finish_all(int64_t item, bool wanted) {
     if (Shape::AT_ONCE && goes_directly) return;
 #pragma unroll
     for (int q = 0; q < Q; q++) finish(item, wanted, q);

@@ -21,11 +21,10 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   static_assert(!Shape::PACKED && BLOCK % GR == 0);
 
   qr_tile_parameters &p; /* of the matrix that is brought or put */
-  __device__ __forceinline__ applying_tile(qr_tile_parameters &parameters, T *shared)
-      : tile(parameters, shared), p(parameters) {}
+  DEVICE applying_tile(qr_tile_parameters &parameters, T *shared) : tile(parameters, shared), p(parameters) {}
 
   /* The matrix of the parameters to shared memory. */
-  __device__ __forceinline__ void bring(int64_t item) {
+  DEVICE void bring(int64_t item) {
     this->fetch(item);
     wait_for_copies();
     this->sync();
@@ -35,13 +34,13 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
 
   static constexpr int WIDTH = tile_smaller(Shape::LANES, 32), COLUMN_LANES = WIDTH / GR; /* of a matrix in a warp */
 
-  __device__ __forceinline__ bool any_of_matrix(bool one) const {
+  DEVICE bool any_of_matrix(bool one) const {
     return __ballot_sync(0xffffffffu, one) >> tile::item_lane & (0xffffffffu >> (32 - WIDTH));
   }
 
   /* In one of the warp's columns. After a factor of v that is infinite or no number, no row from the reflector's one on
    * is a finite number, even if v is zero there. Later steps change no such row, so the last row shows it. */
-  __device__ __forceinline__ bool some_are_beyond() const {
+  DEVICE bool some_are_beyond() const {
     T sum = T(0);
 #pragma unroll
     for (int q = 0; q < tile::Q; q++) sum = fused(a[tile::P - 1][q], T(0), sum);
@@ -49,8 +48,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   }
 
   /* Up to 32 lanes compute the first `rows` numbers of a column of C again, made smaller meanwhile. */
-  __device__ __forceinline__ void apply_again(const qr_tile_apply_parameters &out, int64_t item, const T *from, T *to,
-                                              int rows) const {
+  DEVICE void apply_again(const qr_tile_apply_parameters &out, int64_t item, const T *from, T *to, int rows) const {
     const int own = lane % WIDTH;
     const T *tau = (const T *)out.tau.data + item * out.tau.batch_stride;
 #pragma unroll 1
@@ -76,7 +74,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
 
   /* Columns of this warp in the stage with such numbers are computed again from C, which is unchanged. The matrices of
    * a warp do so together; one without such numbers has no rows. */
-  __device__ __forceinline__ void mend(const qr_tile_apply_parameters &out, int64_t item, int64_t first, int columns) {
+  DEVICE void mend(const qr_tile_apply_parameters &out, int64_t item, int64_t first, int columns) {
     const T *c = (const T *)out.c.data + item * out.c.batch_stride + first * out.c.column_stride;
     __syncwarp();
 #pragma unroll 1
@@ -96,7 +94,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   /* ---- reflectors ---- */
 
   /* The ones of the reflectors, the first in row `one`, and zeros above them, from row `begin` on. */
-  __device__ __forceinline__ void mask_reflectors(int one, int begin) const {
+  DEVICE void mask_reflectors(int one, int begin) const {
 #pragma unroll 1
     for (int j = 0; j < p.n; j++)
 #pragma unroll 1
@@ -105,7 +103,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   }
 
   /* Applies the reflectors of block B among those with ones in rows [first, last). */
-  template <int B> __device__ __forceinline__ void apply_block(int first, int last, bool backward) {
+  template <int B> DEVICE void apply_block(int first, int last, bool backward) {
     constexpr int I = B * BLOCK;
     const int begin = max(first, I), end = min(last, I + BLOCK), column = this->across() - first;
 #pragma unroll 1
@@ -114,8 +112,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
       this->template apply<I / GR>(j, scales[j]);
     }
   }
-  template <int... B>
-  __device__ __forceinline__ void apply_blocks(std::integer_sequence<int, B...>, int first, int last, bool backward) {
+  template <int... B> DEVICE void apply_blocks(std::integer_sequence<int, B...>, int first, int last, bool backward) {
     const int low = first / BLOCK, high = (last - 1) / BLOCK;
 #pragma unroll 1
     for (int k = low; k <= high; k++) {
@@ -125,7 +122,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   }
 
   /* Applies the reflectors of V from number `first` on, as many as the tile has columns. */
-  __device__ __forceinline__ void apply_some(const qr_tile_apply_parameters &out, int64_t item, int first) {
+  DEVICE void apply_some(const qr_tile_apply_parameters &out, int64_t item, int first) {
     p.a.data = (T *)out.v.data + first * out.v.column_stride;
     p.n = min(out.reflectors - first, COLUMNS);
     const T *tau = (const T *)out.tau.data + item * out.tau.batch_stride + first;
@@ -139,7 +136,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   }
 };
 
-template <typename Shape> __device__ __forceinline__ void qr_tile_apply(const qr_tile_apply_parameters &out) {
+template <typename Shape> DEVICE void qr_tile_apply(const qr_tile_apply_parameters &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   using T = typename Shape::T;
   const int64_t place = (int64_t)blockIdx.x * Shape::MATRICES + threadIdx.x / Shape::LANES;

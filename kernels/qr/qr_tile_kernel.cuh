@@ -20,12 +20,11 @@ template <typename Shape> struct ending_tile : tile_of_ends<Shape> {
 
   const qr_tile_task &out;
 
-  __device__ __forceinline__ ending_tile(const qr_tile_task &parameters, T *shared)
-      : tile(parameters.tile, shared), out(parameters) {
+  DEVICE ending_tile(const qr_tile_task &parameters, T *shared) : tile(parameters.tile, shared), out(parameters) {
     this->goes_directly = tile::WRITES_DIRECTLY && p.h.data && p.h_access <= tile::DIRECT_MOST;
   }
 
-  __device__ __forceinline__ void factor_and_end(int64_t item, bool wanted) {
+  DEVICE void factor_and_end(int64_t item, bool wanted) {
     this->take_steps(item, wanted, true);
     if constexpr (!Shape::H_ALONE)
       if (!p.h.data) {
@@ -39,7 +38,7 @@ template <typename Shape> struct ending_tile : tile_of_ends<Shape> {
   }
 };
 
-template <typename Shape> __device__ __forceinline__ void qr_tile_once(const qr_tile_task &out) {
+template <typename Shape> DEVICE void qr_tile_once(const qr_tile_task &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   ending_tile<Shape> tile(out, (typename Shape::T *)shared);
@@ -57,7 +56,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_once(const qr_
   tile.factor_and_end(item, wanted);
 }
 
-template <typename Shape> __device__ __forceinline__ void qr_tile_in_place(const qr_tile_task &out) {
+template <typename Shape> DEVICE void qr_tile_in_place(const qr_tile_task &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   register_tile<Shape> tile(out.tile, (typename Shape::T *)shared);
   tile.read_directly(blockIdx.x);
@@ -65,7 +64,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_in_place(const
   tile.finish_all(blockIdx.x, true);
 }
 
-template <typename Shape> __device__ __forceinline__ void qr_tile_persistent(const qr_tile_task &out) {
+template <typename Shape> DEVICE void qr_tile_persistent(const qr_tile_task &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   register_tile<Shape> tile(p, (typename Shape::T *)shared);
@@ -84,7 +83,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_persistent(con
 
 /* The matrix has twice the columns of the tile. The first half is factored while the second comes to shared memory.
  * Then they change places. The second half is reflected, and factored while the first half of the next matrix comes. */
-template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const qr_tile_task &out) {
+template <typename Shape> DEVICE void qr_tile_halves(const qr_tile_task &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   register_tile<Shape> tile(p, (typename Shape::T *)shared);
@@ -116,7 +115,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const q
 /* Blocks of a successor that started early would take the places of this grid's own. They start as blocks end. With
  * many of the shortest blocks even that costs more than it saves (H200, 10,000 of 8 x 8 in f32: 5.07 us instead
  * of 3.75). */
-template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_task &out) {
+template <typename Shape> DEVICE void qr_tile(const qr_tile_task &out) {
   only_wait_for_predecessors();
   if constexpr (Shape::HALVES)
     qr_tile_halves<Shape>(out);

@@ -12,8 +12,7 @@
 #include "qr_tile_scaling.cuh"
 
 /* Copies BYTES bytes, or writes as many zeros and reads nothing. */
-template <int BYTES>
-__device__ __forceinline__ void copy_asynchronously(void *shared, const void *global, bool is_there = true) {
+template <int BYTES> DEVICE void copy_asynchronously(void *shared, const void *global, bool is_there = true) {
   const uint32_t address = shared_address(shared), bytes = is_there ? BYTES : 0;
   if constexpr (BYTES == 16)
     cp_async_16(address, global, bytes);
@@ -21,7 +20,7 @@ __device__ __forceinline__ void copy_asynchronously(void *shared, const void *gl
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(global), "n"(BYTES), "r"(bytes)
                  : "memory");
 }
-__device__ __forceinline__ void wait_for_copies() {
+DEVICE void wait_for_copies() {
   cp_async_commit();
   cp_async_wait<0>();
 }
@@ -82,7 +81,7 @@ template <typename Shape> struct tile_memory {
   bool scaled;           /* some column of this warp is scaled */
   int first_column;      /* of the half: 0 or COLUMNS */
 
-  __device__ __forceinline__ tile_memory(const qr_tile_parameters &parameters, T *shared) : p(parameters) {
+  DEVICE tile_memory(const qr_tile_parameters &parameters, T *shared) : p(parameters) {
     const int matrix = (int)threadIdx.x / Shape::LANES;
     lane = (int)threadIdx.x % Shape::LANES;
     row = lane % GR;
@@ -96,11 +95,11 @@ template <typename Shape> struct tile_memory {
   }
 
   /* The first column that this tile holds, which is also the row of its diagonal, and the number of columns. */
-  __device__ __forceinline__ int begin() const { return Shape::HALVES ? first_column : 0; }
-  __device__ __forceinline__ int columns() const { return Shape::HALVES ? min(p.n - first_column, COLUMNS) : p.n; }
+  DEVICE int begin() const { return Shape::HALVES ? first_column : 0; }
+  DEVICE int columns() const { return Shape::HALVES ? min(p.n - first_column, COLUMNS) : p.n; }
 
-  __device__ __forceinline__ bool full() const { return Shape::PERSISTENT || (p.m == ROWS && columns() == COLUMNS); }
-  __device__ __forceinline__ void sync() const {
+  DEVICE bool full() const { return Shape::PERSISTENT || (p.m == ROWS && columns() == COLUMNS); }
+  DEVICE void sync() const {
     if constexpr (Shape::LANES <= 32)
       __syncwarp();
     else
@@ -110,8 +109,7 @@ template <typename Shape> struct tile_memory {
   /* ---- between global and shared memory ---- */
 
   /* move(i, j) for each COUNT neighbours of an ALONG x ACROSS tile. No lane idles. */
-  template <int COUNT, int ALONG, int ACROSS, int TOGETHER, typename Move>
-  __device__ __forceinline__ void walk(const Move &move) {
+  template <int COUNT, int ALONG, int ACROSS, int TOGETHER, typename Move> DEVICE void walk(const Move &move) {
     constexpr int PIECES = ALONG / COUNT, FURTHER = Shape::LANES % PIECES;
     constexpr bool EVEN = PIECES * ACROSS % Shape::LANES == 0; /* else some lanes have nothing at the end */
     int i = lane % PIECES, j = lane / PIECES;
@@ -130,7 +128,7 @@ template <typename Shape> struct tile_memory {
   /* move(i, j) for each number of the first TALL rows. A warp takes a column at a time and computes its address once.
    * walk() would compute an address for each number, and take up to a third longer (H200, 1000 of 73 x 73 in f32 in a
    * tile of 96). */
-  template <int TALL, typename Move> __device__ __forceinline__ void walk_columns(const Move &move) {
+  template <int TALL, typename Move> DEVICE void walk_columns(const Move &move) {
 #pragma unroll 2
     for (int j = lane / 32; j < COLUMNS; j += Shape::LANES / 32)
 #pragma unroll
@@ -139,14 +137,13 @@ template <typename Shape> struct tile_memory {
   }
 
   /* The column of the tile in which the matrix begins; its row is p.offset. */
-  __device__ __forceinline__ int across() const { return Shape::LOWERED ? 0 : p.offset; }
+  DEVICE int across() const { return Shape::LOWERED ? 0 : p.offset; }
 
   /* move(count, row, column, is it inside the matrix?, row stride, column stride) for each piece of the first TALL rows
    * of the tile, in which a matrix of rows x columns stands at the offset. Offsets and aligned columns consist of whole
    * vectors, so a piece is inside or outside. TOGETHER: unrolled steps for a dense matrix. */
   template <int TALL, int TOGETHER, typename Move>
-  __device__ __forceinline__ void each_piece(const qr_matrix &matrix, int access, int rows, int columns,
-                                             const Move &move) {
+  DEVICE void each_piece(const qr_matrix &matrix, int access, int rows, int columns, const Move &move) {
     using whole = std::integral_constant<int, VECTOR>;
     using single = std::integral_constant<int, 1>;
     const int64_t row_stride = matrix.row_stride, column_stride = matrix.column_stride;
@@ -167,17 +164,17 @@ template <typename Shape> struct tile_memory {
     } else
       walk<1, COLUMNS, TALL, 4>([&](int j, int i) { move(single{}, i, j, inside(i, j), row_stride, column_stride); });
   }
-  template <typename Move> __device__ __forceinline__ void each_piece_of_a(int access, const Move &move) {
+  template <typename Move> DEVICE void each_piece_of_a(int access, const Move &move) {
     each_piece<ROWS, ROWS * COLUMNS>(p.a, access, p.m, columns(), move);
   }
 
-  __device__ __forceinline__ T &staged(int i, int j) const { return stage[j * Shape::LEADING + i]; }
+  DEVICE T &staged(int i, int j) const { return stage[j * Shape::LEADING + i]; }
 
   /* f16 and bf16 become f32. */
-  __device__ __forceinline__ T widened(uint16_t bits) const {
+  DEVICE T widened(uint16_t bits) const {
     return p.a_number == QR_BF16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
   }
-  __device__ __forceinline__ void fetch_widening(int64_t item) {
+  DEVICE void fetch_widening(int64_t item) {
     const uint16_t *matrix = (const uint16_t *)p.a.data + item * p.a.batch_stride;
     const int access = max(p.a_access, (int)QR_TILE_VECTORS);
     each_piece_of_a(access, [&](auto count, int i, int j, bool is_inside, int64_t row_stride, int64_t column_stride) {
@@ -192,7 +189,7 @@ template <typename Shape> struct tile_memory {
 
   /* Zeros surround a matrix that is smaller than the tile. Widening takes two more loops, which not every kernel has.
    */
-  template <bool MAY_WIDEN = false> __device__ __forceinline__ void fetch(int64_t item) {
+  template <bool MAY_WIDEN = false> DEVICE void fetch(int64_t item) {
     if constexpr (MAY_WIDEN && sizeof(T) == 4)
       if (p.a_number != QR_OWN) {
         fetch_widening(item);
@@ -209,8 +206,8 @@ template <typename Shape> struct tile_memory {
   /* A matrix of rows x columns from shared memory, in which columns are `leading` numbers apart. Kernels with more live
    * numbers than the matrix would spill if all steps were unrolled. */
   template <int TALL, int TOGETHER>
-  __device__ __forceinline__ void put(const qr_matrix &matrix, int access, int rows, int columns, const T *from,
-                                      int leading, int64_t item) {
+  DEVICE void put(const qr_matrix &matrix, int access, int rows, int columns, const T *from, int leading,
+                  int64_t item) {
     T *data = (T *)matrix.data + item * matrix.batch_stride;
     const auto move = [&](auto count, int i, int j, bool is_inside, int64_t row_stride, int64_t column_stride) {
       if (!is_inside) return;
@@ -222,14 +219,14 @@ template <typename Shape> struct tile_memory {
     };
     each_piece<TALL, TOGETHER>(matrix, access, rows, columns, move);
   }
-  __device__ __forceinline__ void put_h(int64_t item) {
+  DEVICE void put_h(int64_t item) {
     put<ROWS, ROWS * COLUMNS>(p.h, p.h_access, p.m, columns(), stage, Shape::LEADING, item);
   }
 
   /* ---- The next whole dense matrix: one bulk copy on chips that have it (PTX ISA, cp.async.bulk) ---- */
 
-  __device__ __forceinline__ uint32_t barrier() const { return shared_address(stage + Shape::STAGE); }
-  __device__ __forceinline__ void start_fetching() {
+  DEVICE uint32_t barrier() const { return shared_address(stage + Shape::STAGE); }
+  DEVICE void start_fetching() {
 #if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
       barrier_init(barrier(), 1);
@@ -239,7 +236,7 @@ template <typename Shape> struct tile_memory {
 #endif
   }
   /* Called after a barrier that follows the last access to `stage`. */
-  __device__ __forceinline__ void fetch_ahead(int64_t item) {
+  DEVICE void fetch_ahead(int64_t item) {
     const T *from = (const T *)p.a.data + item * p.a.batch_stride;
 #if __CUDA_ARCH__ >= 900
     constexpr uint32_t BYTES = ROWS * COLUMNS * sizeof(T);
@@ -254,7 +251,7 @@ template <typename Shape> struct tile_memory {
     walk<VECTOR, ROWS, COLUMNS, 4>([&](int i, int j) { copy_asynchronously<16>(&staged(i, j), from + i + j * ROWS); });
 #endif
   }
-  __device__ __forceinline__ void wait_for_fetch(uint32_t phase) {
+  DEVICE void wait_for_fetch(uint32_t phase) {
 #if __CUDA_ARCH__ >= 900
     barrier_wait(barrier(), phase);
 #else
@@ -266,13 +263,13 @@ template <typename Shape> struct tile_memory {
   /* ---- between memory and registers ---- */
 
   /* Local row i of this lane is row first_of(i) + further_of(i). further_of is a constant. */
-  __device__ __forceinline__ int first_of(int i) const { return i < Shape::VECTORS_FROM ? row : row * VECTOR; }
-  static __device__ __forceinline__ constexpr int further_of(int i) {
+  DEVICE int first_of(int i) const { return i < Shape::VECTORS_FROM ? row : row * VECTOR; }
+  static DEVICE constexpr int further_of(int i) {
     return i < Shape::VECTORS_FROM ? i * GR : i / VECTOR * VECTOR * GR + i % VECTOR;
   }
 
   /* move(count, local row) for a lane's part of a column. */
-  template <bool ALIGNED, typename Move> static __device__ __forceinline__ void each_part(const Move &move) {
+  template <bool ALIGNED, typename Move> static DEVICE void each_part(const Move &move) {
     constexpr int SINGLES = ALIGNED ? Shape::VECTORS_FROM : P;
 #pragma unroll
     for (int i = 0; i < SINGLES; i++) move(std::integral_constant<int, 1>{}, i);
@@ -280,15 +277,15 @@ template <typename Shape> struct tile_memory {
     for (int i = SINGLES; i < P; i += VECTOR) move(std::integral_constant<int, VECTOR>{}, i);
   }
 
-  __device__ __forceinline__ void take_vector(const T *from, int i, int q) {
+  DEVICE void take_vector(const T *from, int i, int q) {
     each_of_vector(from, [&](int e, T number) { a[i + e][q] = number; });
   }
-  __device__ __forceinline__ void give_vector(T *to, int i, int q) const {
+  DEVICE void give_vector(T *to, int i, int q) const {
     *(vector *)to = vector_of<T>([&](int e) { return a[i + e][q]; });
   }
 
   /* A lane's part of one column of the tile. It is aligned if it is read in vectors. */
-  __device__ __forceinline__ void read_column(const T *from, int q) {
+  DEVICE void read_column(const T *from, int q) {
     each_part<true>([&](auto count, int i) {
       if constexpr (count.value == VECTOR)
         take_vector(from + first_of(i) + further_of(i), i, q);
@@ -296,7 +293,7 @@ template <typename Shape> struct tile_memory {
         a[i][q] = (from + first_of(i))[further_of(i)];
     });
   }
-  __device__ __forceinline__ void write_column(T *to, int q) const {
+  DEVICE void write_column(T *to, int q) const {
     each_part<true>([&](auto count, int i) {
       if constexpr (count.value == VECTOR)
         give_vector(to + first_of(i) + further_of(i), i, q);
@@ -305,23 +302,23 @@ template <typename Shape> struct tile_memory {
     });
   }
 
-  template <typename Index> __device__ __forceinline__ void read_columns(const T *from, Index column_stride) {
+  template <typename Index> DEVICE void read_columns(const T *from, Index column_stride) {
 #pragma unroll
     for (int q = 0; q < Q; q++) read_column(from + (q * GC + column) * column_stride, q);
   }
-  __device__ __forceinline__ void read_stage() { read_columns(stage, Shape::LEADING); }
+  DEVICE void read_stage() { read_columns(stage, Shape::LEADING); }
 
   /* The most general access of lanes that read and write a matrix in place. */
   static constexpr int DIRECT_MOST = GR == 1 || Shape::PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
 
   /* Directly, if the matrix fills the tile. */
-  __device__ __forceinline__ bool read_whole(int64_t item) {
+  DEVICE bool read_whole(int64_t item) {
     if (!Shape::DIRECT || !full() || p.a_access > DIRECT_MOST) return false;
     read_columns((const T *)p.a.data + item * p.a.batch_stride, p.a.column_stride);
     return true;
   }
 
-  __device__ __forceinline__ void read_padded_column(const T *from, int j, int q) {
+  DEVICE void read_padded_column(const T *from, int j, int q) {
     each_part<true>([&](auto count, int i) {
       const int down = first_of(i) - p.offset;
       const bool is_inside = (uint32_t)(down + further_of(i)) < (uint32_t)p.m && (uint32_t)j < (uint32_t)p.n;
@@ -336,7 +333,7 @@ template <typename Shape> struct tile_memory {
         a[i][q] = is_inside ? element[further_of(i)] : T(0);
     });
   }
-  __device__ __forceinline__ void write_padded_column(T *to, int q) const {
+  DEVICE void write_padded_column(T *to, int q) const {
     each_part<true>([&](auto count, int i) {
       const int down = first_of(i) - p.offset;
       T *element = to + down;
@@ -348,7 +345,7 @@ template <typename Shape> struct tile_memory {
     });
   }
 
-  __device__ __forceinline__ void read_directly(int64_t item) {
+  DEVICE void read_directly(int64_t item) {
     const T *matrix = (const T *)p.a.data + item * p.a.batch_stride;
     if (full()) return read_columns(matrix, p.a.column_stride);
 #pragma unroll
@@ -359,7 +356,7 @@ template <typename Shape> struct tile_memory {
   }
 
   /* Local column q to a matrix of `count` contiguous columns. */
-  __device__ __forceinline__ void write_directly(const qr_matrix &matrix, int64_t item, int count, int q) const {
+  DEVICE void write_directly(const qr_matrix &matrix, int64_t item, int count, int q) const {
     T *to = (T *)matrix.data + item * matrix.batch_stride + begin() * matrix.column_stride;
     const int j = q * GC + column - p.offset;
     if (!Shape::PERSISTENT && (uint32_t)j >= (uint32_t)count) return;
@@ -369,6 +366,6 @@ template <typename Shape> struct tile_memory {
       write_padded_column(to + j * matrix.column_stride, q);
   }
 
-  __device__ __forceinline__ void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
+  DEVICE void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
 };
 #endif

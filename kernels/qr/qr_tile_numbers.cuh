@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "../common/device_code.cuh"
+
 template <typename T> struct tile_number;
 template <> struct tile_number<float> {
   using vector = float4;
@@ -22,65 +24,64 @@ template <> struct tile_number<double> {
 };
 
 /* number(0), number(1), .. */
-template <typename T, typename Number>
-__device__ __forceinline__ typename tile_number<T>::vector vector_of(const Number &number) {
+template <typename T, typename Number> DEVICE typename tile_number<T>::vector vector_of(const Number &number) {
   typename tile_number<T>::vector v;
 #pragma unroll
   for (int e = 0; e < tile_number<T>::VECTOR; e++) ((T *)&v)[e] = number(e);
   return v;
 }
 /* take(e, number) for the numbers of a vector. */
-template <typename T, typename Take> __device__ __forceinline__ void each_of_vector(const T *from, const Take &take) {
+template <typename T, typename Take> DEVICE void each_of_vector(const T *from, const Take &take) {
   const typename tile_number<T>::vector v = *(const typename tile_number<T>::vector *)from;
 #pragma unroll
   for (int e = 0; e < tile_number<T>::VECTOR; e++) take(e, ((const T *)&v)[e]);
 }
 
-__device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
-__device__ __forceinline__ float magnitude_of(float x) { return fabsf(x); }
-__device__ __forceinline__ double magnitude_of(double x) { return fabs(x); }
-__device__ __forceinline__ float against_sign(float x, float sign) { return -copysignf(x, sign); }
-__device__ __forceinline__ double against_sign(double x, double sign) { /* x >= 0; not by an addition */
+DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+DEVICE double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+DEVICE float magnitude_of(float x) { return fabsf(x); }
+DEVICE double magnitude_of(double x) { return fabs(x); }
+DEVICE float against_sign(float x, float sign) { return -copysignf(x, sign); }
+DEVICE double against_sign(double x, double sign) { /* x >= 0; not by an addition */
   return __hiloint2double(__double2hiint(x) | (~__double2hiint(sign) & (int)0x80000000), __double2loint(x));
 }
-__device__ __forceinline__ uint32_t high_word(float x) { return __float_as_uint(x); }
-__device__ __forceinline__ uint32_t high_word(double x) { return (uint32_t)__double2hiint(x); }
-__device__ __forceinline__ void from_high_word(uint32_t word, float *out) { *out = __uint_as_float(word); }
-__device__ __forceinline__ void from_high_word(uint32_t word, double *out) { *out = __hiloint2double((int)word, 0); }
+DEVICE uint32_t high_word(float x) { return __float_as_uint(x); }
+DEVICE uint32_t high_word(double x) { return (uint32_t)__double2hiint(x); }
+DEVICE void from_high_word(uint32_t word, float *out) { *out = __uint_as_float(word); }
+DEVICE void from_high_word(uint32_t word, double *out) { *out = __hiloint2double((int)word, 0); }
 
 /* A normal number. */
-template <typename T> __device__ __forceinline__ T power_of_two(int exponent) {
+template <typename T> DEVICE T power_of_two(int exponent) {
   T power;
   from_high_word((uint32_t)(tile_number<T>::BIAS + exponent) << tile_number<T>::MANTISSA, &power);
   return power;
 }
 
-__device__ __forceinline__ float seed_of_inverse_root(float x) {
+DEVICE float seed_of_inverse_root(float x) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-__device__ __forceinline__ double seed_of_inverse_root(double x) {
+DEVICE double seed_of_inverse_root(double x) {
   double r;
   asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(x));
   return r;
 }
-__device__ __forceinline__ float seed_of_inverse(float x) {
+DEVICE float seed_of_inverse(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-__device__ __forceinline__ double seed_of_inverse(double x) {
+DEVICE double seed_of_inverse(double x) {
   double r;
   asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(x));
   return r;
 }
-__device__ __forceinline__ float inverse_of(float x) {
+DEVICE float inverse_of(float x) {
   const float r = seed_of_inverse(x);
   return fused(fused(-x, r, 1.f), r, r);
 }
-__device__ __forceinline__ double inverse_of(double x) {
+DEVICE double inverse_of(double x) {
   const double r = seed_of_inverse(x), e = fused(-x, r, 1.0);
   return fused(r, fused(e, e, e), r);
 }
@@ -92,7 +93,7 @@ template <typename T> struct householder {
   bool zero;
 };
 
-__device__ __forceinline__ householder<float> householder_of(float sigma, float alpha) {
+DEVICE householder<float> householder_of(float sigma, float alpha) {
   const float s = fused(alpha, alpha, sigma), r = seed_of_inverse_root(s), root = s * r;
   const float magnitude = fabsf(alpha), seed = seed_of_inverse(fused(magnitude, root, s));
   const float nu = fused(fused(-root, root, s), 0.5f * r, root), signed_nu = copysignf(nu, alpha);
@@ -101,7 +102,7 @@ __device__ __forceinline__ householder<float> householder_of(float sigma, float 
   return {alpha + signed_nu, fused(error, kept, kept), nu, against_sign(nu, alpha), zero};
 }
 
-__device__ __forceinline__ householder<double> householder_of(double sigma, double alpha) {
+DEVICE householder<double> householder_of(double sigma, double alpha) {
   const double s = fused(alpha, alpha, sigma), r = seed_of_inverse_root(s), root = s * r;
   const double magnitude = fabs(alpha), seed = seed_of_inverse(fused(magnitude, root, s));
   const double e = fused(-root, r, 1.0), nu = fused(root * e, fused(e, 0.375, 0.5), root);
@@ -112,8 +113,7 @@ __device__ __forceinline__ householder<double> householder_of(double sigma, doub
 }
 
 /* Sums of values[FIRST ..] over ROW_LANES lanes. Each lane gets all sums. */
-template <typename Shape, int FIRST, typename T, int COUNT>
-__device__ __forceinline__ void butterfly(T (&values)[COUNT]) {
+template <typename Shape, int FIRST, typename T, int COUNT> DEVICE void butterfly(T (&values)[COUNT]) {
 #pragma unroll
   for (int offset = 1; offset < Shape::ROW_LANES; offset *= 2)
 #pragma unroll
@@ -121,8 +121,7 @@ __device__ __forceinline__ void butterfly(T (&values)[COUNT]) {
 }
 
 /* The same. Each level halves the values that a lane still sums; at the end each lane fetches all sums. */
-template <typename Shape, int FIRST, typename T, int COUNT>
-__device__ __forceinline__ void scatter_and_gather(T (&values)[COUNT]) {
+template <typename Shape, int FIRST, typename T, int COUNT> DEVICE void scatter_and_gather(T (&values)[COUNT]) {
   constexpr int LANES = Shape::ROW_LANES, KEPT = COUNT - FIRST, PADDED = KEPT <= 4 ? 4 : KEPT <= 8 ? 8 : 16;
   constexpr int LEVELS = PADDED == 4 ? 2 : PADDED == 8 ? 3 : 4, LAST = PADDED >> LEVELS;
   static_assert((1 << LEVELS) <= LANES && KEPT <= 16);

@@ -3,10 +3,11 @@
 #ifndef RONDO_QR_TILE_SCALING_CUH
 #define RONDO_QR_TILE_SCALING_CUH
 
+#include "../common/device_code.cuh"
 #include "qr_tile_numbers.cuh"
 
 /* The high word of the largest magnitude in column q of a lane's part. NaN may count or not. */
-template <typename T, int P, int Q> __device__ __forceinline__ uint32_t largest_in_column(const T (&a)[P][Q], int q) {
+template <typename T, int P, int Q> DEVICE uint32_t largest_in_column(const T (&a)[P][Q], int q) {
   if constexpr (sizeof(T) == 4) {
     T most[2] = {};
 #pragma unroll
@@ -24,12 +25,12 @@ template <typename T, int P, int Q> __device__ __forceinline__ uint32_t largest_
   }
 }
 
-template <typename T> __device__ __forceinline__ bool is_extreme(uint32_t word) {
+template <typename T> DEVICE bool is_extreme(uint32_t word) {
   return word - tile_number<T>::LOW > tile_number<T>::HIGH - tile_number<T>::LOW && word;
 }
 
 /* The exponent of the power of two that divides a column with this largest magnitude. It and its inverse are normal. */
-template <typename T> __device__ __forceinline__ int exponent_to_take(uint32_t word) {
+template <typename T> DEVICE int exponent_to_take(uint32_t word) {
   constexpr int BIAS = tile_number<T>::BIAS;
   return is_extreme<T>(word) ? max(1 - BIAS, min(BIAS - 1, (int)(word >> tile_number<T>::MANTISSA) - BIAS)) : 0;
 }
@@ -38,7 +39,7 @@ template <typename T> __device__ __forceinline__ int exponent_to_take(uint32_t w
  * COLUMN_LANES-th column from `column` on. If some column of the warp is `scaled`, `unscales` gets the inverse factors
  * of all of them. A lane looks at its own part only: an extreme column has an extreme part. */
 template <int ROW_LANES, int COLUMN_LANES, typename T, int P, int Q>
-__device__ __forceinline__ void scale_extreme_columns(T (&a)[P][Q], int row, int column, T *unscales, bool &scaled) {
+DEVICE void scale_extreme_columns(T (&a)[P][Q], int row, int column, T *unscales, bool &scaled) {
   uint32_t most[Q];
   bool any = false;
 #pragma unroll

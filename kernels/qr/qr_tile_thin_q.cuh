@@ -28,23 +28,23 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
 
   T *factors;
 
-  __device__ __forceinline__ thin_tile(const qr_tile_parameters &parameters, T *shared) : tile(parameters, shared) {
+  DEVICE thin_tile(const qr_tile_parameters &parameters, T *shared) : tile(parameters, shared) {
     factors = shared + Shape::MATRICES * (Shape::PIVOTS + COLUMNS + STAGE) + (int)threadIdx.x / Shape::LANES * COLUMNS;
   }
 
   /* ---- outputs ---- */
 
   /* Is row i GR + row below the diagonal of column q GC + column? A constant for most local rows. */
-  static __device__ __forceinline__ bool all_below(int i, int q) { return i * GR >= (q + 1) * GC; }
-  static __device__ __forceinline__ bool none_below(int i, int q) { return (i + 1) * GR <= q * GC + 1; }
-  __device__ __forceinline__ bool below(int i, int q) const {
+  static DEVICE bool all_below(int i, int q) { return i * GR >= (q + 1) * GC; }
+  static DEVICE bool none_below(int i, int q) { return (i + 1) * GR <= q * GC + 1; }
+  DEVICE bool below(int i, int q) const {
     return all_below(i, q) || (!none_below(i, q) && i * GR + row > q * GC + column);
   }
-  __device__ __forceinline__ bool on_diagonal(int i, int q) const {
+  DEVICE bool on_diagonal(int i, int q) const {
     return !all_below(i, q) && (i + 1) * GR > q * GC && i * GR + row == q * GC + column;
   }
 
-  __device__ __forceinline__ void put_r(const qr_tile_task &out, int64_t item, bool wanted) {
+  DEVICE void put_r(const qr_tile_task &out, int64_t item, bool wanted) {
     this->stage_r([&](int q) {
       const T unscale = this->scaled ? scales[q * GC + column] : T(1);
       return [this, q, unscale](int i, T number) { return below(i, q) ? T(0) : number * unscale; };
@@ -55,7 +55,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
   }
 
   /* From the registers or through shared memory. */
-  __device__ __forceinline__ void put_q(const qr_tile_task &out, int64_t item, bool wanted) {
+  DEVICE void put_q(const qr_tile_task &out, int64_t item, bool wanted) {
     const int k = min(p.m, p.n);
     if (Shape::DIRECT && out.q_access <= tile::DIRECT_MOST) {
       if (wanted)
@@ -73,7 +73,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
   /* ---- the reflectors ---- */
 
   /* v and tau of this lane's columns to shared memory; tau as LAPACK has it. */
-  __device__ __forceinline__ void keep_reflectors() {
+  DEVICE void keep_reflectors() {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const int k = q * GC + column;
@@ -86,7 +86,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
   }
 
   /* The tile := H_j tile, from local row PP and local column QQ on: v is zero above. */
-  template <int QQ, int PP> __device__ __forceinline__ void reflect(int j) {
+  template <int QQ, int PP> DEVICE void reflect(int j) {
     const T *from = stage + j * STRIDE + row * LANE_STRIDE;
     T x[P], d[Q];
     this->template take<PP>(from, x);
@@ -97,17 +97,16 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     for (int q = QQ; q < Q; q++) this->template update<PP>(q, x, tau * d[q]);
   }
 
-  template <int B> __device__ __forceinline__ void form_block(int first, int last) {
+  template <int B> DEVICE void form_block(int first, int last) {
     constexpr int J = B * FORM_BLOCK;
 #pragma unroll 1
     for (int j = min(last, J + FORM_BLOCK) - 1; j >= max(first, J); j--) reflect<J / GC, J / GR>(j);
   }
-  template <int... B>
-  __device__ __forceinline__ void form_blocks(std::integer_sequence<int, B...>, int first, int last) {
+  template <int... B> DEVICE void form_blocks(std::integer_sequence<int, B...>, int first, int last) {
     (form_block<FORM_BLOCKS - 1 - B>(first, last), ...);
   }
 
-  __device__ __forceinline__ void form() {
+  DEVICE void form() {
 #pragma unroll
     for (int q = 0; q < Q; q++)
 #pragma unroll
@@ -115,7 +114,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     form_blocks(std::make_integer_sequence<int, FORM_BLOCKS>{}, p.offset, p.offset + min(p.m - 1, p.n));
   }
 
-  __device__ __forceinline__ void end(const qr_tile_task &out, int64_t item, bool wanted) {
+  DEVICE void end(const qr_tile_task &out, int64_t item, bool wanted) {
     this->sync();
     if (out.r.data) put_r(out, item, wanted);
     if (!out.q.data) return;

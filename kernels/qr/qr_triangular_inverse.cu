@@ -28,14 +28,14 @@ template <typename T> struct unit_triangle {
   int n, thread, threads;
 
   /* Block (i, j) on or below the diagonal; its two halves of 8 rows are in different banks, and so are neighbours. */
-  __device__ __forceinline__ T *block(int i, int j) const { return matrix + (i * (i + 1) / 2 + j) * SIZE; }
-  __device__ __forceinline__ int blocks() const { return (n + BLOCK - 1) / BLOCK; }
+  DEVICE T *block(int i, int j) const { return matrix + (i * (i + 1) / 2 + j) * SIZE; }
+  DEVICE int blocks() const { return (n + BLOCK - 1) / BLOCK; }
   /* After them: a block of zeros. */
-  __device__ __forceinline__ T *zeros() const { return block(blocks(), 0); }
-  static __device__ __forceinline__ int row(int r) { return r % (BLOCK / 2) * BLOCK + r / (BLOCK / 2) * HALF; }
+  DEVICE T *zeros() const { return block(blocks(), 0); }
+  static DEVICE int row(int r) { return r % (BLOCK / 2) * BLOCK + r / (BLOCK / 2) * HALF; }
 
   /* The strict lower triangle, PIECE numbers at a time. Vectors bring some numbers beside it, which are not used. */
-  template <int PIECE, int LANES> __device__ __forceinline__ void fetch(const T *from, int64_t row_stride) const {
+  template <int PIECE, int LANES> DEVICE void fetch(const T *from, int64_t row_stride) const {
     constexpr int STEP = LANES * PIECE;
     static_assert(STEP % BLOCK == 0);
     const int lane = thread % LANES * PIECE;
@@ -50,12 +50,12 @@ template <typename T> struct unit_triangle {
       }
     }
   }
-  __device__ __forceinline__ void clear_zeros() const {
+  DEVICE void clear_zeros() const {
     for (int i = thread; i < SIZE; i += threads) zeros()[i] = T(0);
   }
 
   /* x := minus the product of the blocks in block row i of L and the rows of X above it, for column c. */
-  __device__ __forceinline__ void take_off(int i, int first, int c, T (&x)[BLOCK]) const {
+  DEVICE void take_off(int i, int first, int c, T (&x)[BLOCK]) const {
     const bool odd = c & 1;
     const T *l = block(i, first) + odd * HALF;
     const int in_block = c % BLOCK & ~1;
@@ -89,7 +89,7 @@ template <typename T> struct unit_triangle {
   }
 
   /* x := the inverse of the triangle on the diagonal times x. */
-  __device__ __forceinline__ void solve(int i, T (&x)[BLOCK]) const {
+  DEVICE void solve(int i, T (&x)[BLOCK]) const {
     const T *l = block(i, i);
 #pragma unroll
     for (int r = 1; r < BLOCK; r++)
@@ -102,13 +102,13 @@ template <typename T> struct unit_triangle {
       }
   }
 
-  __device__ __forceinline__ void write_zeros(bool wanted, T *to, int64_t row_stride) const {
+  DEVICE void write_zeros(bool wanted, T *to, int64_t row_stride) const {
 #pragma unroll 4
     for (int r = 0; r < thread / 32 * 32; r++, to += row_stride)
       if (wanted) *to = T(0);
   }
 
-  __device__ __forceinline__ void invert(bool present, T *out, int64_t row_stride) const {
+  DEVICE void invert(bool present, T *out, int64_t row_stride) const {
     /* Two warps take turns with the first columns, which have most of the work (H200, 1000 of 64 rows: 14.8 us instead
      * of 15.6 in f32, 21.9 instead of 24.8 in f64). With more warps the second barrier costs what that saves. */
     const bool has_turns = threads == 64;
@@ -158,7 +158,7 @@ template <typename T> struct unit_triangle {
   }
 };
 
-template <typename T> __device__ __forceinline__ void triangular_inverse(const triangular_inverse_parameters &p) {
+template <typename T> DEVICE void triangular_inverse(const triangular_inverse_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
   const int threads = triangular_inverse_threads(p.n), place = (int)threadIdx.x / threads;
   const int64_t item = (int64_t)blockIdx.x * p.matrices + place;

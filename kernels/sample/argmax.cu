@@ -11,14 +11,14 @@
 #include "argmax.h"
 #include "sample_number.h"
 
-__device__ __forceinline__ uint64_t largest_of_warp(uint64_t key, int lanes = 32) {
+DEVICE uint64_t largest_of_warp(uint64_t key, int lanes = 32) {
 #pragma unroll
   for (int step = 16; step; step /= 2)
     if (step < lanes) key = max(key, __shfl_xor_sync(0xffffffffu, key, step));
   return key;
 }
 
-template <int Blocks> __device__ __forceinline__ void argmax_row(const argmax_parameters &p) {
+template <int Blocks> DEVICE void argmax_row(const argmax_parameters &p) {
   __shared__ uint64_t warps[ARGMAX_THREADS / 32], blocks[Blocks];
   const uint32_t rank = blockIdx.x % Blocks, row = blockIdx.x / Blocks;
   if constexpr (Blocks > 1) arrive_at_cluster(); /* wait_for_cluster() below: the first block has started by then */

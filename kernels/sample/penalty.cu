@@ -6,18 +6,17 @@
 #include "../common/numbers.cuh"
 #include "penalty.h"
 
-__device__ __forceinline__ float setting(const float *settings, uint32_t many, float absent) {
+DEVICE float setting(const float *settings, uint32_t many, float absent) {
   return settings ? settings[many ? blockIdx.x : 0] : absent;
 }
 
 /* Rounds as the host does: product and difference are not fused. */
-__device__ __forceinline__ float penalized(float value, float times, float repetition, float frequency,
-                                           float presence) {
+DEVICE float penalized(float value, float times, float repetition, float frequency, float presence) {
   value = value > 0 ? __fdiv_rn(value, repetition) : __fmul_rn(value, repetition);
   return __fsub_rn(__fsub_rn(value, __fmul_rn(times, frequency)), presence);
 }
 
-__device__ __forceinline__ void penalize_row(const penalty_parameters &p) {
+DEVICE void penalize_row(const penalty_parameters &p) {
   __shared__ int32_t ids[PENALTY_MOST_IDS];
   const int64_t row = blockIdx.x;
   const float repetition = setting(p.repetition, p.many_repetitions, 1);

@@ -72,7 +72,7 @@ template <int Blocks> struct sampler {
   uint64_t list_sum, list_before; /* sums of probabilities: of these keys, and of all keys before them */
   bool is_listed;                 /* the list begins with the largest number; later searches need no other keys */
 
-  __device__ __forceinline__ sampler(const sample_parameters &p, sampler_shared &s, unsigned char *dynamic)
+  DEVICE sampler(const sample_parameters &p, sampler_shared &s, unsigned char *dynamic)
       : p(p), s(s), exchanges(0), divided(-1), count_before(0), sum_before(0), list_share(0), list_sum(0),
         list_before(0), is_listed(false) {
     keys = (uint64_t *)dynamic, bin_sums = keys + SAMPLE_LISTED, bin_counts = (uint32_t *)(bin_sums + SAMPLE_BINS);
@@ -84,7 +84,7 @@ template <int Blocks> struct sampler {
 
   /* ---- Blocks and clusters ------------------------------------------------------------------------------------- */
 
-  __device__ __forceinline__ void meet() {
+  DEVICE void meet() {
     if constexpr (Blocks > 1)
       meet_cluster();
     else
@@ -92,7 +92,7 @@ template <int Blocks> struct sampler {
   }
 
   /* Stores the value at the same address of another block's shared memory. */
-  __device__ __forceinline__ void store(uint64_t *place, uint32_t block, uint64_t value) {
+  DEVICE void store(uint64_t *place, uint32_t block, uint64_t value) {
     if constexpr (Blocks > 1)
       store_in_block(address_in_block(shared_address(place), block), value);
     else
@@ -101,7 +101,7 @@ template <int Blocks> struct sampler {
 
   /* A reduction over all threads of all blocks. All threads get the result. A block may start the next reduction while
    * others still read this one's values: the two use different rows of s.exchanged. */
-  template <typename Join> __device__ __forceinline__ uint64_t reduce(uint64_t value, const Join &join) {
+  template <typename Join> DEVICE uint64_t reduce(uint64_t value, const Join &join) {
 #pragma unroll
     for (int step = 16; step; step /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, step));
     if (threadIdx.x % 32 == 0) s.warps[threadIdx.x / 32] = value;
@@ -123,7 +123,7 @@ template <int Blocks> struct sampler {
   }
 
   /* Running sums over the threads of this block, each thread's own value included. */
-  __device__ __forceinline__ void scan(uint64_t &value, uint32_t &count) {
+  DEVICE void scan(uint64_t &value, uint32_t &count) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -145,7 +145,7 @@ template <int Blocks> struct sampler {
   /* ---- The row ------------------------------------------------------------------------------------------------- */
 
   /* The largest key of the row. Keeps the row's numbers in shared memory if there is room. */
-  __device__ __forceinline__ uint64_t largest_key() {
+  DEVICE uint64_t largest_key() {
     const uint32_t first = 8 * threadIdx.x;
     uint32_t at = first_column + first;
     float best = -INFINITY;
@@ -168,7 +168,7 @@ template <int Blocks> struct sampler {
   }
 
   /* Calls take(value, column) for this block's columns. */
-  template <typename Take> __device__ __forceinline__ void each(const Take &take) {
+  template <typename Take> DEVICE void each(const Take &take) {
     const uint32_t count = last_column - first_column;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < count; i += SAMPLE_THREADS)
@@ -176,7 +176,7 @@ template <int Blocks> struct sampler {
   }
 
   /* The bin of a number. It is SAMPLE_BINS if the probability is 0, or if another bin is divided. */
-  __device__ __forceinline__ bin_place place_of(float value) const {
+  DEVICE bin_place place_of(float value) const {
     const float t = sample_octaves(largest, factor, value);
     if (!(t < (float)SAMPLE_OCTAVES)) return {SAMPLE_BINS, t};
     const sample_whole octave = sample_cut(t);
@@ -188,12 +188,12 @@ template <int Blocks> struct sampler {
     return {(uint32_t)min(sample_cut((within - part.value) * SAMPLE_BINS).whole, SAMPLE_BINS - 1), t};
   }
 
-  __device__ __forceinline__ uint64_t probability_of(uint64_t key) const {
+  DEVICE uint64_t probability_of(uint64_t key) const {
     return sample_probability(sample_octaves(largest, factor, sample_value_of_key(key)));
   }
 
   /* Computes bin_counts, and with `sums` also bin_sums, in all blocks. */
-  __device__ __forceinline__ void fill_bins(bool sums) {
+  DEVICE void fill_bins(bool sums) {
     counts[threadIdx.x] = low_parts[threadIdx.x] = high_parts[threadIdx.x] = 0;
     __syncthreads();
     each([&](float value, uint32_t) {
@@ -229,7 +229,7 @@ template <int Blocks> struct sampler {
     __syncthreads();
   }
 
-  __device__ __forceinline__ uint32_t load_part(const uint32_t *place, uint32_t block) {
+  DEVICE uint32_t load_part(const uint32_t *place, uint32_t block) {
     if constexpr (Blocks == 1) return *place;
     return load_from_block(address_in_block(shared_address(place), block));
   }
@@ -237,7 +237,7 @@ template <int Blocks> struct sampler {
   /* ---- The number at which a count or sum reaches `needed` ------------------------------------------------------ */
 
   /* A thread has a bin. The thread whose bin reaches `needed` writes the request; there is always one. */
-  __device__ __forceinline__ void ask(bool by_count, uint64_t needed, bool is_last) {
+  DEVICE void ask(bool by_count, uint64_t needed, bool is_last) {
     const uint32_t bin = threadIdx.x;
     const uint64_t count = count_before + bin_counts[bin], before = count_before + (bin ? bin_counts[bin - 1] : 0);
     const uint64_t sum = sum_before + bin_sums[bin], sum_to_bin = sum_before + (bin ? bin_sums[bin - 1] : 0);
@@ -252,7 +252,7 @@ template <int Blocks> struct sampler {
   }
 
   /* Sends the first block's request to all blocks. */
-  __device__ __forceinline__ void tell() {
+  DEVICE void tell() {
     if constexpr (Blocks > 1) {
       __syncthreads();
       const uint32_t word = threadIdx.x % REQUEST_WORDS, block = 1 + threadIdx.x / REQUEST_WORDS;
@@ -262,7 +262,7 @@ template <int Blocks> struct sampler {
   }
 
   /* Sends the keys of the requested bins to the first block. */
-  __device__ __forceinline__ void list_keys() {
+  DEVICE void list_keys() {
     each([&](float value, uint32_t column) {
       const uint32_t bin = place_of(value).bin;
       if (bin < s.asked.first_bin || bin > s.asked.last_bin) return;
@@ -276,7 +276,7 @@ template <int Blocks> struct sampler {
 
   /* Sorts the first block's list of a few keys, the largest first. Several threads compare a key with all others; the
    * number of larger keys is its index. */
-  __device__ __forceinline__ void sort_few() {
+  DEVICE void sort_few() {
     uint32_t threads = 32; /* of a key */
     while (s.listed * threads > SAMPLE_THREADS) threads /= 2;
     const uint32_t own = threadIdx.x / threads;
@@ -291,7 +291,7 @@ template <int Blocks> struct sampler {
 
   /* The same for many keys, by a bitonic network (Batcher, Sorting networks and their applications, 1968). Zeros fill
    * the list up to a power of two. */
-  __device__ __forceinline__ void sort_many() {
+  DEVICE void sort_many() {
     uint32_t size = 2;
     while (size < s.listed) size *= 2;
     for (uint32_t i = s.listed + threadIdx.x; i < size; i += SAMPLE_THREADS) keys[i] = 0;
@@ -313,7 +313,7 @@ template <int Blocks> struct sampler {
 
   /* In the first block: the sum of the sorted list before this thread's keys. A thread has one key, or several
    * consecutive keys of a long list. */
-  __device__ __forceinline__ void sum_list() {
+  DEVICE void sum_list() {
     uint64_t sum = 0;
     uint32_t none = 0;
     list_share = s.listed <= SAMPLE_THREADS ? 1 : SAMPLE_LISTED / SAMPLE_THREADS;
@@ -325,7 +325,7 @@ template <int Blocks> struct sampler {
   }
 
   /* In the first block: finds the number in the sorted list. */
-  __device__ __forceinline__ void find_in_list() {
+  DEVICE void find_in_list() {
     const uint32_t first = threadIdx.x * list_share;
     uint64_t sum = list_before;
     for (uint32_t i = first; i < min(first + list_share, s.listed); i++) {
@@ -339,7 +339,7 @@ template <int Blocks> struct sampler {
   }
 
   /* The count or sum over those keys of the bin that are at least `key`, of all blocks. */
-  __device__ __forceinline__ uint64_t sum_from(uint64_t key, bool by_count) {
+  DEVICE uint64_t sum_from(uint64_t key, bool by_count) {
     uint64_t sum = 0;
     each([&](float value, uint32_t column) {
       if (sample_key(value, column) < key || place_of(value).bin != s.asked.first_bin) return;
@@ -349,7 +349,7 @@ template <int Blocks> struct sampler {
   }
 
   /* In all blocks: finds the largest key for which sum_from(key) reaches the needed count or sum. */
-  __device__ __forceinline__ void find_by_halves() {
+  DEVICE void find_by_halves() {
     const uint64_t needed = s.asked.needed - (s.asked.by_count ? s.asked.count_before : s.asked.sum_before);
     uint64_t low = 0, high = ~0ull;
     while (low < high) {
@@ -366,7 +366,7 @@ template <int Blocks> struct sampler {
   }
 
   /* In all blocks: divides a bin with too many numbers into smaller bins, and searches there. */
-  __device__ __forceinline__ void divide_bin() {
+  DEVICE void divide_bin() {
     const bool by_count = s.asked.by_count;
     const uint64_t needed = s.asked.needed;
     divided = s.asked.first_bin, count_before = s.asked.count_before, sum_before = s.asked.sum_before;
@@ -377,7 +377,7 @@ template <int Blocks> struct sampler {
 
   /* Called by all blocks: gives the first block the number at which the count or sum reaches `needed`, and the sum of
    * probabilities up to it. `is_known`: all blocks know `needed`; else only the first does. */
-  __device__ __forceinline__ void find(bool by_count, uint64_t needed, bool is_known, bool is_last) {
+  DEVICE void find(bool by_count, uint64_t needed, bool is_known, bool is_last) {
     if (is_listed) {
       if (rank) return;
       __syncthreads();
@@ -414,7 +414,7 @@ template <int Blocks> struct sampler {
   /* ---- A draw -------------------------------------------------------------------------------------------------- */
 
   /* The key of the column that is drawn; only the first block has it. */
-  __device__ __forceinline__ uint64_t draw() {
+  DEVICE uint64_t draw() {
     if constexpr (Blocks > 1) arrive_at_cluster();
     const float temperature = p.temperature ? p.temperature[p.many_temperatures ? row : 0] : 1.0f;
     const float top_p = p.top_p ? p.top_p[p.many_ps ? row : 0] : 1.0f;
@@ -440,13 +440,13 @@ template <int Blocks> struct sampler {
   }
 
   /* Do the bins that reach this count have too many numbers to be listed together? */
-  __device__ __forceinline__ bool is_beyond_list(uint32_t count) {
+  DEVICE bool is_beyond_list(uint32_t count) {
     const uint32_t bin = threadIdx.x, up_to = bin_counts[bin], before = bin ? bin_counts[bin - 1] : 0;
     return __syncthreads_or(before < count && up_to > SAMPLE_TOGETHER && up_to >= count);
   }
 };
 
-template <int Blocks> __device__ __forceinline__ void sample_row(const sample_parameters &p) {
+template <int Blocks> DEVICE void sample_row(const sample_parameters &p) {
   extern __shared__ __align__(16) unsigned char dynamic[];
   __shared__ sampler_shared shared;
   sampler<Blocks> sampler(p, shared, dynamic);
