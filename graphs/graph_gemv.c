@@ -125,8 +125,8 @@ static rondo_status results_add(const struct builder *builder, rondo_graph_gemv_
 static bool is_for_gemm(const struct builder *builder) {
   const rondo_graph_gemv_desc *desc = builder->desc;
   return builder->count > GEMV_MOST_VECTORS && (desc->weights == RONDO_F16 || desc->weights == RONDO_BF16) &&
-         desc->norm_epsilon == 0 && !desc->silu_mul && desc->out != RONDO_NVFP4 && !desc->quantize_from &&
-         !desc->row_scales && desc->out_global_scale == 0;
+         desc->norm_epsilon == 0 && desc->out != RONDO_NVFP4 && !desc->quantize_from && !desc->row_scales &&
+         desc->out_global_scale == 0;
 }
 
 static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_tensors *tensors) {
@@ -143,6 +143,7 @@ static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_
                                                              .out = tensors->out,
                                                              .scale = desc->scale,
                                                              .one_order = desc->one_order,
+                                                             .silu_mul = desc->silu_mul,
                                                              .bias = tensors->bias,
                                                              .residual = tensors->residual});
   return rondo_add_gemv(builder->graph,

@@ -463,8 +463,8 @@ RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc 
 
 /* The same for 1 to 65,536 vectors: y = scale * (W x) + bias, silu_mul, out = y + residual. Weights and vectors have
  * one type, f16 or bf16; out is f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
- *   |error of y| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-141)
- * silu adds 2^-19 of itself. */
+ *   |error of scale * (W x)| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-141)
+ * silu adds 2^-17 of itself and 2^-120 |up|. */
 typedef struct rondo_gemm_desc {
   const char *name;
   rondo_tensor weights, vectors;

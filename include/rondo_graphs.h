@@ -156,13 +156,13 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *     desc.tokens = 512, desc.lender = &decode;
  *     TRY(rondo_graph_llama(prefill_graph, &desc, &prefill));
  *
- * Tasks, in order. A layer is five to seven tasks; in decode without one_order it is two halves if these are faster:
+ * Tasks, in order. A layer is five tasks, or seven; in decode without one_order it is two halves if these are faster:
  *   "embedding"
  *   "layer0.qkv", ".attention", ".output", ".gate_up", ".down"   .attention also rotates and appends to the KV cache
- *   "layer0.qkv norm", ".gate_up norm"                           with more than 16 rows, before these products
+ *   "layer0.qkv norm", ".gate_up norm"                           with more than 16 tokens or sequences
  *   "layer0.attention", ".feed_forward"                          halves (rondo_add_attention_block)
  *   "last row"                                                   prefill: gathers row `last`
- *   "norm"                                                       after halves or with a head in NVFP4; else in "head"
+ *   "norm"                                  after halves, with a head in NVFP4 or 17 sequences; else in "head"
  *   "head", "next"                                               product that gives logits; argmax or draw
  * Sums are fp32, logits f32, the residual stream and results between five tasks `dtype`. Each task has the bound of its
  * operation; logits have none. With two layers of random weights their error is at most 0.01 (f16) or 0.08 (bf16) of
@@ -196,8 +196,8 @@ typedef struct rondo_graph_llama_desc {
   int32_t rope_frequencies;        /* 1: a constant `frequencies` replaces rope_base */
   float epsilon;                   /* of RMS norms; 0: 1e-5 */
   rondo_dtype dtype;               /* f16 or bf16 */
-  rondo_dtype weights;             /* of the layers: dtype, e4m3 or nvfp4; dtype with more than 16 rows */
-  rondo_dtype embedding;           /* and head: dtype or nvfp4; 0: nvfp4 if weights are, else dtype */
+  rondo_dtype weights;             /* of the layers: dtype; up to 16 tokens or sequences also e4m3, nvfp4 */
+  rondo_dtype embedding;           /* and head: dtype, or as weights nvfp4; 0: nvfp4 if weights are */
   float nvfp4_scale;               /* factor of all nvfp4 weights; 0: 1 */
   int32_t tied_embedding;          /* 1: the embedding is the head too */
   int32_t one_order;               /* 1: a sequence's products have the same bits beside any others */

@@ -57,6 +57,13 @@ DEVICE void append_pair(const attention_append_parameters &p, uint32_t batch, ui
   to[high_at] = narrow(high, p.bf16);
 }
 
+/* sm_80 would need more registers for four than 32. */
+#if __CUDA_ARCH__ >= 900
+constexpr int HEADS_AT_ONCE = 4;
+#else
+constexpr int HEADS_AT_ONCE = 1;
+#endif
+
 DEVICE void append_pairs(const attention_append_parameters &p) {
   const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
   if (p.lengths && index < p.batch) {
@@ -72,7 +79,7 @@ DEVICE void append_pairs(const attention_append_parameters &p) {
   const float frequency = p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair];
   const rotation by = rotation_of((float)row * frequency);
   const uint32_t heads = p.rotated_heads + 2 * p.new_heads;
-#pragma unroll 4
+#pragma unroll HEADS_AT_ONCE
   for (uint32_t head = group; head < heads; head += p.head_groups) append_pair(p, batch, query, row, head, pair, by);
 }
 

@@ -63,6 +63,9 @@ static rondo_status check_sizes(const struct op_task *task) {
   const int64_t count = vectors->shape[vectors->rank - 2];
   if (count < 1 || count > GEMM_MOST_ROWS)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);
+  if (weights->shape[weights->rank - 2] > INT32_MAX)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " rows, expected at most 2^31 - 1",
+                      weights->shape[weights->rank - 2]);
   return RONDO_OK;
 }
 
@@ -75,8 +78,8 @@ static rondo_status check_attributes(const struct op_task *task) {
   if (attributes->silu_mul != 0 && attributes->silu_mul != 1)
     return status_set(RONDO_INVALID_ARGUMENT, "silu_mul is %d, expected 0 or 1", (int)attributes->silu_mul);
   if (attributes->silu_mul && gemv_shape_of(task).m % 2)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " rows, expected an even number with silu_mul",
-                      gemv_shape_of(task).m);
+    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " row%s, expected an even number with silu_mul",
+                      gemv_shape_of(task).m, PLURAL(gemv_shape_of(task).m));
   return RONDO_OK;
 }
 

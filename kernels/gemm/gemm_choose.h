@@ -12,6 +12,7 @@ struct gemm_problem {
   bool has_maps;  /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
   bool one_order; /* bits must not depend on the number of rows */
   bool silu_mul;
+  bool is_gated_and_added;         /* silu_mul and a residual */
   int64_t batch, rows, columns, k; /* rows of X, columns of out: rows of W */
   int64_t multiprocessors, shared_bytes;
 };
@@ -43,8 +44,8 @@ struct gemm_choice {
 
 /* In the order in which they are preferred. */
 const struct gemm_choice *gemm_choices(size_t *count);
-/* Of the choices that take the problem and need at most 3% more cycles than the least, the first; with its plan. There
- * always is one. */
+/* Of the choices that take the problem and need at most 3% more cycles than the least, the first; with its plan. NULL
+ * if there is none. */
 const struct gemm_choice *gemm_choose(const struct gemm_problem *problem, struct gemm_plan *plan);
 
 /* gemm_plan.c */

@@ -40,6 +40,7 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
           chip->version == 90 && in_pairs && has_map(&operands[GEMV_WEIGHTS]) && has_map(&operands[GEMV_VECTORS]),
       .one_order = attributes->one_order != 0,
       .silu_mul = attributes->silu_mul != 0,
+      .is_gated_and_added = attributes->silu_mul != 0 && operands[GEMV_RESIDUAL].present,
       .batch = shape.batch,
       .rows = shape.count,
       .columns = shape.m,

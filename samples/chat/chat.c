@@ -1,6 +1,6 @@
-/* chat - a conversation with a small language model. One replay processes 16 tokens of a prompt. One replay makes one
- * token of an answer, and the graph feeds the token back. The device computes the next token while the host prints
- * one. */
+/* chat - a conversation with a small language model. One replay processes up to 256 tokens of a prompt. One replay
+ * makes one token of an answer, and the graph feeds the token back. The device computes the next token while the host
+ * prints one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -99,6 +99,23 @@ static void gemm_gates(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemm, gemm_gates, gemm_gates)
 
+/* Sizes for which tiles of 96 columns would be chosen, whose boxes overlap: the residual must be added once. */
+static void gemm_gates_in_place(rondo_backend backend) {
+  const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1;
+  const struct gemm_problem_case problem = {.dtype = RONDO_BF16,
+                                            .out_dtype = RONDO_BF16,
+                                            .rows = 256,
+                                            .columns = 3072 / less,
+                                            .k = 576,
+                                            .scale = 0.125f,
+                                            .silu_mul = true,
+                                            .in_place = true};
+  struct gemm_problem_case problems[2] = {problem, problem};
+  problems[1].rows = 192, problems[1].columns = 4352 / less, problems[1].k = 2048;
+  gemm_problems_check(backend, problems, COUNT(problems));
+}
+BOTH_BACKENDS(gemm, gemm_gates_in_place, gemm_gates_in_place)
+
 static void gemm_adds_to_out_in_place(rondo_backend backend) {
   struct gemm_problem_case problems[4 * 12];
   size_t count = 0;

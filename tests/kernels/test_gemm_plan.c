@@ -52,6 +52,17 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
   REFUSES(residual, tensor_of(g, RONDO_F16, 3, 2, 39, 8), "residual is [2, 39, 8] f16, expected [2, 40, 8] f16");
   REFUSES(scale, NAN, "scale is nan, expected a finite number");
   REFUSES(one_order, 2, "one_order is 2, expected 0 or 1");
+  REFUSES(silu_mul, 2, "silu_mul is 2, expected 0 or 1");
+  REFUSES(silu_mul, 1, "out is [2, 40, 8] f32, expected [2, 40, 4] f32");
+  desc = (rondo_gemm_desc){.weights = tensor_of(g, RONDO_BF16, 2, 7, 16, 0),
+                           .vectors = tensor_of(g, RONDO_BF16, 2, 40, 16, 0),
+                           .out = tensor_of(g, RONDO_F32, 2, 40, 3, 0),
+                           .silu_mul = 1};
+  REQUIRE_ERROR(rondo_add_gemm(g, &desc), invalid, "weights have 7 rows, expected an even number with silu_mul");
+  desc = (rondo_gemm_desc){.weights = tensor_of(g, RONDO_BF16, 2, INT64_C(1) << 31, 1, 0),
+                           .vectors = tensor_of(g, RONDO_BF16, 2, 1, 1, 0),
+                           .out = tensor_of(g, RONDO_F32, 2, 1, INT64_C(1) << 31, 0)};
+  REQUIRE_ERROR(rondo_add_gemm(g, &desc), invalid, "weights have 2147483648 rows, expected at most 2^31 - 1");
   REQUIRE_OK(rondo_add_gemm(g, &right));
   trial_end(&trial);
 }

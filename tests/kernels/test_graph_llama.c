@@ -187,12 +187,12 @@ static void prefills(rondo_backend backend) {
   static const struct {
     int rows, length, context;
     rondo_dtype dtype, weights;
-  } cases[] = {{6, 14, 20, RONDO_BF16, RONDO_BF16},  {16, 20, 20, RONDO_BF16, RONDO_NVFP4},
-               {16, 3, 20, RONDO_F16, RONDO_E4M3},   {1, 4, 20, RONDO_F16, RONDO_F16},
-               {7, 20, 20, RONDO_F16, RONDO_NVFP4},  {16, 16, 20, RONDO_BF16, RONDO_E4M3},
-               {16, 19, 20, RONDO_F16, RONDO_F16},   {17, 16, 20, RONDO_BF16, RONDO_BF16},
-               {64, 70, 72, RONDO_F16, RONDO_F16},   {100, 150, 152, RONDO_BF16, RONDO_BF16},
-               {150, 160, 160, RONDO_F16, RONDO_F16}};
+  } cases[] = {{6, 14, 20, RONDO_BF16, RONDO_BF16},     {16, 20, 20, RONDO_BF16, RONDO_NVFP4},
+               {16, 3, 20, RONDO_F16, RONDO_E4M3},      {1, 4, 20, RONDO_F16, RONDO_F16},
+               {7, 20, 20, RONDO_F16, RONDO_NVFP4},     {16, 16, 20, RONDO_BF16, RONDO_E4M3},
+               {16, 19, 20, RONDO_F16, RONDO_F16},      {17, 16, 20, RONDO_BF16, RONDO_BF16},
+               {100, 20, 20, RONDO_F16, RONDO_F16},     {64, 70, 72, RONDO_F16, RONDO_F16},
+               {100, 150, 152, RONDO_BF16, RONDO_BF16}, {150, 160, 160, RONDO_F16, RONDO_F16}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     static struct history h;
     struct llama l;
