@@ -21,6 +21,16 @@ bool has_tensor_map(const struct op_operand *operand) {
   return true;
 }
 
+struct op_operand with_batch(const struct op_operand *operand) {
+  struct op_operand three = *operand;
+  if (operand->rank == 3) return three;
+  three.rank = 3;
+  three.shape[0] = 1, three.shape[1] = operand->shape[0], three.shape[2] = operand->shape[1];
+  three.stride[0] = operand->shape[0] * operand->stride[0], three.stride[1] = operand->stride[0];
+  three.stride[2] = operand->stride[1];
+  return three;
+}
+
 /* The copy never uses the stride of a dimension of one element. The operand's stride may not be a multiple of 16 there,
  * as a tensor map demands, and so such a dimension gets a dense tensor's stride. */
 static void add_dimension(struct op_map *map, int64_t size, uint64_t stride_bytes, uint32_t box) {

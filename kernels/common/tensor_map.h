@@ -30,6 +30,9 @@ struct tensor_map {
  * multiples of 16 bytes. */
 bool has_tensor_map(const struct op_operand *operand);
 
+/* The operand of rank 2 or 3 with a batch dimension, of 1 if it has none: kernels for both give three coordinates. */
+struct op_operand with_batch(const struct op_operand *operand);
+
 /* Adds a map of an operand to a launch, at an offset in its parameters. has_tensor_map(operand) must hold, and the rank
  * must be 2 to 4. The map swizzles by 128 bytes and fetches 256 bytes into L2. `box` has the operand's rank, and at
  * most 256 elements in each dimension.

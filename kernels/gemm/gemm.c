@@ -55,11 +55,8 @@ static rondo_status check_dtypes(const struct op_task *task) {
 
 static rondo_status check_sizes(const struct op_task *task) {
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
-  if (weights->rank != 2 && weights->rank != 3)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have rank %u, expected 2 or 3", weights->rank);
-  if (vectors->rank != weights->rank)
-    return status_set(RONDO_INVALID_ARGUMENT, "vectors have rank %u, expected %u as weights have", vectors->rank,
-                      weights->rank);
+  const rondo_status status = gemv_check_ranks(task);
+  if (status != RONDO_OK) return status;
   const int64_t count = vectors->shape[vectors->rank - 2];
   if (count < 1 || count > GEMM_MOST_ROWS)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);

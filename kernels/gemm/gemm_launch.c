@@ -4,17 +4,6 @@
 
 /* ---- The problem ------------------------------------------------------------------------------------------------- */
 
-/* The operand with a batch dimension, of 1 if it has none: kernels give three coordinates. */
-static struct op_operand with_batch(const struct op_operand *operand) {
-  struct op_operand three = *operand;
-  if (operand->rank == 3) return three;
-  three.rank = 3;
-  three.shape[0] = 1, three.shape[1] = operand->shape[0], three.shape[2] = operand->shape[1];
-  three.stride[0] = operand->shape[0] * operand->stride[0], three.stride[1] = operand->stride[0];
-  three.stride[2] = operand->stride[1];
-  return three;
-}
-
 static bool has_map(const struct op_operand *operand) {
   const struct op_operand three = with_batch(operand);
   return has_tensor_map(&three);

@@ -156,6 +156,8 @@ static inline int64_t gemv_blocked_scale(int64_t row, int64_t block, int64_t row
 }
 
 rondo_status gemv_check(const struct op_task *task);
+/* Of weights and vectors: 2, or 3 for a batch. gemm has the same operands. */
+rondo_status gemv_check_ranks(const struct op_task *task);
 /* Tiles of blocked scales have padding after the matrix, which is not read. */
 int64_t gemv_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 enum { GEMV_HOST_ROWS = 32 }; /* of an item: whole blocks of NVFP4 results, of pairs of rows too */
