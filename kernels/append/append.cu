@@ -17,8 +17,7 @@ DEVICE offsets offsets_of(const append_parameters &p, uint32_t index) {
   uint32_t piece = index / p.piece, column = index - piece * p.piece, row = 0, item = 0;
   int64_t row_stride = 0;
   offsets at = {column, column};
-#pragma unroll
-  for (int i = APPEND_OUTER - 1; i >= 0; i--) {
+  unrolled_for (int i = APPEND_OUTER - 1; i >= 0; i--) {
     uint32_t outer = piece / p.extent[i], inner = piece - outer * p.extent[i];
     at.src += inner * p.src_stride[i];
     at.dst += inner * p.dst_stride[i];
@@ -42,8 +41,7 @@ template <typename V> DEVICE void append(const append_parameters &p) {
   for (uint64_t begin = blockIdx.x * APPEND_THREADS + threadIdx.x; begin < p.total; begin += APPEND_UNROLL * step) {
     V value[APPEND_UNROLL];
     int64_t to[APPEND_UNROLL];
-#pragma unroll
-    for (int u = 0; u < APPEND_UNROLL; u++) {
+    unrolled_for (int u = 0; u < APPEND_UNROLL; u++) {
       uint64_t index = begin + u * (uint64_t)step;
       to[u] = -1;
       if (index >= p.total) continue;
@@ -51,8 +49,7 @@ template <typename V> DEVICE void append(const append_parameters &p) {
       to[u] = at.dst;
       value[u] = src[at.src];
     }
-#pragma unroll
-    for (int u = 0; u < APPEND_UNROLL; u++)
+    unrolled_for (int u = 0; u < APPEND_UNROLL; u++)
       if (to[u] >= 0) dst[to[u]] = value[u];
   }
 }

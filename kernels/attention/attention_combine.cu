@@ -21,8 +21,7 @@ DEVICE void combine(const attention_parameters &p, uint32_t row, uint32_t total_
   float highest = -INFINITY;
   for (uint32_t s = lane; s < p.splits; s += 32)
     highest = fmaxf(highest, p.partial_lse[(uint64_t)s * total_rows + row]);
-#pragma unroll
-  for (int mask = 16; mask; mask /= 2) highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, mask));
+  unrolled_for (int mask = 16; mask; mask /= 2) highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, mask));
   const float against = highest == -INFINITY ? 0.0f : highest;
   float sum = 0.0f, o[Columns] = {};
 #pragma unroll 4

@@ -38,8 +38,7 @@ DEVICE void lay_out(const attention_decode_parameters &p, const work<Size> &w, c
     const uint32_t row = 8 * n + 2 * w.t + i;
     if (row >= p.rows) return;
     const uint32_t to = w.ring + (row * Size::pitch + w.g * (Size::e4m3 ? 2 : 1)) * sizeof(float);
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 16; j++) {
+    unrolled_for (int j = 0; j < Size::dimension / 16; j++) {
       if (Size::e4m3) {
         store_two_numbers(to + 16 * j * sizeof(float), {o[n][j][i], o[n][j][i + 2]});
         continue;
@@ -87,8 +86,7 @@ template <int Count> struct columns {
   DEVICE void join(const columns &first, const columns &second) {
     const join_factors factors(first.most, second.most);
     const float all_sum = factors.of(first.sum, second.sum);
-#pragma unroll
-    for (int i = 0; i < Count; i++) o[i] = factors.of(first.o[i], second.o[i]);
+    unrolled_for (int i = 0; i < Count; i++) o[i] = factors.of(first.o[i], second.o[i]);
     most = factors.most, sum = all_sum;
   }
 
@@ -118,21 +116,18 @@ DEVICE void store(const attention_decode_parameters &p, const work<Size> &w, uin
   const query_place at = place_of(p, row);
   const uint32_t head = w.kv_head * p.group + at.head;
   float o[Count];
-#pragma unroll
-  for (int i = 0; i < Count; i++) o[i] = nothing ? 0.0f : all.o[i] * inverse;
+  unrolled_for (int i = 0; i < Count; i++) o[i] = nothing ? 0.0f : all.o[i] * inverse;
   if (p.partial_o) {
     const uint64_t kv_heads = gridDim.x / Size::cluster;
     const uint64_t index = ((w.split * (uint64_t)p.batch + w.batch) * kv_heads + w.kv_head) * p.rows + row;
-#pragma unroll
-    for (int i = 0; i < Count; i += 2)
+    unrolled_for (int i = 0; i < Count; i += 2)
       *reinterpret_cast<float2 *>(p.partial_o + index * Size::dimension + column + i) = make_float2(o[i], o[i + 1]);
     if (column == 0) p.partial_lse[index] = nothing ? -INFINITY : all.most + log2f(all.sum);
     return;
   }
   uint16_t *to = static_cast<uint16_t *>(p.o) + offset_of(p.o_stride, w.batch, head) +
                  (uint64_t)at.position * p.o_stride.position + column;
-#pragma unroll
-  for (int i = 0; i < Count; i += 2)
+  unrolled_for (int i = 0; i < Count; i += 2)
     *reinterpret_cast<uint32_t *>(to + i) =
         Size::e4m3 && p.bf16 ? pack_two<__nv_bfloat16>(o[i], o[i + 1]) : pack_two<typename Size::type>(o[i], o[i + 1]);
   if (p.lse && column == 0)
@@ -154,10 +149,8 @@ template <typename Size> DEVICE void finish_parts(const attention_decode_paramet
       parts[part] = {stats.x, stats.y, {o.x, o.y}};
     });
     columns<2> &all = parts[0];
-#pragma unroll
-    for (int part = 1; part < DECODE_PARTS; part++) all.join(all, parts[part]);
-#pragma unroll
-    for (uint32_t distance = 1; distance < Size::warps; distance *= 2) all.join_lanes(distance);
+    unrolled_for (int part = 1; part < DECODE_PARTS; part++) all.join(all, parts[part]);
+    unrolled_for (uint32_t distance = 1; distance < Size::warps; distance *= 2) all.join_lanes(distance);
     if (warp == 0 && i < total) store(p, w, row, w.rank * Size::own + column, all);
   }
 }
@@ -169,17 +162,14 @@ template <typename Size> DEVICE void finish_warps(const attention_decode_paramet
   for (uint32_t i = threadIdx.x; i < p.rows * fours; i += Size::warps * 32) {
     const uint32_t row = i / fours, column = i % fours * 4;
     columns<4> warps[Size::warps];
-#pragma unroll
-    for (uint32_t warp = 0; warp < Size::warps; warp++) {
+    unrolled_for (uint32_t warp = 0; warp < Size::warps; warp++) {
       const float2 stats = load_shared_two(w.stats + (warp * p.rows + row) * sizeof(float2));
       const float4 o =
           load_shared_four(first_ring + warp * Size::ring_bytes + (row * Size::pitch + column) * sizeof(float));
       warps[warp] = {stats.x, stats.y, {o.x, o.y, o.z, o.w}};
     }
-#pragma unroll
-    for (uint32_t distance = 1; distance < Size::warps; distance *= 2)
-#pragma unroll
-      for (uint32_t warp = 0; warp < Size::warps; warp += 2 * distance)
+    unrolled_for (uint32_t distance = 1; distance < Size::warps; distance *= 2)
+      unrolled_for (uint32_t warp = 0; warp < Size::warps; warp += 2 * distance)
         warps[warp].join(warps[warp], warps[warp + distance]);
     store(p, w, row, column, warps[0]);
   }
@@ -209,8 +199,7 @@ DEVICE uint32_t begin(const attention_decode_parameters &p, const work<Size> &w,
       length = know();
       kv.begin(p, w, end, length);
     }
-#pragma unroll 1
-  for (uint32_t stage = 0; stage < Size::ahead * Size::stage_bytes; stage += Size::stage_bytes) {
+  rolled_for (uint32_t stage = 0; stage < Size::ahead * Size::stage_bytes; stage += Size::stage_bytes) {
     kv.ask(p, w, length, stage);
     if (stage) continue;
     copy_queries(p, w);
@@ -285,8 +274,7 @@ template <typename Size> DEVICE void decode(const attention_decode_parameters &p
   partial<Size> now, all;
   const auto attend_part = [&](uint32_t part) {
     now.clear();
-#pragma unroll 1
-    for (uint32_t first = kv.start_of(w, part); first < length; first += w.step()) {
+    rolled_for (uint32_t first = kv.start_of(w, part); first < length; first += w.step()) {
       cp_async_wait<Size::ahead - 1>();
       __syncwarp();
       const bool has = kv.has(Size::ahead - 1);
@@ -308,8 +296,7 @@ template <typename Size> DEVICE void decode(const attention_decode_parameters &p
     attend_part(w.rank);
     finish(p, w, now);
   } else {
-#pragma unroll 1
-    for (uint32_t part = w.first_part(); part <= w.last_part(); part++) {
+    rolled_for (uint32_t part = w.first_part(); part <= w.last_part(); part++) {
       attend_part(part);
       if (part == w.first_part())
         all = now;

@@ -30,8 +30,7 @@ template <typename Size> DEVICE void copy_new_rows(const attention_decode_parame
       static_cast<const uint16_t *>(p.new_k) + offset_of(p.new_k_stride, w.batch, w.kv_head) + chunk * 8;
   const uint16_t *v =
       static_cast<const uint16_t *>(p.new_v) + offset_of(p.new_v_stride, w.batch, w.kv_head) + chunk * 8;
-#pragma unroll 1
-  for (uint32_t i = w.lane / Size::chunks; i < p.query_length; i += Size::rows_at_once) {
+  rolled_for (uint32_t i = w.lane / Size::chunks; i < p.query_length; i += Size::rows_at_once) {
     copy_16(row_chunk(w, p.rows + i, chunk), k + (uint64_t)i * p.new_k_stride.position);
     copy_16(row_chunk(w, p.rows + p.query_length + i, chunk), v + (uint64_t)i * p.new_v_stride.position);
   }
@@ -62,10 +61,8 @@ template <typename Size> DEVICE uint32_t table_of(const attention_decode_paramet
 template <typename Size>
 DEVICE void make_table(const attention_decode_parameters &p, const work<Size> &w,
                        const lane_frequencies<Size> &frequencies, int32_t position) {
-#pragma unroll 1
-  for (uint32_t row = 0; row < p.query_length; row++)
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 64; i++) {
+  rolled_for (uint32_t row = 0; row < p.query_length; row++)
+    unrolled_for (int i = 0; i < Size::dimension / 64; i++) {
       const rotation by = rotation_of((float)((int64_t)position + row) * frequencies.of[i]);
       store_two_numbers(table_of(p, w) + (row * (Size::dimension / 2) + w.lane + 32 * i) * sizeof(float2),
                         {by.cosine, by.sine});
@@ -77,8 +74,7 @@ template <typename Size> DEVICE void rotate_rows(const attention_decode_paramete
   constexpr uint32_t pairs = Size::dimension / 2, units = Size::dimension / 16;
   const uint32_t table = table_of(p, w);
   /* A lane has two chunks, and so eight pairs, of a row. */
-#pragma unroll 1
-  for (uint32_t i = w.lane; i < (p.rows + p.query_length) * units; i += 32) {
+  rolled_for (uint32_t i = w.lane; i < (p.rows + p.query_length) * units; i += 32) {
     const uint32_t row = i / units, unit = i % units,
                    position = row < p.rows ? place_of(p, row).position : row - p.rows;
     const uint32_t low_at = row_chunk(w, row, p.by_halves ? unit : 2 * unit),
@@ -86,8 +82,7 @@ template <typename Size> DEVICE void rotate_rows(const attention_decode_paramete
     const uint4 low = load_four_words(low_at), high = load_four_words(high_at);
     const uint32_t by_lines[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     uint32_t rotated[8];
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
+    unrolled_for (int j = 0; j < 8; j++) {
       const uint32_t by_columns = __byte_perm(by_lines[j / 2], by_lines[j / 2 + 4], j % 2 ? 0x7632 : 0x5410);
       float2 two = two_of<typename Size::type>(p.by_halves ? by_columns : by_lines[j]);
       const float2 by = load_shared_two(table + (position * pairs + 8 * unit + j) * sizeof(float2));
@@ -96,8 +91,7 @@ template <typename Size> DEVICE void rotate_rows(const attention_decode_paramete
     }
     uint4 both[2];
     uint32_t *words = &both[0].x;
-#pragma unroll
-    for (int j = 0; j < 8; j++)
+    unrolled_for (int j = 0; j < 8; j++)
       words[j] =
           p.by_halves ? __byte_perm(rotated[j % 4 * 2], rotated[j % 4 * 2 + 1], j < 4 ? 0x5410 : 0x7632) : rotated[j];
     store_four_words(low_at, both[0]);
@@ -116,8 +110,7 @@ DEVICE void place_new_rows(const attention_decode_parameters &p, const work<Size
   uint16_t *k = static_cast<uint16_t *>(const_cast<void *>(p.k)) + offset_of(p.k_stride, page, w.kv_head);
   uint16_t *v = static_cast<uint16_t *>(const_cast<void *>(p.v)) + offset_of(p.v_stride, page, w.kv_head);
   const uint32_t chunk = w.lane % Size::chunks;
-#pragma unroll 1
-  for (int32_t i = begin + (int32_t)(w.lane / Size::chunks); i < end; i += Size::rows_at_once) {
+  rolled_for (int32_t i = begin + (int32_t)(w.lane / Size::chunks); i < end; i += Size::rows_at_once) {
     const uint32_t row = p.rows + (uint32_t)(i - position), in_tile = (uint32_t)i - tile;
     const uint4 key = load_four_words(row_chunk(w, row, chunk)),
                 value = load_four_words(row_chunk(w, row + p.query_length, chunk));

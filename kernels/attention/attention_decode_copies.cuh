@@ -12,8 +12,7 @@ template <typename Size> DEVICE void copy_queries(const attention_decode_paramet
   const uint32_t first = w.lane / chunks, chunk = w.lane % chunks;
   const uint16_t *from =
       static_cast<const uint16_t *>(p.q) + offset_of(p.q_stride, w.batch, w.kv_head * p.group) + chunk * 8;
-#pragma unroll
-  for (int i = 0; i < 8 * Size::operands / rows_at_once; i++) {
+  unrolled_for (int i = 0; i < 8 * Size::operands / rows_at_once; i++) {
     const uint32_t row = first + i * rows_at_once;
     const query_place at = place_of(p, row);
     if (row < p.rows)
@@ -25,11 +24,9 @@ template <typename Size> DEVICE void copy_queries(const attention_decode_paramet
 
 template <typename Size>
 DEVICE void load_queries(const attention_decode_parameters &p, const work<Size> &w, query_fragments<Size> &q) {
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++) {
+  unrolled_for (int n = 0; n < Size::operands; n++) {
     const uint32_t row = min(8 * n + w.lane % 8, p.rows - 1), from = w.queries + row * Size::query_bytes;
-#pragma unroll
-    for (int two = 0; two < Size::dimension / 32; two++) {
+    unrolled_for (int two = 0; two < Size::dimension / 32; two++) {
       uint32_t b[4];
       ldmatrix_x4(b, from + (((4 * two + w.lane / 8) ^ row % 8) << 4));
       q[n][2 * two][0] = b[0], q[n][2 * two][1] = b[1];
@@ -96,15 +93,12 @@ template <typename Size> struct lane_copies {
     const unsigned char *k_from = k_page + (uint64_t)first * k_row, *v_from = v_page + (uint64_t)first * v_row;
     const uint32_t at = to + stage;
     if (first + DECODE_TILE <= end) {
-#pragma unroll
-      for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
+      unrolled_for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
         copy_16((at ^ (i % 8 << 4)) + i * Size::row_bytes, k_from + (uint64_t)i * k_row);
-#pragma unroll
-      for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
+      unrolled_for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
         copy_16((at ^ (i % 8 << 4)) + i * Size::row_bytes + Size::tile_bytes, v_from + (uint64_t)i * v_row);
     } else {
-#pragma unroll 1
-      for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once) {
+      rolled_for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once) {
         const int back = (int)(first + row) + i - (int)(end - 1), here = back > 0 ? i - back : i;
         copy_16((at ^ (i % 8 << 4)) + i * Size::row_bytes, k_from + (int64_t)here * k_row);
         copy_16((at ^ (i % 8 << 4)) + i * Size::row_bytes + Size::tile_bytes, v_from + (int64_t)here * v_row);

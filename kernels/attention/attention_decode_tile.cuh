@@ -131,10 +131,8 @@ template <typename Size> using output_fragments = float[Size::operands][Size::di
 
 /* Calls f(n, i) for the lane's numbers i of each operand n: 2 rows, or 4 scores. */
 template <typename Size, int Count, typename Function> DEVICE void for_rows(Function f) {
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < Count; i++) f(n, i);
+  unrolled_for (int n = 0; n < Size::operands; n++)
+    unrolled_for (int i = 0; i < Count; i++) f(n, i);
 }
 
 /* The maximum of a row that has seen nothing. Only a score of -infinity is smaller, and its weight is 0. */
@@ -147,21 +145,16 @@ template <typename Size> struct partial {
   of_rows<Size> sum;  /* of weights; of this lane's KV rows until sum_up */
 
   DEVICE void clear() {
-#pragma unroll
-    for (int n = 0; n < Size::operands; n++) {
-#pragma unroll
-      for (int i = 0; i < 2; i++) most[n][i] = lowest, sum[n][i] = 0.0f;
-#pragma unroll
-      for (int j = 0; j < Size::dimension / 16; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) o[n][j][i] = 0.0f;
+    unrolled_for (int n = 0; n < Size::operands; n++) {
+      unrolled_for (int i = 0; i < 2; i++) most[n][i] = lowest, sum[n][i] = 0.0f;
+      unrolled_for (int j = 0; j < Size::dimension / 16; j++)
+        unrolled_for (int i = 0; i < 4; i++) o[n][j][i] = 0.0f;
     }
   }
 
   DEVICE void sum_up() {
     for_rows<Size, 2>([&](int n, int i) {
-#pragma unroll
-      for (int distance = 4; distance < 32; distance *= 2)
+      unrolled_for (int distance = 4; distance < 32; distance *= 2)
         sum[n][i] += __shfl_xor_sync(0xffffffffu, sum[n][i], distance);
     });
   }
@@ -184,8 +177,7 @@ template <typename Size> DEVICE void join(partial<Size> &all, const partial<Size
     const join_factors join(all.most[n][i], next.most[n][i]);
     all.most[n][i] = join.most;
     all.sum[n][i] = join.of(all.sum[n][i], next.sum[n][i]);
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 16; j++) {
+    unrolled_for (int j = 0; j < Size::dimension / 16; j++) {
       all.o[n][j][i] = join.of(all.o[n][j][i], next.o[n][j][i]);
       all.o[n][j][i + 2] = join.of(all.o[n][j][i + 2], next.o[n][j][i + 2]);
     }
@@ -224,22 +216,19 @@ template <typename Size> struct limits {
 template <typename Size> DEVICE void load_keys_e4m3(uint32_t key, int two, uint32_t (&a)[2][4]) {
   uint32_t r[4]; /* rows g and g + 8 of the first 16 columns, and of the others: columns 4 t to 4 t + 3 of them */
   ldmatrix_x4(r, (key ^ (2 * two % 8 * 16)) + 2 * two / 8 * 128);
-#pragma unroll
-  for (int i = 0; i < 4; i++) halves_of(r[i], a[i / 2][i % 2], a[i / 2][i % 2 + 2]);
+  unrolled_for (int i = 0; i < 4; i++) halves_of(r[i], a[i / 2][i % 2], a[i / 2][i % 2 + 2]);
 }
 
 /* s + odd = K Q^T; `key` is the lane's address in the tile. Two sums, since each product waits for the one before. */
 template <typename Size>
 DEVICE void score(const query_fragments<Size> &q, uint32_t key, score_fragments<Size> &s, score_fragments<Size> &odd) {
   uint32_t a[2][4];
-#pragma unroll
-  for (int step = 0; step < Size::dimension / 16; step++) {
+  unrolled_for (int step = 0; step < Size::dimension / 16; step++) {
     if constexpr (!Size::e4m3)
       ldmatrix_x4(a[step % 2], (key ^ (2 * step % 8 * 16)) + 2 * step / 8 * 128);
     else if (step % 2 == 0)
       load_keys_e4m3<Size>(key, step / 2, a);
-#pragma unroll
-    for (int n = 0; n < Size::operands; n++)
+    unrolled_for (int n = 0; n < Size::operands; n++)
       mma_16x8x16<typename Size::type>(Size::has_registers && step % 2 ? odd[n] : s[n], a[step % 2], q[n][step][0],
                                        q[n][step][1]);
   }
@@ -257,20 +246,14 @@ DEVICE float capped(const attention_decode_parameters &p, float s) {
 template <typename Size>
 DEVICE void mask(const attention_decode_parameters &p, const limits<Size> &limits, int begin, bool whole, uint32_t g,
                  const of_rows<Size> &scale, score_fragments<Size> &s) {
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(s[n][i], Size::e4m3 ? scale[n][i % 2] : p.scale_log2);
+  unrolled_for (int n = 0; n < Size::operands; n++)
+    unrolled_for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(s[n][i], Size::e4m3 ? scale[n][i % 2] : p.scale_log2);
   if (Size::general && p.cap_inverse != 0.0f)
-#pragma unroll
-    for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) s[n][i] = capped(p, s[n][i]);
+    unrolled_for (int n = 0; n < Size::operands; n++)
+      unrolled_for (int i = 0; i < 4; i++) s[n][i] = capped(p, s[n][i]);
   if (whole) return;
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+  unrolled_for (int n = 0; n < Size::operands; n++)
+    unrolled_for (int i = 0; i < 4; i++) {
       const int kv_row = begin + (int)g + i / 2 * 8, end = limits.by(limits.position[n][i % 2]);
       if (kv_row >= end || (Size::general && kv_row < end - limits.window)) s[n][i] = -INFINITY;
     }
@@ -283,28 +266,23 @@ template <typename Size> DEVICE void move_reference(const score_fragments<Size> 
   if (!__any_sync(0xffffffffu, rises)) return;
   for_rows<Size, 2>([&](int n, int i) {
     float most = fmaxf(s[n][i], s[n][i + 2]);
-#pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2)
+    unrolled_for (int distance = 4; distance < 32; distance *= 2)
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
     most = fmaxf(most, all.most[n][i]);
     const float keep = exp2_approximate(all.most[n][i] - most);
     all.most[n][i] = most;
     all.sum[n][i] *= keep;
-#pragma unroll
-    for (int j = 0; j < Size::dimension / 16; j++) all.o[n][j][i] *= keep, all.o[n][j][i + 2] *= keep;
+    unrolled_for (int j = 0; j < Size::dimension / 16; j++) all.o[n][j][i] *= keep, all.o[n][j][i + 2] *= keep;
   });
 }
 
 /* Scores to weights, rounded to V's type, as B fragments of P^T. */
 template <typename Size>
 DEVICE void weigh(const score_fragments<Size> &s, partial<Size> &all, uint32_t (&weights)[Size::operands][2]) {
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++) {
+  unrolled_for (int n = 0; n < Size::operands; n++) {
     float weight[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) weight[i] = exp2_approximate(s[n][i] - all.most[n][i % 2]);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
+    unrolled_for (int i = 0; i < 4; i++) weight[i] = exp2_approximate(s[n][i] - all.most[n][i % 2]);
+    unrolled_for (int i = 0; i < 2; i++) {
       all.sum[n][i] += weight[i] + weight[i + 2];
       weights[n][i] = transposed(pack_two<typename Size::type>(weight[2 * i], weight[2 * i + 1]));
     }
@@ -320,8 +298,8 @@ template <typename Size> DEVICE void load_values(uint32_t value, int j, value_fr
   if constexpr (Size::e4m3) {
     uint32_t r[4]; /* of KV rows 2 t and 2 t + 1, columns 2 g and 2 g + 1 each */
     ldmatrix_x4_transposed(r, from);
-#pragma unroll
-    for (int i = 0; i < 4; i++) halves_of(__byte_perm(r[i], 0, 0x3120), a[i % 2][i / 2 * 2], a[i % 2][i / 2 * 2 + 1]);
+    unrolled_for (int i = 0; i < 4; i++)
+      halves_of(__byte_perm(r[i], 0, 0x3120), a[i % 2][i / 2 * 2], a[i % 2][i / 2 * 2 + 1]);
   } else {
     ldmatrix_x4_transposed(a[0], from);
   }
@@ -334,14 +312,11 @@ DEVICE uint32_t first_of_two(int count) { return (count > 0 ? 0xffffu : 0) | (co
 template <typename Size>
 DEVICE void accumulate(uint32_t value, const uint32_t (&weights)[Size::operands][2], output_fragments<Size> &o) {
   constexpr int at_once = 2 / Size::number_bytes;
-#pragma unroll
-  for (int j = 0; j < Size::dimension / 16 / at_once; j++) {
+  unrolled_for (int j = 0; j < Size::dimension / 16 / at_once; j++) {
     value_fragments<Size> a;
     load_values<Size>(value, j, a);
-#pragma unroll
-    for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-      for (int i = 0; i < at_once; i++)
+    unrolled_for (int n = 0; n < Size::operands; n++)
+      unrolled_for (int i = 0; i < at_once; i++)
         mma_16x8x16<typename Size::type>(o[n][j * at_once + i], a[i], weights[n][0], weights[n][1]);
   }
 }
@@ -352,27 +327,22 @@ template <typename Size>
 DEVICE void accumulate_seen(const limits<Size> &limits, int begin, uint32_t t, uint32_t value,
                             const uint32_t (&weights)[Size::operands][2], output_fragments<Size> &o) {
   constexpr int at_once = 2 / Size::number_bytes;
-#pragma unroll
-  for (int j = 0; j < Size::dimension / 16 / at_once; j++) {
+  unrolled_for (int j = 0; j < Size::dimension / 16 / at_once; j++) {
     value_fragments<Size> a;
     load_values<Size>(value, j, a);
-#pragma unroll 1
-    for (int position = 0; position < limits.positions; position++) {
+    rolled_for (int position = 0; position < limits.positions; position++) {
       const int count = limits.by(position) - begin - 2 * (int)t; /* the lane has KV rows 2 t + 0, 1, 8, 9 */
       uint32_t low = first_of_two(count), high = first_of_two(count - 8);
       if (Size::general) {
         low &= ~first_of_two(count - limits.window);
         high &= ~first_of_two(count - limits.window - 8);
       }
-#pragma unroll
-      for (int part = 0; part < at_once; part++) {
+      unrolled_for (int part = 0; part < at_once; part++) {
         const uint32_t seen[4] = {a[part][0] & low, a[part][1] & low, a[part][2] & high, a[part][3] & high};
-#pragma unroll
-        for (int n = 0; n < Size::operands; n++) {
+        unrolled_for (int n = 0; n < Size::operands; n++) {
           float more[4] = {};
           mma_16x8x16<typename Size::type>(more, seen, weights[n][0], weights[n][1]);
-#pragma unroll
-          for (int i = 0; i < 4; i++)
+          unrolled_for (int i = 0; i < 4; i++)
             if (limits.position[n][i % 2] == position) o[n][j * at_once + part][i] += more[i];
         }
       }

@@ -46,8 +46,7 @@ DEVICE void any_query_load(const attention_general_parameters &any, const work &
   const attention_parameters &p = any.plain;
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
   const int bytes = any.q_e4m3 ? 1 : 2;
-#pragma unroll 1
-  for (uint32_t r = thread / Size::chunks; r < Size::rows; r += Size::threads / Size::chunks) {
+  rolled_for (uint32_t r = thread / Size::chunks; r < Size::rows; r += Size::threads / Size::chunks) {
     const uint32_t row = w.row_begin + r;
     const place at = place_of(p, row < p.rows ? row : 0);
     const int64_t offset = w.batch * p.q_stride.batch + (w.kv_head * p.group + at.head) * p.q_stride.head +
@@ -154,8 +153,7 @@ template <typename Size>
 DEVICE void any_spread(const attention_general_parameters &any, const work &w, int begin, const any_rows &v,
                        const int *pool_rows, output_fragments<Size> &o) {
   using type = typename Size::type;
-#pragma unroll 1
-  for (int r = 0; r < Size::tile; r++) {
+  rolled_for (int r = 0; r < Size::tile; r++) {
     if (pool_rows[r] < 0) continue;
     const unsigned char *row = v.at(pool_rows[r]);
     unroll<Size::dimension / 8, 2>([&](int j, int i) {
@@ -197,8 +195,7 @@ template <typename Size> DEVICE void attend_any(const attention_general_paramete
   output_fragments<Size> o = {};
   softmax_state<Size> state;
   state.clear();
-#pragma unroll 1
-  for (int begin = w.kv_begin; begin < w.kv_end; begin += Size::tile) {
+  rolled_for (int begin = w.kv_begin; begin < w.kv_end; begin += Size::tile) {
     __syncthreads(); /* the tile before is used up */
     if (threadIdx.x < Size::tile) pool_rows[threadIdx.x] = pool_row(any, w, begin + (int)threadIdx.x);
     __syncthreads();

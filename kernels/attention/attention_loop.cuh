@@ -119,8 +119,7 @@ template <typename Size> DEVICE void attend(const attention_parameters &p) {
   output_fragments<Size> o = {};
   softmax_state<Size> state;
   state.clear();
-#pragma unroll 1
-  for (int begin = w.kv_begin; begin < w.kv_end; begin += Size::tile) {
+  rolled_for (int begin = w.kv_begin; begin < w.kv_end; begin += Size::tile) {
     const int next = begin + Size::tile;
     uint32_t stage = stage_of<Size>(begin);
     /* Otherwise ptxas keeps all addresses of the only stage in registers, and runs out of them. */

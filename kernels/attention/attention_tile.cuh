@@ -139,11 +139,10 @@ template <typename Size> struct stream {
     from += thread % Size::chunks * 8;
     if (aligned && begin + Size::tile <= end) {
       const uint16_t *row = from + (begin + first) * stride;
-#pragma unroll
-      for (int pass = 0; pass < passes; pass++, row += rows_at_once * stride) cp_async_16(chunk_of_pass(at, pass), row);
+      unrolled_for (int pass = 0; pass < passes; pass++, row += rows_at_once * stride)
+        cp_async_16(chunk_of_pass(at, pass), row);
     } else {
-#pragma unroll 1
-      for (int pass = 0; pass < passes; pass++) {
+      rolled_for (int pass = 0; pass < passes; pass++) {
         const int row = begin + first + pass * rows_at_once;
         const uint16_t *address = from + min(row, end - 1) * stride; /* one that could be read */
         if (aligned)
@@ -158,8 +157,7 @@ template <typename Size> struct stream {
   DEVICE bool clean(int stage) const {
     bool found = false;
     const uint32_t first = first_chunk(stages, thread_index(), stage);
-#pragma unroll 1
-    for (int pass = 0; pass < passes; pass++) {
+    rolled_for (int pass = 0; pass < passes; pass++) {
       const uint32_t at = chunk_of_pass(first, pass);
       uint32_t pair[4];
       load_four_words(at, pair);

@@ -64,8 +64,7 @@ template <typename Size> DEVICE void query_load(const attention_parameters &p, c
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks, first = thread / Size::chunks;
   const uint16_t *q = static_cast<const uint16_t *>(p.q) + (int64_t)w.batch * p.q_stride.batch +
                       (int64_t)w.kv_head * p.group * p.q_stride.head + chunk * 8;
-#pragma unroll 1
-  for (uint32_t r = first; r < Size::rows; r += rows_at_once) {
+  rolled_for (uint32_t r = first; r < Size::rows; r += rows_at_once) {
     const uint32_t row = w.row_begin + r;
     const bool present = row < p.rows;
     const place at = place_of(p, present ? row : 0);
@@ -280,8 +279,7 @@ DEVICE void accumulate(const score_fragments<Size> &s, const unsigned char *tile
 template <typename Size>
 DEVICE void spread(const attention_parameters &p, const work &w, int begin, int end, output_fragments<Size> &o) {
   const uint16_t *v = w.v + lane_index() % 4 * 2;
-#pragma unroll 1
-  for (int row = begin; row < end; row++) {
+  rolled_for (int row = begin; row < end; row++) {
     bool seen[Size::parts][2];
     unroll<Size::parts, 2>([&](int m, int half) { seen[m][half] = row < limit_of<Size>(p, w, m, half); });
     unroll<Size::dimension / 8, 2>([&](int j, int i) {
@@ -337,8 +335,7 @@ DEVICE void output_store(const attention_parameters &p, const work &w, const out
   __syncwarp();
   uint16_t *to = static_cast<uint16_t *>(p.o) + (int64_t)w.batch * p.o_stride.batch +
                  (int64_t)w.kv_head * p.group * p.o_stride.head;
-#pragma unroll 1
-  for (uint32_t i = lane_index(); i < Size::warp_rows * chunks; i += 32) {
+  rolled_for (uint32_t i = lane_index(); i < Size::warp_rows * chunks; i += 32) {
     const uint32_t r = warp_row<Size>() + i / chunks, chunk = i % chunks, row = w.row_begin + r;
     if (row >= p.rows) break;
     const uint4 value = *reinterpret_cast<const uint4 *>(shared + chunk_offset<Size>(r, chunk));

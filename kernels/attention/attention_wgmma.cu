@@ -80,8 +80,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   DEVICE int first_steps(const query_tile &tile, int j) {
     bool all = false;
     if constexpr (Size::causal) {
-#pragma unroll 1
-      for (; j >= 0; j--) {
+      rolled_for (; j >= 0; j--) {
         if (!all && !needs_mask(tile, j)) {
           if (!uniform(this->any_of_warpgroup(wide))) break;
           all = !needs_mask(tile, j + 1);

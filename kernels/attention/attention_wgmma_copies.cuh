@@ -23,8 +23,7 @@ template <typename Size>
 DEVICE void copy_query(const attention_wgmma_parameters &p, const shared_layout<Size> &at, const query_tile &tile,
                        uint32_t slot, uint32_t parity) {
   const uint64_t policy = read_once_policy();
-#pragma unroll 1
-  for (uint32_t w = 0; w < Size::warpgroups; w++) {
+  rolled_for (uint32_t w = 0; w < Size::warpgroups; w++) {
     const uint32_t i = slot * Size::warpgroups + w, full = at.query_full + 8 * i, to = at.query + i * Size::query_bytes;
     const int row = tile.row_begin + (int)w * 64, head = (int)tile.head, batch = (int)tile.batch;
     barrier_wait(at.query_empty + 8 * i, parity);
@@ -70,8 +69,7 @@ template <> constexpr uint32_t special_bits<__half> = 0x7c00;
 template <typename Size> DEVICE void note(uint32_t columns, uint32_t column, uint32_t kind, int first, int last) {
   const uint32_t address = columns + column * Size::column_bytes;
   if constexpr (Size::general) {
-#pragma unroll 1
-    for (int w = 0; w < Size::rows / 32; w++) {
+    rolled_for (int w = 0; w < Size::rows / 32; w++) {
       const int begin = max(first - 32 * w, 0), end = min(last - 32 * w, 31);
       if (begin <= end) or_shared(address + (kind * (Size::rows / 32) + w) * 4, ~0u >> (31 - end) & ~0u << begin);
     }
@@ -103,13 +101,11 @@ DEVICE void clean(const attention_wgmma_parameters &p, const shared_layout<Size>
   const uint32_t lane = threadIdx.x % 32;
   /* With a window the last tile ends with the last row that is seen. */
   const int there = Size::general ? Size::tile : min(tile.length - row, Size::tile);
-#pragma unroll 1
-  for (int panel = 0; panel < Size::panels; panel++) {
+  rolled_for (int panel = 0; panel < Size::panels; panel++) {
     const uint32_t from = slot + panel * (Size::tile * 128);
     /* Four rows at a time, a lane 16 bytes; the swizzle turns the eights of a row by the row's last three bits. Lanes
      * of the same columns take turns. */
-#pragma unroll 1
-    for (int r = all ? 0 : there & ~3; r < Size::tile; r += 4) {
+    rolled_for (int r = all ? 0 : there & ~3; r < Size::tile; r += 4) {
       const int mine = r + (int)lane / 8;
       const uint32_t address = from + mine * 128 + lane % 8 * 16, eight = (lane ^ mine) % 8;
       if (mine >= there) {
@@ -147,8 +143,7 @@ DEVICE void copy_kv(const attention_wgmma_parameters &p, const shared_layout<Siz
       store_word(at.columns + 4 * i, Size::general ? 0 : 0xffffffffu);
     __syncwarp();
   }
-#pragma unroll 1
-  for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
+  rolled_for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
     int row = j * Size::tile;
     if constexpr (Size::general) row += kv_begin_of<Size>(p, tile);
     const uint32_t slot = to + ring.slot * Size::kv_bytes, barrier = full + 8 * ring.slot;
@@ -200,8 +195,7 @@ DEVICE void copy_tiles(const attention_wgmma_parameters &p, const shared_layout<
   ring_writer<Size::query_slots> query;
   Values values(p, at, warp / 2);
   uint32_t unused = 0;
-#pragma unroll 1
-  for (uint32_t pass = 0; pass < PASSES; pass++) {
+  rolled_for (uint32_t pass = 0; pass < PASSES; pass++) {
     tile_walk<Size> walk = {p, rank};
     query_tile tile;
     while (warp < 2 + Size::value_warps && next_tile(walk, at, pass, tile)) {

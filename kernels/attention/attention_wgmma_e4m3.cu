@@ -87,8 +87,7 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
     });
     totals_factor[0] = totals_factor[1] = 1.0f;
     unroll<2>([&](int half) { rows.sum[half] += o[Size::sums / 2 + 2 * half]; });
-#pragma unroll
-    for (int i = Size::sums / 2; i < Size::output / 2; i++) o[i] = 0.0f;
+    unrolled_for (int i = Size::sums / 2; i < Size::output / 2; i++) o[i] = 0.0f;
   }
   /* They are not multiplied before O is added to them. */
   DEVICE void rescale_totals(const float (&factor)[2]) { totals_factor[0] *= factor[0], totals_factor[1] *= factor[1]; }

@@ -17,8 +17,7 @@ struct value_part {
 template <typename Size> DEVICE void clean_part(uint32_t from, const value_part &part, uint32_t columns, bool all) {
   const uint32_t lane = threadIdx.x % 32;
   /* Four rows at a time, a lane 16 numbers. */
-#pragma unroll 1
-  for (int r = all ? 0 : max(part.there, 0) & ~3; r < Size::part; r += 4) {
+  rolled_for (int r = all ? 0 : max(part.there, 0) & ~3; r < Size::part; r += 4) {
     const int mine = r + (int)lane / 8;
     const uint32_t address = from + mine * 128 + lane % 8 * 16, column = (lane ^ mine) % 8 * 16;
     if (mine >= part.there) store_four_words(address, make_uint4(0, 0, 0, 0));
@@ -48,11 +47,9 @@ template <typename Size> DEVICE void transpose_part(uint32_t from, uint32_t to, 
   const uint32_t column = matrix / 2 * 16 + 2 * i + (matrix % 2 ^ i / 4);
   const uint32_t store = column * 128 + column % 8 * 16;
   const uint32_t select_first = lane / 4 < 4 ? 0x6420 : 0x7531, select_second = select_first ^ 0x1111;
-#pragma unroll 1
-  for (uint32_t rows = 0; rows < Size::part; rows += 16) {
+  rolled_for (uint32_t rows = 0; rows < Size::part; rows += 16) {
     const uint32_t here = from + rows * 128 + load, there = to + (store ^ (half * Size::part + rows));
-#pragma unroll
-    for (uint32_t c = 0; c < Size::dimension / 32; c += 2) {
+    unrolled_for (uint32_t c = 0; c < Size::dimension / 32; c += 2) {
       uint32_t r[2][4];
       unroll<2>([&](uint32_t k) { ldmatrix_x4_transposed(r[k], here + (load_chunk ^ (c + k) * 32)); });
       unroll<2>([&](uint32_t k) {
@@ -104,8 +101,7 @@ template <typename Size> struct value_transposer {
   DEVICE void copy(const query_tile &tile, uint32_t, uint32_t pass) {
     const uint64_t policy = read_often_policy();
     const int tiles = kv_tiles_of<Size>(p, tile);
-#pragma unroll 1
-    for (int j = tiles - 1; j >= 0; j--) {
+    rolled_for (int j = tiles - 1; j >= 0; j--) {
       const int row = j * Size::tile + (int)half * Size::part;
       const uint32_t landing = half * 2 + begun % 2, barrier = at.value_landed + 8 * landing;
       if (elected()) {

@@ -23,8 +23,7 @@ DEVICE constexpr int first_score(int word) { return 16 * (word / 4) + 8 * (word 
 /* The scores of words [Begin, End), their upper halves or their lower ones, become weights. */
 template <bool Upper, int Begin, int End, int Count>
 DEVICE void weigh_halves(float (&s)[Count], float scale_log2, const float (&against)[2]) {
-#pragma unroll
-  for (int i = Begin; i < End; i++) {
+  unrolled_for (int i = Begin; i < End; i++) {
     unroll<2>([&](int k) {
       float &score = s[first_score(i) + (Upper ? 4 : 0) + k];
       score = exp2_approximate(fmaf(score, scale_log2, -against[i % 2]));
@@ -43,8 +42,7 @@ template <int Count> DEVICE void move_reference_e4m3(float (&s)[Count], softmax_
     factor[half] = maximum[half] < INFINITY ? exp2_approximate(-(float)steps) : NAN;
     rows.reference[half] += (float)steps;
     rows.sum[half] *= factor[half];
-#pragma unroll
-    for (int i = 2 * half; i < Count; i += 4) {
+    unrolled_for (int i = 2 * half; i < Count; i += 4) {
       s[i] *= factor[half];
       s[i + 1] *= factor[half];
     }

@@ -80,8 +80,7 @@ template <typename Policy> struct attention_loop : Policy {
       if (pass == PASSES - 1) barrier_arrive(at.columns_free);
       rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
       this->clear();
-#pragma unroll 1
-      for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
+      rolled_for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
         this->score_alone();
         this->mask_tile(tile, j);
         scale_first(s, p.scale_log2);
@@ -146,8 +145,7 @@ template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parame
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Size::computing_registers));
     attention_loop<Policy> rows(p, at, warpgroup - 1, rank);
     rows.attend();
-#pragma unroll 1
-    for (uint32_t pass = 1; pass < PASSES && again(at, pass - 1); pass++) rows.attend_again(pass);
+    rolled_for (uint32_t pass = 1; pass < PASSES && again(at, pass - 1); pass++) rows.attend_again(pass);
   }
   /* Others of the cluster may still copy into this block's memory, or arrive at its barriers. */
   if (Size::cluster > 1) cluster_meet();

@@ -203,8 +203,7 @@ template <typename Size> struct warpgroup_products {
     const uint32_t lane = threadIdx.x % 4;
     uint16_t *to = static_cast<uint16_t *>(p.o) + tile.batch * p.o_stride.batch + tile.head * p.o_stride.head +
                    row * p.o_stride.position;
-#pragma unroll
-    for (int g = 0; g < Size::dimension / 8; g += 4) {
+    unrolled_for (int g = 0; g < Size::dimension / 8; g += 4) {
       uint32_t word[4];
       unroll<4>([&](int j) { word[j] = pack(4 * (g + j) + 2 * Half); });
       transpose(word);

@@ -50,8 +50,7 @@ template <> constexpr float most_sum<__half> = 0x1p15f;
 template <int Count> DEVICE void own_maximum(const float (&s)[Count], float (&maximum)[2]) {
   unroll<2>([&](int half) {
     float even = fmaxf(s[2 * half], s[2 * half + 1]), odd = fmaxf(s[4 + 2 * half], s[5 + 2 * half]);
-#pragma unroll
-    for (int i = 8 + 2 * half; i < Count; i += 8) {
+    unrolled_for (int i = 8 + 2 * half; i < Count; i += 8) {
       even = fmaxf(even, fmaxf(s[i], s[i + 1]));
       odd = fmaxf(odd, fmaxf(s[i + 4], s[i + 5]));
     }
@@ -90,8 +89,7 @@ enum { FEW_COLUMNS = 16 };
 template <int Begin, int End, int Count>
 DEVICE void weigh(float (&s)[Count], float scale_log2, const float (&against)[2], float (&sum)[2]) {
   float other[2] = {0.0f, 0.0f}; /* two chains of additions a row */
-#pragma unroll
-  for (int i = Begin; i < End; i += 4) {
+  unrolled_for (int i = Begin; i < End; i += 4) {
     unroll<2>([&](int half) {
       s[i + 2 * half] = exp2_approximate(fmaf(s[i + 2 * half], scale_log2, -against[half]));
       s[i + 2 * half + 1] = exp2_approximate(fmaf(s[i + 2 * half + 1], scale_log2, -against[half]));
@@ -165,8 +163,7 @@ template <int Count> DEVICE void move_reference(float (&s)[Count], softmax_rows 
     factor[half] = exp2_approximate(-(float)steps);
     rows.reference[half] += (float)steps;
     rows.sum[half] *= factor[half];
-#pragma unroll
-    for (int i = 2 * half; i < Count; i += 4) {
+    unrolled_for (int i = 2 * half; i < Count; i += 4) {
       s[i] *= factor[half];
       s[i + 1] *= factor[half];
     }

@@ -1,6 +1,8 @@
-/* device_code.cuh - two words of all device code.
+/* device_code.cuh - four words of all device code.
  *
  * DEVICE marks a function that is a part of the kernels that call it.
+ *
+ * unrolled_for and rolled_for are loops that the compiler unrolls wholly, and never.
  *
  * unroll<4, 2>([&](int i, int j) { ... }) is two nested loops, both unrolled: otherwise the index of a register would
  * not be a constant. `return` goes on to the next step. */
@@ -8,10 +10,11 @@
 #define RONDO_DEVICE_CODE_CUH
 
 #define DEVICE __device__ __forceinline__
+#define unrolled_for _Pragma("unroll") for
+#define rolled_for _Pragma("unroll 1") for
 
 template <int Count, typename Function> DEVICE void unroll(Function step) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) step(i);
+  unrolled_for (int i = 0; i < Count; i++) step(i);
 }
 template <int Count, int Inner, typename Function> DEVICE void unroll(Function step) {
   unroll<Count>([&](int i) { unroll<Inner>([&](int j) { step(i, j); }); });

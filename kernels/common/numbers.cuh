@@ -47,11 +47,9 @@ DEVICE void load_numbers(uint32_t dtype, bool whole, const void *data, int64_t e
                          float (&values)[N]) {
   static_assert(N == 4 || N == 8, "vectors are written for these");
   if (!whole || count < N) {
-#pragma unroll
-    for (uint32_t i = 0; i < N; i++) values[i] = i < count ? load_number(dtype, data, element + i) : 0;
+    unrolled_for (uint32_t i = 0; i < N; i++) values[i] = i < count ? load_number(dtype, data, element + i) : 0;
   } else if (dtype == RONDO_F32) {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
+    unrolled_for (int i = 0; i < N; i += 4) {
       const float4 four = *(const float4 *)((const float *)data + element + i);
       values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
     }
@@ -64,8 +62,7 @@ DEVICE void load_numbers(uint32_t dtype, bool whole, const void *data, int64_t e
       const uint2 loaded = *(const uint2 *)((const uint16_t *)data + element);
       words[0] = loaded.x, words[1] = loaded.y;
     }
-#pragma unroll
-    for (int i = 0; i < N / 2; i++) {
+    unrolled_for (int i = 0; i < N / 2; i++) {
       const float2 pair = numbers_of(dtype, words[i]);
       values[2 * i] = pair.x, values[2 * i + 1] = pair.y;
     }
@@ -77,17 +74,14 @@ DEVICE void store_numbers(uint32_t dtype, bool whole, void *data, int64_t elemen
                           const float (&values)[N]) {
   static_assert(N == 4 || N == 8, "vectors are written for these");
   if (!whole || count < N) {
-#pragma unroll
-    for (uint32_t i = 0; i < N; i++)
+    unrolled_for (uint32_t i = 0; i < N; i++)
       if (i < count) store_number(dtype, data, element + i, values[i]);
   } else if (dtype == RONDO_F32) {
-#pragma unroll
-    for (int i = 0; i < N; i += 4)
+    unrolled_for (int i = 0; i < N; i += 4)
       *(float4 *)((float *)data + element + i) = make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
   } else {
     uint32_t words[N / 2];
-#pragma unroll
-    for (int i = 0; i < N / 2; i++) words[i] = word_of(dtype, values[2 * i], values[2 * i + 1]);
+    unrolled_for (int i = 0; i < N / 2; i++) words[i] = word_of(dtype, values[2 * i], values[2 * i + 1]);
     if constexpr (N == 8)
       *(uint4 *)((uint16_t *)data + element) = make_uint4(words[0], words[1], words[2], words[3]);
     else

@@ -9,8 +9,7 @@
 /* Calls take(i, index) with the index of row number `row` in each dimension i that has more than one element. */
 template <int Outer, typename Take>
 DEVICE void row_indices(uint32_t row, const uint32_t (&extent)[Outer], const Take &take) {
-#pragma unroll
-  for (int i = Outer - 1; i >= 0; i--) {
+  unrolled_for (int i = Outer - 1; i >= 0; i--) {
     if (extent[i] == 1) continue;
     uint32_t outer = row / extent[i];
     take(i, row - outer * extent[i]);

@@ -40,10 +40,8 @@ DEVICE void send_four(uint32_t to, float4 value, uint32_t barrier) {
  * too. */
 DEVICE void send_of_four_lanes(uint32_t word, uint32_t to, uint32_t barrier) {
   uint32_t words[4];
-#pragma unroll
-  for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, i, 4);
-#pragma unroll
-  for (uint32_t i = 0; i < 8; i += 4) {
+  unrolled_for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, i, 4);
+  unrolled_for (uint32_t i = 0; i < 8; i += 4) {
     const uint32_t block = threadIdx.x % 4 + i;
     send_four_words(address_in_block(to, block), words, address_in_block(barrier, block));
   }

@@ -35,12 +35,10 @@ template <int Pending> DEVICE void wgmma_wait() {
 /* Keeps every use of the registers on its side of this point. The compiler does not know that a product writes its
  * registers long after the instruction. */
 template <int Count> DEVICE void pin(float (&registers)[Count]) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) asm volatile("" : "+f"(registers[i])::"memory");
+  unrolled_for (int i = 0; i < Count; i++) asm volatile("" : "+f"(registers[i])::"memory");
 }
 template <int Count> DEVICE void pin(uint32_t (&registers)[Count]) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) asm volatile("" : "+r"(registers[i])::"memory");
+  unrolled_for (int i = 0; i < Count; i++) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
 /* shared():    d = A B, or d += A B if `add`; A and B in shared memory, contiguous in the dimension of the sum.

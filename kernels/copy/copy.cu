@@ -32,16 +32,14 @@ template <typename V> DEVICE void copy(const copy_parameters &p) {
   for (uint32_t begin = blockIdx.x * COPY_THREADS + threadIdx.x; begin < p.total; begin += COPY_UNROLL * step) {
     V value[COPY_UNROLL];
     int64_t to[COPY_UNROLL];
-#pragma unroll
-    for (int u = 0; u < COPY_UNROLL; u++) {
+    unrolled_for (int u = 0; u < COPY_UNROLL; u++) {
       uint32_t index = begin + u * step;
       if (index >= p.total) continue;
       offsets at = dense ? offsets{index, index} : offsets_of(p, index);
       to[u] = at.dst;
       value[u] = src[at.src];
     }
-#pragma unroll
-    for (int u = 0; u < COPY_UNROLL; u++)
+    unrolled_for (int u = 0; u < COPY_UNROLL; u++)
       if (begin + u * step < p.total) dst[to[u]] = value[u];
   }
 }

@@ -10,8 +10,7 @@
  * the next segment, and so no block finds it. */
 DEVICE uint32_t segment_of(const transfer_parameters &p, uint32_t block) {
   uint32_t segment = 0;
-#pragma unroll
-  for (int i = 1; i < TRANSFER_TENSORS; i++) segment += block >= p.segments[i].first_block;
+  unrolled_for (int i = 1; i < TRANSFER_TENSORS; i++) segment += block >= p.segments[i].first_block;
   return segment;
 }
 

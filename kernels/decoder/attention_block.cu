@@ -16,8 +16,7 @@ DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 wo
   const float2 low = two_numbers(words.x), high = two_numbers(words.y);
   float4 sum = {low.x, low.y, high.x, high.y};
   const float4 *parts = reinterpret_cast<const float4 *>(p.x_parts) + i;
-#pragma unroll 1
-  for (uint32_t base = 0; base < p.part_count; base += at_once) {
+  rolled_for (uint32_t base = 0; base < p.part_count; base += at_once) {
     float4 part[at_once];
     unroll<at_once>([&](uint32_t j) {
       part[j] = base + j < p.part_count ? parts[(base + j) * (p.hidden / 4)] : float4{-0.0f, -0.0f, -0.0f, -0.0f};
@@ -31,8 +30,7 @@ DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 wo
 /* The norm's weights come from memory too. Each thread uses its own request. */
 template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const block_place &b) {
   if (!p.norm) return;
-#pragma unroll 1
-  for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads)
+  rolled_for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads)
     copy_early<8>(b.shared + p.norm_copy + i * 8, static_cast<const uint2 *>(p.norm) + i);
 }
 
@@ -41,8 +39,7 @@ template <typename Size> DEVICE void ask_norm(const attention_block_parameters &
 template <typename Size> DEVICE void gather(const attention_block_parameters &p, const block_place &b) {
   float square = 0;
   cp_async_wait<0>();
-#pragma unroll 1
-  for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads) {
+  rolled_for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads) {
     const uint2 words = static_cast<const uint2 *>(p.x)[i];
     uint2 norm = {};
     if (p.norm) norm = load_two_words(b.shared + p.norm_copy + i * 8);
@@ -66,8 +63,7 @@ template <typename Size> DEVICE void gather(const attention_block_parameters &p,
 DEVICE float norm_factor(const attention_block_parameters &p, const block_place &b) {
   if (p.epsilon == 0.0f) return 1.0f;
   float sum = 0;
-#pragma unroll
-  for (int i = 0; i < ATTENTION_BLOCK_WARPS; i += 4) {
+  unrolled_for (int i = 0; i < ATTENTION_BLOCK_WARPS; i += 4) {
     const float4 four = load_shared_four(b.shared + ATTENTION_BLOCK_SQUARES + i * 4);
     sum += (four.x + four.y) + (four.z + four.w);
   }
@@ -77,16 +73,14 @@ DEVICE float norm_factor(const attention_block_parameters &p, const block_place 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 template <typename Size> DEVICE void store_sums(const attention_block_parameters &p, const block_place &b) {
-#pragma unroll 1
-  for (uint32_t i = threadIdx.x; i < p.second.tiles * 4; i += Size::threads) {
+  rolled_for (uint32_t i = threadIdx.x; i < p.second.tiles * 4; i += Size::threads) {
     const uint32_t couple = i % 4, mine = i / 4, tile = mine * Size::cluster + b.rank;
     if (tile >= p.second.all_tiles) continue;
     const float4 sum = sum_cuts(b.shared + p.cuts, p.second, mine, couple, p.factor);
     float *to = p.out_parts + (uint64_t)b.kv_head * p.hidden + tile * ATTENTION_BLOCK_TILE + couple * 2;
     *reinterpret_cast<float2 *>(to) = {sum.x, sum.z};
     *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
-#pragma unroll 1
-    for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
+    rolled_for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
       to += (uint64_t)p.heads * p.hidden; /* parts without a cluster */
       *reinterpret_cast<float2 *>(to) = *reinterpret_cast<float2 *>(to + 8) = float2{};
     }
@@ -138,8 +132,7 @@ template <typename Size> DEVICE void attention_block(const attention_block_param
   gather<Size>(p, b);
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
   if (has_table) angles.make_table(p, b, position);
-#pragma unroll
-  for (uint32_t stage = 0; stage < ATTENTION_BLOCK_STAGES; stage++) {
+  unrolled_for (uint32_t stage = 0; stage < ATTENTION_BLOCK_STAGES; stage++) {
     const uint32_t row = first_row + stage * Size::row_step;
     if (attends && row < length && (stage || !is_blind)) tiles.ask(p.capacity, row, stage * Size::stage_bytes);
     cp_async_commit();

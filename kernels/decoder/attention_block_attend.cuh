@@ -30,8 +30,7 @@ template <typename Size> struct tile_ring {
   /* Past the cache's last row, that row again. Early: before the wait. */
   template <bool Early = false> DEVICE void ask(uint32_t capacity, uint32_t first, uint32_t stage) const {
     using tile = typename Size::tile;
-#pragma unroll
-    for (uint32_t i = 0; i < ATTENTION_BLOCK_TILE; i += tile::rows_at_once) {
+    unrolled_for (uint32_t i = 0; i < ATTENTION_BLOCK_TILE; i += tile::rows_at_once) {
       const uint32_t row = min(first + in_tile + i, capacity - 1);
       const uint32_t at = ((to + stage) ^ (i % 8 << 4)) + i * tile::row_bytes;
       const unsigned char *from_k = k + (uint64_t)row * k_row, *from_v = v + (uint64_t)row * v_row;
@@ -84,8 +83,8 @@ DEVICE void attend_tile(const block_place &b, float scale_log2, const query_frag
   using tile = typename Size::tile;
   score_fragments<tile> s = {}, odd = {};
   score<tile>(q, key, s, odd);
-#pragma unroll
-  for (int i = 0; i < 4; i++) s[0][i] = b.g + i / 2 * 8 < count ? (s[0][i] + odd[0][i]) * scale_log2 : -INFINITY;
+  unrolled_for (int i = 0; i < 4; i++)
+    s[0][i] = b.g + i / 2 * 8 < count ? (s[0][i] + odd[0][i]) * scale_log2 : -INFINITY;
   move_reference<tile>(s, all);
   uint32_t weights[1][2];
   weigh<tile>(s, all, weights);
@@ -103,8 +102,7 @@ DEVICE void attend_tile(const block_place &b, float scale_log2, const query_frag
 template <typename Size>
 DEVICE void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t ring,
                     const partial<typename Size::tile> &all) {
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
+  unrolled_for (int i = 0; i < 2; i++) {
     const uint32_t head = 2 * b.t + i;
     if (head >= Size::group(p)) continue;
     const uint32_t to = ring + (head * Size::tile::pitch + b.g) * 4;
@@ -132,8 +130,7 @@ DEVICE void attend(const attention_block_parameters &p, const block_place &b, co
                  value = tiles.ring + tile::tile_bytes + (b.lane % 8 + b.lane / 16 * 8) * tile::row_bytes +
                          ((b.lane / 8 % 2 ^ permuted) << 4);
   uint32_t stage = 0;
-#pragma unroll 1
-  for (uint32_t first = first_row_of<Size>(b); first < length; first += Size::row_step) {
+  rolled_for (uint32_t first = first_row_of<Size>(b); first < length; first += Size::row_step) {
     if (first != first_row_of<Size>(b)) cp_async_wait<Size::stages - 1>();
     __syncwarp();
     if ((uint32_t)position - first < ATTENTION_BLOCK_TILE && (uint32_t)position < p.capacity)
@@ -178,13 +175,11 @@ DEVICE void send_partial(const attention_block_parameters &p, const block_place 
                  stats = b.shared + ATTENTION_BLOCK_STATS + sender.head() * 8;
   float most = lowest, sum = 0;
   float4 o = {};
-#pragma unroll 1
-  for (uint32_t base = 0; base < Size::attending; base += 4) {
+  rolled_for (uint32_t base = 0; base < Size::attending; base += 4) {
     if (base >= active) break;
     float2 s[4];
     float4 next[4];
-#pragma unroll
-    for (uint32_t w = 0; w < 4; w++) {
+    unrolled_for (uint32_t w = 0; w < 4; w++) {
       s[w] = {lowest, 0.0f}, next[w] = {};
       if (base + w < active)
         s[w] = load_shared_two(stats + (base + w) * ATTENTION_BLOCK_MOST_GROUP * 8),
@@ -194,8 +189,7 @@ DEVICE void send_partial(const attention_block_parameters &p, const block_place 
     most = fmaxf(fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), most);
     const float factor = exp2_approximate(before - most);
     sum *= factor, o.x *= factor, o.y *= factor, o.z *= factor, o.w *= factor;
-#pragma unroll
-    for (uint32_t w = 0; w < 4; w++) {
+    unrolled_for (uint32_t w = 0; w < 4; w++) {
       const float f = exp2_approximate(s[w].x - most);
       sum = fmaf(f, s[w].y, sum);
       o.x = fmaf(f, next[w].x, o.x), o.y = fmaf(f, next[w].y, o.y);
@@ -205,8 +199,7 @@ DEVICE void send_partial(const attention_block_parameters &p, const block_place 
   const uint32_t row = b.rank * Size::group(p) + sender.head(),
                  to = Size::received(p) + (row * Size::dimension + sender.four() * 4) * 4,
                  to_stats = Size::received(p) + (Size::cluster * Size::group(p) * Size::dimension + row * 2) * 4;
-#pragma unroll 1
-  for (uint32_t block = sender.first_block(); block < Size::cluster; block += sender.step()) {
+  rolled_for (uint32_t block = sender.first_block(); block < Size::cluster; block += sender.step()) {
     const uint32_t there = address_in_block(b.shared, block), barrier = there + (b.partials_barrier() - b.shared);
     send_four(there + to, o, barrier);
     if (sender.four() == 0) send_two(there + to_stats, {most, sum}, barrier);
@@ -219,8 +212,7 @@ template <typename Size> DEVICE void join_partials(const attention_block_paramet
   constexpr uint32_t of_row = Size::dimension / 16;
   static_assert(Size::cluster == 8, "a lane joins four");
   const uint32_t step = Size::group(p) * Size::dimension * 4;
-#pragma unroll 1
-  for (uint32_t unit = b.warp; unit < Size::group(p) * of_row; unit += Size::warps) {
+  rolled_for (uint32_t unit = b.warp; unit < Size::group(p) * of_row; unit += Size::warps) {
     const uint32_t head = unit / of_row, column = head * Size::dimension + unit % of_row * 16 + b.lane % 16;
     const uint32_t half = b.lane / 16, from = b.shared + Size::received(p) + half * step + column * 4,
                    stats = b.shared + Size::received(p) + Size::cluster * step + (half * Size::group(p) + head) * 8;

@@ -12,8 +12,7 @@ template <typename Size> struct lane_angles {
   float frequency[Size::dimension / 64];
 
   DEVICE lane_angles(const attention_block_parameters &p, bool has_table) {
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 64; i++) {
+    unrolled_for (int i = 0; i < Size::dimension / 64; i++) {
       frequency[i] = 0;
       if (has_table && !p.frequencies)
         frequency[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * p.frequency_step);
@@ -23,8 +22,7 @@ template <typename Size> struct lane_angles {
   static DEVICE void keep_number(float &value) { asm volatile("" : "+f"(value)); }
 
   DEVICE void make_table(const attention_block_parameters &p, const block_place &b, int32_t position) const {
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 64; i++) {
+    unrolled_for (int i = 0; i < Size::dimension / 64; i++) {
       const float radians = p.frequencies ? p.frequencies[b.lane + 32 * i] : frequency[i];
       const rotation by = rotation_of((float)position * radians);
       store_two_numbers(b.shared + ATTENTION_BLOCK_TABLE + (b.lane + 32 * i) * 8, {by.cosine, by.sine});
@@ -80,8 +78,7 @@ DEVICE void send_pairs(const attention_block_parameters &p, const block_place &b
 template <typename Size>
 DEVICE void send_numbers(const attention_block_parameters &p, const block_place &b, float factor) {
   constexpr uint32_t of_head = Size::dimension / 16;
-#pragma unroll 1
-  for (uint32_t i = threadIdx.x; i < Size::first(p).tiles * 4 * Size::cluster; i += Size::threads) {
+  rolled_for (uint32_t i = threadIdx.x; i < Size::first(p).tiles * 4 * Size::cluster; i += Size::threads) {
     const uint32_t couple = i % 4, to_block = i / 4 % Size::cluster, mine = i / 4 / Size::cluster,
                    tile = mine * Size::cluster + b.rank;
     if (tile >= Size::first(p).all_tiles) continue;

@@ -23,15 +23,13 @@ template <typename Size, typename Rows>
 DEVICE void ask_weights(const block_place &b, const attention_block_share &share, const void *matrix,
                         const void *scales, uint32_t columns, uint32_t column, uint32_t slots, const Rows &rows_of) {
   constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
-#pragma unroll 1
-  for (uint32_t unit = b.warp; unit < share.tiles * share.cuts; unit += Size::warps) {
+  rolled_for (uint32_t unit = b.warp; unit < share.tiles * share.cuts; unit += Size::warps) {
     const uint32_t cut = unit / share.tiles, mine = unit - cut * share.tiles, tile = mine * Size::cluster + b.rank;
     if (tile >= share.all_tiles) continue;
     const weight_rows rows = rows_of(tile, b.g);
     const uint64_t low_at = (uint64_t)rows.low * columns + column, high_at = (uint64_t)rows.high * columns + column;
     const unsigned char *weights = (const unsigned char *)matrix;
-#pragma unroll 1
-    for (uint32_t chunk = cut; chunk < share.chunks; chunk += share.cuts) {
+    rolled_for (uint32_t chunk = cut; chunk < share.chunks; chunk += share.cuts) {
       const uint32_t to = slots + (mine * share.chunks + chunk) * bytes;
       if constexpr (Size::weights == RONDO_NVFP4) {
         const weight_rows scaled = rows_of(tile, b.lane % 8);
@@ -114,8 +112,7 @@ DEVICE void multiply(const attention_block_parameters &p, const block_place &b, 
                      chunk_columns = ATTENTION_BLOCK_CHUNK_COLUMNS(Size::weights);
   const bool has_vector = b.g < 2;
   const uint32_t vector = b.shared + p.activations + b.g * p.pitch + b.t * (chunk_columns / 2);
-#pragma unroll 1
-  for (uint32_t unit = b.warp; unit < share.tiles * share.cuts; unit += Size::warps) {
+  rolled_for (uint32_t unit = b.warp; unit < share.tiles * share.cuts; unit += Size::warps) {
     const uint32_t cut = unit == b.warp ? first.cut : unit / share.tiles,
                    mine = unit == b.warp ? first.mine : unit - cut * share.tiles;
     if (mine * Size::cluster + b.rank >= share.all_tiles) continue;

@@ -34,10 +34,8 @@ template <typename Size> struct row_share {
 
   template <uint32_t Count> DEVICE static void add(const float2 *from, float2 &two) {
     float2 part[Count];
-#pragma unroll
-    for (uint32_t j = 0; j < Count; j++) part[j] = from[j * (Size::hidden / 2)];
-#pragma unroll
-    for (uint32_t j = 0; j < Count; j++) two.x += part[j].x, two.y += part[j].y;
+    unrolled_for (uint32_t j = 0; j < Count; j++) part[j] = from[j * (Size::hidden / 2)];
+    unrolled_for (uint32_t j = 0; j < Count; j++) two.x += part[j].x, two.y += part[j].y;
   }
 
   /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
@@ -47,10 +45,8 @@ template <typename Size> struct row_share {
     uint32_t left = p.part_count;
     if (left == 15) /* as feed_forward_stream.cu and feed_forward.cu leave them */
       add<15>(from, two), left = 0;
-#pragma unroll 1
-    for (; left >= 4; left -= 4, from += 4 * (Size::hidden / 2)) add<4>(from, two);
-#pragma unroll 1
-    for (; left; left--, from += Size::hidden / 2) add<1>(from, two);
+    rolled_for (; left >= 4; left -= 4, from += 4 * (Size::hidden / 2)) add<4>(from, two);
+    rolled_for (; left; left--, from += Size::hidden / 2) add<1>(from, two);
     const uint32_t row = pack(two.x, two.y);
     if (b.part == 0) static_cast<uint32_t *>(p.out)[pair] = row;
     two = two_numbers(row);
@@ -97,8 +93,7 @@ template <typename Size>
 DEVICE void ask_further(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
                         uint32_t length) {
   uint32_t stage = Size::stage_bytes;
-#pragma unroll
-  for (uint32_t i = ATTENTION_BLOCK_STAGES; i < Size::stages; i++) {
+  unrolled_for (uint32_t i = ATTENTION_BLOCK_STAGES; i < Size::stages; i++) {
     stage = Size::stage_behind(stage, b.warp);
     const uint32_t row = first_row_of<Size>(b) + i * Size::row_step;
     if (row < length) tiles.ask(p.capacity, row, stage);

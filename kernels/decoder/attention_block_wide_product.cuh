@@ -100,13 +100,11 @@ template <typename Size> struct weight_stream {
     }
     cp_async_commit();
     constexpr uint32_t at_once = Size::turns_round ? Size::slots : Size::first_chunks;
-#pragma unroll 1
-    for (uint32_t i = 0; i < at_once; i++) ask(i), Size::turns_round ? cp_async_commit() : (void)0;
+    rolled_for (uint32_t i = 0; i < at_once; i++) ask(i), Size::turns_round ? cp_async_commit() : (void)0;
     if (Size::turns_round) return;
     cp_async_commit();
     begin_second();
-#pragma unroll 1
-    for (uint32_t i = 0; i < Size::second_tiles; i++) ask_second(Size::first_chunks + i, i);
+    rolled_for (uint32_t i = 0; i < Size::second_tiles; i++) ask_second(Size::first_chunks + i, i);
     cp_async_commit();
   }
   DEVICE uint32_t second_scales() const { return scales + 16 * ATTENTION_BLOCK_WIDE_SCALE_PITCH; }
@@ -153,16 +151,14 @@ template <typename Size> DEVICE void multiply_first(const block_place &b, weight
   if constexpr (Size::scaled_vector) {
     const uint32_t scales = stream.scales + b.g * ATTENTION_BLOCK_WIDE_SCALE_PITCH + b.t * 2,
                    powers = b.shared + ATTENTION_BLOCK_WIDE_POWERS + first * 32 + b.t * 8;
-#pragma unroll
-    for (uint32_t i = 0; i < Size::first_chunks; i++, from += x.step)
+    unrolled_for (uint32_t i = 0; i < Size::first_chunks; i++, from += x.step)
       multiply_codes(code_bytes(slot_codes(stream.to + i * Size::slot), stream.tables),
                      {from, powers + i * 32, scales + i * 8, scales + i * 8 + 8 * ATTENTION_BLOCK_WIDE_SCALE_PITCH},
                      sum);
     sum = sums_of_quad(sum);
   } else {
     float c[2][4] = {};
-#pragma unroll 1
-    for (uint32_t round = 0; round < 2; round++) {
+    rolled_for (uint32_t round = 0; round < 2; round++) {
       if (round) stream.begin_second();
 #pragma unroll 2
       for (uint32_t i = 0; i < Size::slots; i++, from += x.step) {
@@ -187,8 +183,7 @@ DEVICE void multiply_second(const attention_block_parameters &p, const block_pla
   const vector_place<Size> x(b, ATTENTION_BLOCK_WIDE_SECOND_PITCH);
   const uint32_t parts = p.heads * p.splits;
   cp_async_wait<0>();
-#pragma unroll 1
-  for (uint32_t i = 0; i < Size::second_tiles; i++) {
+  rolled_for (uint32_t i = 0; i < Size::second_tiles; i++) {
     const uint32_t tile = (b.warp + i * Size::warps) * Size::cluster + b.rank;
     float2 sum = {};
     if constexpr (Size::scaled_vector) {
@@ -198,8 +193,7 @@ DEVICE void multiply_second(const attention_block_parameters &p, const block_pla
       sum = sums_of_quad(sum);
     } else {
       float c[2][4] = {};
-#pragma unroll
-      for (uint32_t chunk = 0; chunk < Size::second_chunks; chunk++)
+      unrolled_for (uint32_t chunk = 0; chunk < Size::second_chunks; chunk++)
         multiply_chunk<Size>(b, stream.to + (i * Size::second_chunks + chunk) * Size::slot - b.lane * 16,
                              x.from + chunk * x.step, x.has_any, c);
       sum = sum_of(c);
@@ -207,8 +201,7 @@ DEVICE void multiply_second(const attention_block_parameters &p, const block_pla
     if (b.t) continue;
     float *to = p.out_parts + b.part * Size::hidden + tile * ATTENTION_BLOCK_TILE + b.g;
     to[0] = sum.x * factor, to[8] = sum.y * factor;
-#pragma unroll 1
-    for (uint32_t part = b.part + parts; part < p.out_part_count; part += parts) {
+    rolled_for (uint32_t part = b.part + parts; part < p.out_part_count; part += parts) {
       to += parts * Size::hidden;
       to[0] = to[8] = 0.0f;
     }

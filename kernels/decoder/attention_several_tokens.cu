@@ -61,8 +61,7 @@ template <typename Size> struct row_gatherer {
     part_step = 2 * part_bytes, norm = b.shared + p.norm_copy + first * 8;
     to = p.activations + b.rank * p.pitch + first * 16;
     square = p.squares + (b.rank * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + of_warps) * 4;
-#pragma unroll
-    for (uint32_t j = 0; j < Size::cluster / 2; j++)
+    unrolled_for (uint32_t j = 0; j < Size::cluster / 2; j++)
       there[j] = address_in_block(b.shared, 2 * j + half), keep(there[j]);
     keep(x), keep(parts), keep(part_step), keep(norm), keep(to), keep(square);
   }
@@ -78,19 +77,16 @@ template <typename Size> struct row_gatherer {
     const uint2 words = *reinterpret_cast<const uint2 *>(x + skipped * 8);
     const unsigned char *from = parts + skipped * 16;
     float4 sum = {};
-#pragma unroll 1
-    for (uint32_t base = half; base == half || base < p.part_count; base += 2 * at_once) {
+    rolled_for (uint32_t base = half; base == half || base < p.part_count; base += 2 * at_once) {
       float4 part[at_once];
-#pragma unroll
-      for (uint32_t j = 0; j < at_once; j++, from += part_step)
+      unrolled_for (uint32_t j = 0; j < at_once; j++, from += part_step)
         part[j] =
             base + 2 * j < p.part_count ? *reinterpret_cast<const float4 *>(from) : float4{-0.0f, -0.0f, -0.0f, -0.0f};
       if (base == half) {
         const float2 low = two_numbers(words.x), high = two_numbers(words.y);
         sum = half ? float4{-0.0f, -0.0f, -0.0f, -0.0f} : float4{low.x, low.y, high.x, high.y};
       }
-#pragma unroll
-      for (uint32_t j = 0; j < at_once; j++)
+      unrolled_for (uint32_t j = 0; j < at_once; j++)
         sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
     }
     const auto both = [](float of_lane) { return of_lane + __shfl_xor_sync(0xffffffffu, of_lane, 1); };
@@ -99,8 +95,7 @@ template <typename Size> struct row_gatherer {
 
   /* The token's numbers to all blocks, and the sums of its squares. */
   DEVICE void gather(const attention_block_parameters &p, const row_place &b) const {
-#pragma unroll 1
-    for (uint32_t four = first; four < p.hidden / 4; four += of_block) {
+    rolled_for (uint32_t four = first; four < p.hidden / 4; four += of_block) {
       const uint32_t skipped = four - first;
       const uint2 row = sum_parts(p, skipped);
       float2 low = two_numbers(row.x), high = two_numbers(row.y);
@@ -156,8 +151,7 @@ template <typename Size, int Most> struct row_weights {
     numbers = b.shared + p.activations + b.g * p.pitch + cut * columns * 4 + b.t * columns;
     to = b.shared + p.cuts + (b.warp * Size::tokens + 2 * b.t) * ATTENTION_SEVERAL_TOKENS_CUT_BYTES + b.g * 8;
     keep(count), keep(step), keep(numbers), keep(to);
-#pragma unroll
-    for (int i = 0; i < Most; i++)
+    unrolled_for (int i = 0; i < Most; i++)
       take_chunk(b, slots + (mine * share.chunks + cut + min((uint32_t)i, count - 1) * share.cuts) * bytes, has, a[i]);
   }
 
@@ -224,8 +218,7 @@ DEVICE float4 sum_row_cuts(const attention_block_parameters &p, const row_place 
 /* Cosines and sines of a token's position: a lane has a pair. */
 DEVICE void make_row_tables(const attention_block_parameters &p, const row_place &b, float frequency, uint32_t warps) {
   if (p.frequencies) frequency = p.frequencies[b.lane];
-#pragma unroll 1
-  for (uint32_t token = b.warp; token < b.tokens; token += warps) {
+  rolled_for (uint32_t token = b.warp; token < b.tokens; token += warps) {
     const rotation by = rotation_of((float)(int32_t)load_word(b.shared + p.positions + token * 4) * frequency);
     store_two_numbers(b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
   }
@@ -237,8 +230,7 @@ template <typename Size>
 DEVICE void send_row_numbers(const attention_block_parameters &p, const row_place &b, float factor) {
   constexpr uint32_t of_head = Size::dimension / 16;
   const uint32_t couple = b.t, token = b.g;
-#pragma unroll 1
-  for (uint32_t mine = b.warp; mine < p.first.tiles; mine += Size::warps) {
+  rolled_for (uint32_t mine = b.warp; mine < p.first.tiles; mine += Size::warps) {
     const uint32_t tile = mine * Size::cluster + b.rank;
     if (tile >= p.first.all_tiles) continue;
     const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
@@ -258,8 +250,7 @@ template <typename Size>
 DEVICE void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
   constexpr uint32_t fours = Size::dimension / 4;
   const uint32_t active = min((length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE, Size::attending);
-#pragma unroll 1
-  for (uint32_t i = threadIdx.x / Size::cluster; i < p.group * fours; i += Size::threads / Size::cluster) {
+  rolled_for (uint32_t i = threadIdx.x / Size::cluster; i < p.group * fours; i += Size::threads / Size::cluster) {
     const uint32_t head = i / fours, four = i % fours, block = b.lane % Size::cluster;
     const uint32_t from = b.shared + p.ring + (head * Size::tile::pitch + four * 4) * 4,
                    stats = b.shared + ATTENTION_BLOCK_STATS + head * 8;
@@ -290,8 +281,7 @@ DEVICE void send_result(const attention_block_parameters &p, const row_place &b,
 
 template <typename Size> DEVICE void store_rows(const attention_block_parameters &p, const row_place &b) {
   const uint32_t couple = b.t, token = b.g;
-#pragma unroll 1
-  for (uint32_t mine = b.warp; mine < p.second.tiles; mine += Size::warps) {
+  rolled_for (uint32_t mine = b.warp; mine < p.second.tiles; mine += Size::warps) {
     const uint32_t tile = mine * Size::cluster + b.rank;
     if (tile >= p.second.all_tiles || token >= b.tokens) continue;
     const float4 sum = sum_row_cuts<Size>(p, b, p.second, mine, couple, token, p.factor);
@@ -299,8 +289,7 @@ template <typename Size> DEVICE void store_rows(const attention_block_parameters
                 tile * ATTENTION_BLOCK_TILE + couple * 2;
     *reinterpret_cast<float2 *>(to) = {sum.x, sum.z};
     *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
-#pragma unroll 1
-    for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
+    rolled_for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
       to += (uint64_t)p.heads * p.rows * p.hidden; /* parts without a cluster */
       *reinterpret_cast<float2 *>(to) = *reinterpret_cast<float2 *>(to + 8) = float2{};
     }
@@ -383,8 +372,7 @@ template <typename Size> DEVICE void attention_several_tokens(const attention_bl
     if (row < length) tiles.template ask<true>(p.capacity, row, stage * Size::stage_bytes);
     cp_async_commit();
   });
-#pragma unroll
-  for (uint32_t stage = 0; stage < Size::fetched; stage++) {
+  unrolled_for (uint32_t stage = 0; stage < Size::fetched; stage++) {
     const uint32_t row = first_row + (Size::stages + stage) * Size::row_step;
     if (row < length) fetch_tile<Size>(tiles, b, p.capacity, row);
   }

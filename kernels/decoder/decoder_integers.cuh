@@ -71,10 +71,8 @@ struct code_bytes {
   uint32_t positive[4][4], negative[4][4];
 
   DEVICE code_bytes(const slot_codes &codes, const code_tables &tables) {
-#pragma unroll
-    for (int w = 0; w < 4; w++)
-#pragma unroll
-      for (int row = 0; row < 2; row++) {
+    unrolled_for (int w = 0; w < 4; w++)
+      unrolled_for (int row = 0; row < 2; row++) {
         const uint32_t code = row ? codes.second_row[w] : codes.row[w], turned = code ^ 0x88888888u;
         positive[w][row] = tables.positives(code), positive[w][row + 2] = tables.positives(upper_half(code));
         negative[w][row] = tables.negatives(turned), negative[w][row + 2] = tables.negatives(upper_half(turned));
@@ -113,8 +111,7 @@ DEVICE void multiply_codes(const Bytes &bytes, float2 powers, const uint32_t (&b
   const float2 scale = of_two_e4m3(scales), second_scale = of_two_e4m3(second_scales);
   unroll<2>([&](int block) {
     int32_t sums[4] = {};
-#pragma unroll
-    for (int w = 2 * block; w < 2 * block + 2; w++) bytes.multiply(sums, w, b + 2 * w);
+    unrolled_for (int w = 2 * block; w < 2 * block + 2; w++) bytes.multiply(sums, w, b + 2 * w);
     const float of_row = sums[0] * high_step + sums[1], of_second = sums[2] * high_step + sums[3];
     sum.x = fmaf(of_row, (block ? scale.y : scale.x) * (block ? powers.y : powers.x), sum.x);
     sum.y = fmaf(of_second, (block ? second_scale.y : second_scale.x) * (block ? powers.y : powers.x), sum.y);
@@ -157,8 +154,7 @@ struct scaled_numbers {
 
   DEVICE explicit scaled_numbers(const float2 &two) {
     uint32_t most = max(__float_as_uint(two.x) & 0x7fffffffu, __float_as_uint(two.y) & 0x7fffffffu);
-#pragma unroll
-    for (int d = 1; d < 8; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
+    unrolled_for (int d = 1; d < 8; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
     const block_power of_block(most);
     uint32_t high[2], low[2];
     split(two.x, of_block.up, high[0], low[0]), split(two.y, of_block.up, high[1], low[1]);
@@ -187,8 +183,7 @@ struct scaled_numbers {
  * upper sixteen lanes have the same numbers and store the low bytes. */
 DEVICE void store_scaled(float number, uint32_t to, uint32_t to_low, uint32_t to_power) {
   uint32_t most = __float_as_uint(number) & 0x7fffffffu, high, low;
-#pragma unroll
-  for (int d = 1; d < 16; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
+  unrolled_for (int d = 1; d < 16; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
   const block_power power(most);
   split(number, power.up, high, low);
   const bool is_low = threadIdx.x % 32 >= 16;

@@ -19,8 +19,7 @@ DEVICE uint32_t rest_of(float low, float high, uint32_t rounded) {
   return pack(low - two.x, high - two.y);
 }
 DEVICE float warp_sum(float value) {
-#pragma unroll
-  for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+  unrolled_for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;
 }
 

@@ -87,8 +87,7 @@ template <> struct source<RONDO_BF16> {
   }
   DEVICE void copy(uint32_t slot, uint32_t lane) {
     const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) copy_early_16(to + i * 512, codes + (uint64_t)i * four_rows);
+    unrolled_for (uint32_t i = 0; i < 4; i++) copy_early_16(to + i * 512, codes + (uint64_t)i * four_rows);
     codes += chunk::row_bytes;
   }
 };
@@ -197,11 +196,9 @@ DEVICE void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column
     });
   } else {
     const uint32_t row = slot + at.g * 128 + at.t * 16, odd = at.g % 2 * 64;
-#pragma unroll
-    for (uint32_t half = 0; half < 128; half += 64) {
+    unrolled_for (uint32_t half = 0; half < 128; half += 64) {
       const words low = load_words(row + (half ^ odd)), high = load_words(row + (half ^ odd) + 1024);
-#pragma unroll
-      for (int o = 0; o < Size::operands; o++) {
+      unrolled_for (int o = 0; o < Size::operands; o++) {
         const words x = load_words((o ? column_8 : column) + half);
         multiply_accumulate<true>(c[0][o], low.word, high.word, x.word);
         multiply_accumulate<true>(c[1][o], low.word + 2, high.word + 2, x.word + 2);
@@ -214,8 +211,7 @@ DEVICE void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column
 template <typename Size>
 DEVICE void store_sums(const feed_forward_parameters &p, const place<Size> &at, float (&c)[2][Size::operands][4],
                        uint32_t to) {
-#pragma unroll
-  for (int o = 0; o < Size::operands; o++) {
+  unrolled_for (int o = 0; o < Size::operands; o++) {
     unroll<4>([&](int i) { c[0][o][i] += c[1][o][i]; });
     if constexpr (Size::split) {
       if (at.t < p.rows) {
@@ -223,8 +219,7 @@ DEVICE void store_sums(const feed_forward_parameters &p, const place<Size> &at, 
         store_number(to + at.t * 64 + 32, c[0][o][2] + c[0][o][3]);
       }
     } else {
-#pragma unroll
-      for (uint32_t i = 0; i < 2; i++)
+      unrolled_for (uint32_t i = 0; i < 2; i++)
         if (2 * at.t + i + 8 * o < p.rows) {
           store_number(to + (2 * at.t + i + 8 * o) * 64, c[0][o][i]);
           store_number(to + (2 * at.t + i + 8 * o) * 64 + 32, c[0][o][i + 2]);
@@ -255,8 +250,7 @@ DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> 
     uint32_t column = column_of(p, at, activations, pitch, 0) + first,
              column_8 = column_of(p, at, activations, pitch, 1) + first;
     float c[2][Size::operands][4] = {};
-#pragma unroll 1
-    for (uint32_t i = 0; i < share.chunks; i++) {
+    rolled_for (uint32_t i = 0; i < share.chunks; i++) {
       cp_async_wait<Size::slots - 1>();
       __syncwarp();
       multiply_chunk<Size>(at, s.ring + s.used, column, column_8, c);
@@ -340,8 +334,7 @@ DEVICE void send_gated(const feed_forward_parameters &p, const place<Size> &at, 
     const uint32_t of_cluster = at.rank + tile * Size::cluster;
     float2 sum = sum_of_cuts(p, p.gate_up, at.shared + p.sums + unit * 64 + two * 8, quarter, 4);
     const float factor = factor_of<Size>(p, at, token);
-#pragma unroll
-    for (int d = 8; d < 32; d *= 2)
+    unrolled_for (int d = 8; d < 32; d *= 2)
       sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d), sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
     const float gate = sum.x * factor;
     const float mine = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
@@ -395,8 +388,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
   const share<Size> two(at, p.down, at.groups, p.down.all_tiles);
   slots<Size> s(p, at);
   s.find_next(p, at, one, two);
-#pragma unroll 1
-  for (int i = 0; i < Size::slots; i++) s.ask(p, at, one, two);
+  rolled_for (int i = 0; i < Size::slots; i++) s.ask(p, at, one, two);
   cp_async_wait<Size::slots>();
   __syncthreads();
   wait_for_cluster();

@@ -147,8 +147,8 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
     unroll<Size::padded_warps / 4>([&](uint32_t i) { squares += four[i]; });
     const float root = root_reciprocal(squares * (1.0f / hidden) + epsilon);
     const float factor = epsilon > 0 ? root * scale : scale;
-#pragma unroll
-    for (uint32_t cut = 1; cut < Size::first_cuts; cut++) of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
+    unrolled_for (uint32_t cut = 1; cut < Size::first_cuts; cut++)
+      of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
     const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
     const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
     const float other = __shfl_xor_sync(0xffffffffu, value, 1);
@@ -164,8 +164,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   if (!has_result) return;
   float of_cut[Size::second_cuts];
   unroll<Size::second_cuts>([&](uint32_t cut) { of_cut[cut] = load_number(result_from + cut * sizeof m.second[0]); });
-#pragma unroll
-  for (uint32_t cut = 1; cut < Size::second_cuts; cut++) of_cut[0] += of_cut[cut];
+  unrolled_for (uint32_t cut = 1; cut < Size::second_cuts; cut++) of_cut[0] += of_cut[cut];
   asm volatile("st.global.f32 [%0], %1;" ::"l"(result), "f"(of_cut[0] * scale) : "memory");
 }
 

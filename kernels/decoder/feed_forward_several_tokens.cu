@@ -204,15 +204,14 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
     float2 of_cut[Size::first_cuts];
     float squares = 0;
     unroll<Size::first_cuts>([&](uint32_t cut) { of_cut[cut] = load_shared_two(gate_from + cut * sizeof m.first[0]); });
-#pragma unroll
-    for (uint32_t i = 0; i < Size::padded_squares; i += 4) {
+    unrolled_for (uint32_t i = 0; i < Size::padded_squares; i += 4) {
       const float4 four = load_shared_four(gate_squares + i * 4);
       squares += (four.x + four.y) + (four.z + four.w);
     }
     const float root = root_reciprocal(squares * (1.0f / hidden) + epsilon);
     const float factor = epsilon > 0 ? root * scale : scale;
-#pragma unroll
-    for (uint32_t cut = 1; cut < Size::first_cuts; cut++) of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
+    unrolled_for (uint32_t cut = 1; cut < Size::first_cuts; cut++)
+      of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
     const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
     const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
     const uint32_t word = pack(value, __shfl_down_sync(0xffffffffu, value, 1));
@@ -229,8 +228,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   __syncthreads();
   if (!has_result) return;
   float4 sum = load_shared_four(result_from);
-#pragma unroll
-  for (uint32_t cut = 1; cut < Size::second_cuts; cut++) {
+  unrolled_for (uint32_t cut = 1; cut < Size::second_cuts; cut++) {
     const float4 more = load_shared_four(result_from + cut * sizeof m.second[0]);
     sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
   }

@@ -96,8 +96,7 @@ struct code_stream {
     cp_async_commit();
   }
   DEVICE void fill(const stream_place &at) {
-#pragma unroll 1
-    for (uint32_t i = 0; i < slot_count; i++) ask(at, i, i);
+    rolled_for (uint32_t i = 0; i < slot_count; i++) ask(at, i, i);
   }
   /* Weights without a slot go to the L2 cache, after those with a slot, while the predecessor does not use memory. A
    * tile of the first product is one piece. */
@@ -218,16 +217,14 @@ DEVICE void send_gated(const stream_parameters &p, const stream_place &at, uint3
                                                         : at.shared + FEED_FORWARD_STREAM_ZEROS);
   });
   unroll<block_warps / 4>([&](uint32_t i) { sum.x += of_cut[i].x + of_cut[i].y, sum.y += of_cut[i].z + of_cut[i].w; });
-#pragma unroll
-  for (int d = 8; d < 32; d *= 2) {
+  unrolled_for (int d = 8; d < 32; d *= 2) {
     sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d);
     sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
   }
   const float gate = sum.x * factor;
   const float gated = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
   const uint32_t to = at.shared + FEED_FORWARD_STREAM_RECEIVED + ((at.rank + tile * cluster_blocks) * 8 + column) * 4;
-#pragma unroll
-  for (uint32_t block = quarter; block < cluster_blocks; block += 4)
+  unrolled_for (uint32_t block = quarter; block < cluster_blocks; block += 4)
     send_word(address_in_block(to, block), __float_as_uint(gated), address_in_block(at.received(tile / 2), block));
 }
 
@@ -252,11 +249,9 @@ DEVICE void gate_and_convert(const stream_parameters &p, const stream_place &at)
   const uint32_t odd = at.warp % 2;
   if (at.warp < block_warps + 2) {
     const float factor = norm_factor(p, at);
-#pragma unroll 1
-    for (uint32_t tile = odd; tile < at.groups; tile += 2) send_gated(p, at, tile, factor);
+    rolled_for (uint32_t tile = odd; tile < at.groups; tile += 2) send_gated(p, at, tile, factor);
   } else {
-#pragma unroll 1
-    for (uint32_t chunk = 0; chunk < at.chunks(); chunk++) convert_gated(at, chunk, odd);
+    rolled_for (uint32_t chunk = 0; chunk < at.chunks(); chunk++) convert_gated(at, chunk, odd);
   }
 }
 
@@ -308,8 +303,7 @@ DEVICE void first_product(const stream_parameters &p, const stream_place &at, co
                           const code_tables &tables, const early_tile &early) {
   first_tiles tiles(p, at);
   tiles.multiply(at, early.bytes, tiles.scales_here(), 0);
-#pragma unroll 1
-  for (uint32_t tile = 1; tile < at.groups; tile++) {
+  rolled_for (uint32_t tile = 1; tile < at.groups; tile++) {
     cp_async_wait<slot_count - 1>();
     const uint32_t slot = tile % slot_count;
     const slot_codes codes(stream.slot(slot));
@@ -333,8 +327,7 @@ DEVICE void second_product(const stream_parameters &p, const stream_place &at, c
   const uint32_t chunks = at.chunks();
   float2 sum = {};
   uint32_t slot = 0;
-#pragma unroll 1
-  for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+  rolled_for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     cp_async_wait<slot_count - 1>();
     const uint32_t codes_at = stream.second_slot(p, at, slot);
     const slot_codes codes(codes_at);

@@ -25,11 +25,9 @@ DEVICE void load_codes(const embed_parameters &p, uint32_t row, uint32_t column,
   if (p.table_is_aligned) {
     word = *(const uint32_t *)codes;
   } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++) word |= (uint32_t)codes[i] << (8 * i);
+    unrolled_for (int i = 0; i < 4; i++) word |= (uint32_t)codes[i] << (8 * i);
   }
-#pragma unroll
-  for (int i = 0; i < 8; i++) values[i] = e2m1_value(word >> (4 * i)) * scale;
+  unrolled_for (int i = 0; i < 8; i++) values[i] = e2m1_value(word >> (4 * i)) * scale;
 }
 
 DEVICE void embed(const embed_parameters &p) {
@@ -39,15 +37,13 @@ DEVICE void embed(const embed_parameters &p) {
     const uint32_t count = min(p.width - column, (uint32_t)EMBED_ELEMENTS), row = (uint32_t)p.ids[item];
     float values[8];
     if (row >= p.rows) { /* a negative id too: it is converted to uint32_t. The result is NaN. */
-#pragma unroll
-      for (int i = 0; i < 8; i++) values[i] = __uint_as_float(0x7fffffffu);
+      unrolled_for (int i = 0; i < 8; i++) values[i] = __uint_as_float(0x7fffffffu);
     } else if (p.table_dtype == RONDO_NVFP4) {
       load_codes(p, row, column, values);
     } else {
       load_numbers(p.table_dtype, p.table_is_aligned, p.table, row * p.table_stride + column, count, values);
     }
-#pragma unroll
-    for (int i = 0; i < 8; i++) values[i] *= p.scale;
+    unrolled_for (int i = 0; i < 8; i++) values[i] *= p.scale;
     store_numbers(p.out_dtype, p.out_is_aligned, p.out, item * p.out_stride + column, count, values);
   }
 }

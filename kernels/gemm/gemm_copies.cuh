@@ -120,8 +120,7 @@ template <typename D, bool IsWeights> struct gemm_copier {
   template <bool IsFirstRound> DEVICE void copy(uint32_t count) {
     const uint32_t mine = IS_P ? at.cq : at.cp;
     uint16_t blocks = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < SHARERS; i++)
+    unrolled_for (uint32_t i = 0; i < SHARERS; i++)
       blocks |= 1 << (IS_P ? at.rank_of(at.cp, i, at.part) : at.rank_of(i, at.cq, at.part));
     const void *map = IS_P ? &p.p : &p.q;
     for (; count; count--) {

@@ -25,8 +25,7 @@ template <int Tile, int Threads>
 DEVICE void stage_load(uint32_t stage, const uint16_t *matrix, int64_t stride, int row, int rows, int64_t column,
                        int64_t columns, bool vectors) {
   if (vectors) {
-#pragma unroll
-    for (int i = threadIdx.x; i < Tile * 4; i += Threads) {
+    unrolled_for (int i = threadIdx.x; i < Tile * 4; i += Threads) {
       const int r = i / 4, c = i % 4;
       const int64_t left = columns - column - 8 * c;
       const bool present = row + r < rows && left > 0;
@@ -34,8 +33,7 @@ DEVICE void stage_load(uint32_t stage, const uint16_t *matrix, int64_t stride, i
                   present ? 2 * (uint32_t)min((int64_t)8, left) : 0);
     }
   } else {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < Tile * DEPTH; i += Threads) {
+    rolled_for (int i = threadIdx.x; i < Tile * DEPTH; i += Threads) {
       const int r = i / DEPTH, c = i % DEPTH;
       const bool present = row + r < rows && column + c < columns;
       const uint16_t bits = present ? matrix[(row + r) * stride + column + c] : 0;
@@ -51,20 +49,16 @@ template <int Rows, int Columns> using warp_sums = float[Rows / 16][Columns / 8]
 template <typename T, int Rows, int Columns>
 DEVICE void stage_multiply(warp_sums<Rows, Columns> &sums, uint32_t x, uint32_t w, int x_row, int w_row) {
   const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int k = 0; k < DEPTH / 8; k += 2) {
+  unrolled_for (int k = 0; k < DEPTH / 8; k += 2) {
     uint32_t a[Rows / 16][4], b[Columns / 16][4];
     /* Of X lanes 0 to 15 give the rows of the left half, the others those of the right half. Of W lanes 0 to 15 give
      * both halves of eight rows, the others those of the next eight. */
-#pragma unroll
-    for (int i = 0; i < Rows / 16; i++) ldmatrix_x4(a[i], chunk_at(x, x_row + 16 * i + lane % 16, k + lane / 16));
-#pragma unroll
-    for (int j = 0; j < Columns / 16; j++)
+    unrolled_for (int i = 0; i < Rows / 16; i++)
+      ldmatrix_x4(a[i], chunk_at(x, x_row + 16 * i + lane % 16, k + lane / 16));
+    unrolled_for (int j = 0; j < Columns / 16; j++)
       ldmatrix_x4(b[j], chunk_at(w, w_row + 16 * j + lane / 16 * 8 + lane % 8, k + lane / 8 % 2));
-#pragma unroll
-    for (int i = 0; i < Rows / 16; i++)
-#pragma unroll
-      for (int j = 0; j < Columns / 8; j++)
+    unrolled_for (int i = 0; i < Rows / 16; i++)
+      unrolled_for (int j = 0; j < Columns / 8; j++)
         mma_16x8x16<T>(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
   }
 }
@@ -121,8 +115,7 @@ DEVICE void tile_multiply(const gemm_portable_parameters &p, warp_sums<Rows, Col
     cp_async_commit();
   };
   for (int i = 0; i < STAGES - 1; i++) load(i);
-#pragma unroll 1
-  for (int step = 0; step < steps; step++) {
+  rolled_for (int step = 0; step < steps; step++) {
     cp_async_wait<STAGES - 2>();
     __syncthreads(); /* the stage is complete, and nobody reads the one that is loaded next */
     load(step + STAGES - 1);
@@ -147,12 +140,9 @@ template <int Tile, int AlongX, int AlongW> DEVICE void gemm_portable(const gemm
     tile_multiply<__nv_bfloat16, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
   else
     tile_multiply<__half, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
-#pragma unroll
-  for (int i = 0; i < ROWS / 16; i++)
-#pragma unroll
-    for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-      for (int h = 0; h < 2; h++)
+  unrolled_for (int i = 0; i < ROWS / 16; i++)
+    unrolled_for (int j = 0; j < COLUMNS / 8; j++)
+      unrolled_for (int h = 0; h < 2; h++)
         two_store(p, matrix, x_row + x_part + 16 * i + group + 8 * h, w_row + w_part + 8 * j + 2 * quad,
                   sums[i][j][2 * h], sums[i][j][2 * h + 1]);
 }

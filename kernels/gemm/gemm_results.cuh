@@ -48,13 +48,11 @@ template <typename D> struct gemm_warpgroup {
     const uint32_t other = at.rank_of(at.cp, at.cq, at.part ^ 1);
     const uint32_t slot = at.staging + index * D::BUFFERS * GEMM_STAGING_BYTES + thread * 16, met = at.met + 8 * index;
     const uint32_t there = address_in(other, slot), met_there = address_in(other, met);
-#pragma unroll
-    for (int i = 0; i < COUNT; i += 4)
+    unrolled_for (int i = 0; i < COUNT; i += 4)
       store_there(there + i / 4 * 2048, is_first ? d[COUNT + i] : d[i], is_first ? d[COUNT + i + 1] : d[i + 1],
                   is_first ? d[COUNT + i + 2] : d[i + 2], is_first ? d[COUNT + i + 3] : d[i + 3], met_there);
     barrier_wait_cluster(met, 0);
-#pragma unroll
-    for (int i = 0; i < COUNT; i += 4) {
+    unrolled_for (int i = 0; i < COUNT; i += 4) {
       const float4 theirs = load_shared_four(slot + i / 4 * 2048);
       own[i] = (is_first ? d[i] : d[COUNT + i]) + theirs.x;
       own[i + 1] = (is_first ? d[i + 1] : d[COUNT + i + 1]) + theirs.y;
@@ -84,15 +82,12 @@ template <typename D> struct gemm_warpgroup {
     const int64_t begin = matrix * p.finish.bias_batch;
     const uint32_t dtype = p.finish.bias_dtype;
     if (D::SWAPPED) {
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+      unrolled_for (int h = 0; h < 2; h++) {
         const float one = Numbers::one(dtype, p.finish.bias, begin + (8 * h < left ? first + 8 * h : 0));
-#pragma unroll
-        for (int j = 0; j < GROUPS; j++) bias[j][2 * h] = bias[j][2 * h + 1] = one;
+        unrolled_for (int j = 0; j < GROUPS; j++) bias[j][2 * h] = bias[j][2 * h + 1] = one;
       }
     } else {
-#pragma unroll
-      for (int j = 0; j < GROUPS; j++) {
+      unrolled_for (int j = 0; j < GROUPS; j++) {
         const float2 two = Numbers::two(dtype, p.finish.bias, begin + (8 * j < left ? first + 8 * j : 0));
         bias[j][0] = bias[j][2] = two.x, bias[j][1] = bias[j][3] = two.y;
       }
@@ -102,10 +97,8 @@ template <typename D> struct gemm_warpgroup {
   template <typename Numbers> DEVICE void load_residual(addends &residual, int p0, int q0, int matrix) const {
     const int64_t begin = matrix * p.finish.residual_batch, stride = p.finish.residual_row;
     const uint32_t dtype = p.finish.residual_dtype;
-#pragma unroll
-    for (int j = 0; j < GROUPS; j++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+    unrolled_for (int j = 0; j < GROUPS; j++)
+      unrolled_for (int h = 0; h < 2; h++) {
         const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
         const bool is_there = row < (int)p.rows && column < (int)p.columns;
         const int64_t element = begin + (is_there ? row * stride + column : 0);
@@ -129,22 +122,17 @@ template <typename D> struct gemm_warpgroup {
   }
   DEVICE void take_residual(addends &residual, uint32_t box) const {
     uint32_t words[GROUPS / 2][4];
-#pragma unroll
-    for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, j), D::SWAPPED);
-#pragma unroll
-    for (int j = 0; j < GROUPS / 2; j++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
+    unrolled_for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, j), D::SWAPPED);
+    unrolled_for (int j = 0; j < GROUPS / 2; j++)
+      unrolled_for (int i = 0; i < 4; i++) {
         const float2 two = numbers_16::of(p.finish.residual_dtype, words[j][i]);
         residual[2 * j + i / 2][i % 2 * 2] = two.x, residual[2 * j + i / 2][i % 2 * 2 + 1] = two.y;
       }
   }
 
   DEVICE static void clear(addends &numbers) {
-#pragma unroll
-    for (int j = 0; j < GROUPS; j++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
+    unrolled_for (int j = 0; j < GROUPS; j++)
+      unrolled_for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
   }
 
   /* The numbers of GROUPS groups; q0 is the first one's row. `box`: where the residual is in shared memory, or 0. */
@@ -164,10 +152,9 @@ template <typename D> struct gemm_warpgroup {
       load_residual<numbers_32>(residual, p0, q0, matrix);
     else
       load_residual<numbers_16>(residual, p0, q0, matrix);
-#pragma unroll
-    for (int j = 0; j < GROUPS; j++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) d[4 * j + i] = fmaf(d[4 * j + i], p.finish.scale, bias[j][i]) + residual[j][i];
+    unrolled_for (int j = 0; j < GROUPS; j++)
+      unrolled_for (int i = 0; i < 4; i++)
+        d[4 * j + i] = fmaf(d[4 * j + i], p.finish.scale, bias[j][i]) + residual[j][i];
   }
 
   /* ---- Out ---- */
@@ -176,10 +163,8 @@ template <typename D> struct gemm_warpgroup {
   DEVICE void store_numbers(const float *d, int p0, int q0, int matrix) const {
     const uint32_t dtype = p.finish.out_dtype;
     const int64_t begin = matrix * p.finish.out_batch;
-#pragma unroll
-    for (int j = 0; j < BOX / 8; j++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+    unrolled_for (int j = 0; j < BOX / 8; j++)
+      unrolled_for (int h = 0; h < 2; h++) {
         const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
         const int64_t element = begin + row * p.finish.out_row + column;
         const float x = d[4 * j + 2 * h], y = d[4 * j + 2 * h + 1];
@@ -210,17 +195,14 @@ template <typename D> struct gemm_warpgroup {
    * neighbours of one group, in two rows. */
   DEVICE void store_gated_fours(const uint32_t (&pairs)[4], int p0, int column, int matrix) const {
     uint32_t words[4] = {pairs[0], pairs[1], pairs[2], pairs[3]};
-#pragma unroll
-    for (int apart = 1; apart <= 2; apart *= 2)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
+    unrolled_for (int apart = 1; apart <= 2; apart *= 2)
+      unrolled_for (int i = 0; i < 4; i++) {
         if (i & apart) continue;
         const bool is_upper = lane & apart;
         const uint32_t other = __shfl_xor_sync(0xffffffffu, is_upper ? words[i] : words[i ^ apart], apart);
         (is_upper ? words[i] : words[i ^ apart]) = other;
       }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
+    unrolled_for (int h = 0; h < 2; h++) {
       if (p0 + 8 * h >= (int)p.rows || column >= (int)p.columns / 2) continue;
       const uint32_t half = h ? 0x7632 : 0x5410;
       const int64_t element = matrix * p.finish.out_batch + (p0 + 8 * h) * p.finish.out_row + column;
@@ -232,13 +214,10 @@ template <typename D> struct gemm_warpgroup {
   /* A box with silu_mul, from registers. Gate and up are neighbours of a lane, or, if W is P, of two lanes: then one of
    * these makes the upper result and the other the lower one. */
   DEVICE void store_gated(const float *d, int p0, int q0, int matrix) const {
-#pragma unroll
-    for (int first = 0; first < BOX / 8; first += 4) {
+    unrolled_for (int first = 0; first < BOX / 8; first += 4) {
       float numbers[4][2];
-#pragma unroll
-      for (int j = 0; j < 4; j++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
+      unrolled_for (int j = 0; j < 4; j++)
+        unrolled_for (int i = 0; i < 2; i++) {
           const float *x = d + 4 * (first + j);
           if (D::SWAPPED) {
             const bool is_lower = lane & 4;
@@ -253,16 +232,13 @@ template <typename D> struct gemm_warpgroup {
         }
       if (!D::SWAPPED && p.in_fours) {
         uint32_t pairs[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++)
+        unrolled_for (int j = 0; j < 4; j++)
           pairs[j] = word_of_16(p.finish.out_dtype == RONDO_BF16, numbers[j][0], numbers[j][1]);
         store_gated_fours(pairs, p0, q0 / 8 * 4 + 4 * (first + (int)lane % 4), matrix);
         continue;
       }
-#pragma unroll
-      for (int j = 0; j < 4; j++)
-#pragma unroll
-        for (int i = 0; i < 2; i++)
+      unrolled_for (int j = 0; j < 4; j++)
+        unrolled_for (int i = 0; i < 2; i++)
           if (D::SWAPPED)
             store_gated_number(numbers[j][i], q0 + 8 * (first + j) + i, (p0 + (lane & 4 ? 7 : 0)) / 2, matrix);
           else
@@ -271,8 +247,7 @@ template <typename D> struct gemm_warpgroup {
   }
 
   template <typename Out> DEVICE void write_box(const float *d, uint32_t to) const {
-#pragma unroll
-    for (int j = 0; j < BOX / 16; j++) {
+    unrolled_for (int j = 0; j < BOX / 16; j++) {
       const float *x = d + 8 * j;
       const uint32_t a = pack_two<Out>(x[0], x[1]), b = pack_two<Out>(x[2], x[3]);
       const uint32_t c = pack_two<Out>(x[4], x[5]), e = pack_two<Out>(x[6], x[7]);
@@ -377,19 +352,16 @@ template <typename D> struct gemm_warpgroup {
   /* The boxes of one product that are stored as they are. */
   template <typename Out>
   DEVICE void store_sums(const float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
-#pragma unroll
-    for (int box = 0; box < BOXES; box++)
+    unrolled_for (int box = 0; box < BOXES; box++)
       leave<Out>(d + box_begin(box) / 2, product, box, p0, q0 + box_begin(box), matrix, by_stages);
   }
   /* All others. A residual may be out itself: where boxes overlap, all numbers are finished before the first box
    * leaves. */
   DEVICE void store_finished(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
     const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
-#pragma unroll
-    for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS)
+    unrolled_for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS)
       if (p.finishing) finish(d + 4 * j, lane_p, lane_q + 8 * j, matrix, 0);
-#pragma unroll
-    for (int box = 0; box < BOXES; box++) {
+    unrolled_for (int box = 0; box < BOXES; box++) {
       const int begin = box_begin(box);
       if (!OVERLAP && p.finishing)
         finish(d + begin / 2, lane_p, lane_q + begin, matrix, box_of_residual(product, box, p0, q0, matrix, by_stages));
@@ -418,8 +390,7 @@ template <typename D> struct gemm_warpgroup {
     const int p0 = place.p + (int)share() * D::PRODUCTS * 64, q0 = place.q + (int)at.part * D::STORED;
     by_stages = by_stages && CAN_LEAVE_BY_STAGES && p.by_map;
     if (by_stages && comes_by_box()) ask_for_all(p0, q0, place.matrix);
-#pragma unroll
-    for (int product = 0; product < D::PRODUCTS; product++) {
+    unrolled_for (int product = 0; product < D::PRODUCTS; product++) {
       if constexpr (D::PARTS > 1) {
         float own[D::STORED / 2];
         meet(d[product], own);

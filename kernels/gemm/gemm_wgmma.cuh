@@ -55,18 +55,14 @@ DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, uint3
     const uint32_t stage = at.stages + reader.stage * D::STAGE_BYTES;
     const uint64_t p = operand_descriptor(stage + me.share() * D::PRODUCTS * GEMM_P_PANEL_BYTES, 16);
     const uint64_t q = operand_descriptor(stage + D::P_BYTES, 16);
-#pragma unroll
-    for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
+    unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
     wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < GEMM_DEPTH / 16; k++)
-#pragma unroll
-      for (int i = 0; i < D::PRODUCTS; i++)
+    unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++)
+      unrolled_for (int i = 0; i < D::PRODUCTS; i++)
         warpgroup_product<T, D::COLUMNS>::shared(d[i], operand_further(p, 32 * k + i * GEMM_P_PANEL_BYTES),
                                                  operand_further(q, 32 * k), step != 0 || k);
     wgmma_commit();
-#pragma unroll
-    for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
+    unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
     if (step) {
       wgmma_wait<1>();
       free_stage(at, fills, me.thread, there, reader.fill - 1, before);
@@ -102,8 +98,7 @@ template <typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p,
       multiply<__half>(at, me, there, reader, d);
     if (D::TURNS && turn + 1 < at.tiles) warps_arrive(GEMM_TURN_BARRIER + (me.index ^ 1), 256);
     wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
+    unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
     free_stage(at, fills, me.thread, there, reader.fill - 1, reader.stage ? reader.stage - 1 : D::STAGES - 1);
     me.store(d, place, turn + 1 == at.tiles && (at.steps >= D::STAGES || at.tiles == 1));
   }

@@ -33,8 +33,7 @@ DEVICE void tile_load(uint16_t *tile, const uint16_t *matrix, int64_t stride, in
     int r = threadIdx.x / (DEPTH / 8);
     const uint16_t *from = corner + r * stride + c;
     uint32_t to = shared_address(tile + r * PITCH + c);
-#pragma unroll
-    for (int i = 0; i < Rows / STEP; i++) {
+    unrolled_for (int i = 0; i < Rows / STEP; i++) {
       const bool present = r < rows && elements > 0;
       cp_async_16(to, present ? from : matrix, present ? 2 * elements : 0);
       r += STEP;
@@ -56,12 +55,10 @@ template <int Columns> using accumulators = float[Columns / 8][4];
 
 /* s += A B^T with the tiles in shared memory; a and b are this lane's addresses for ldmatrix. */
 template <typename T, int Columns> DEVICE void tile_multiply(accumulators<Columns> &s, uint32_t a, uint32_t b) {
-#pragma unroll
-  for (int k = 0; k < DEPTH; k += 16) {
+  unrolled_for (int k = 0; k < DEPTH; k += 16) {
     uint32_t a_fragment[4];
     ldmatrix_x4(a_fragment, a + 2 * k);
-#pragma unroll
-    for (int t = 0; t < Columns / 8; t += 2) {
+    unrolled_for (int t = 0; t < Columns / 8; t += 2) {
       uint32_t b_fragment[4];
       ldmatrix_x4(b_fragment, b + 2 * (8 * t * PITCH + k));
       mma_16x8x16<T>(s[t], a_fragment, b_fragment[0], b_fragment[1]);
@@ -158,8 +155,7 @@ DEVICE float exponential(float x) { return exp2f(x * LOG2_E); }
 
 /* Row R of the two: scaled, and -infinity where a column does not count. */
 template <int Columns, int R> DEVICE void row_scale(accumulators<Columns> &s, float scale, int counted) {
-#pragma unroll
-  for (int t = 0; t < Columns / 8; t++) {
+  unrolled_for (int t = 0; t < Columns / 8; t++) {
     s[t][2 * R] = 8 * t < counted ? __fmul_rn(s[t][2 * R], scale) : -INFINITY;
     s[t][2 * R + 1] = 8 * t + 1 < counted ? __fmul_rn(s[t][2 * R + 1], scale) : -INFINITY;
   }
@@ -168,14 +164,13 @@ template <int Columns, int R> DEVICE void row_scale(accumulators<Columns> &s, fl
 template <int Columns, int R>
 DEVICE void row_reduce(const accumulators<Columns> &s, row_state &row, bool is_softmax, bool last) {
   float max = row.max;
-#pragma unroll
-  for (int t = 0; t < Columns / 8; t++) max = max_or_nan(max, max_or_nan(s[t][2 * R], s[t][2 * R + 1]));
+  unrolled_for (int t = 0; t < Columns / 8; t++) max = max_or_nan(max, max_or_nan(s[t][2 * R], s[t][2 * R + 1]));
   max = quad_max_or_nan(max);
   if (is_softmax) {
     const float base = base_of(max);
     float sum = row.sum * exponential(row.max - base);
-#pragma unroll
-    for (int t = 0; t < Columns / 8; t++) sum += exponential(s[t][2 * R] - base) + exponential(s[t][2 * R + 1] - base);
+    unrolled_for (int t = 0; t < Columns / 8; t++)
+      sum += exponential(s[t][2 * R] - base) + exponential(s[t][2 * R + 1] - base);
     row.sum = last ? quad_sum(sum) : sum;
   }
   row.max = max;
@@ -186,8 +181,7 @@ template <int Columns, int R>
 DEVICE void row_store(const gemm_softmax_parameters &p, const accumulators<Columns> &s, const row_state &row,
                       int64_t index, int columns, int counted) {
   const float base = base_of(row.max), inverse = 1.0f / row.sum;
-#pragma unroll
-  for (int t = 0; t < Columns / 8; t++) {
+  unrolled_for (int t = 0; t < Columns / 8; t++) {
     const float low = exponential(s[t][2 * R] - base) * inverse, high = exponential(s[t][2 * R + 1] - base) * inverse;
     pair_store(p, index + 8 * t, 8 * t < counted ? low : 0.0f, 8 * t + 1 < counted ? high : 0.0f, columns - 8 * t);
   }
@@ -212,8 +206,7 @@ template <int Columns> DEVICE void gemm_softmax(const gemm_softmax_parameters &p
   const int64_t out = matrix * p.out_batch_stride;
 
   row_state rows[2];
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
+  unrolled_for (int r = 0; r < 2; r++) {
     const int64_t index = first_row + 16 * warp + group + 8 * r;
     const int64_t columns = p.causal ? min(p.n, max((int64_t)0, index + p.n - p.m + 1)) : p.n;
     rows[r] = {(uint32_t)index, (uint32_t)columns, -INFINITY, 0.0f};
@@ -245,8 +238,7 @@ template <int Columns> DEVICE void gemm_softmax(const gemm_softmax_parameters &p
     }
   }
 
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
+  unrolled_for (int r = 0; r < 2; r++) {
     if (rows[r].index >= p.m) continue;
     const int64_t at = out + rows[r].index * p.out_row_stride;
     if (!p.is_softmax) {

@@ -116,8 +116,7 @@ template <bool Softmax> struct resident_warp {
     uint64_t rows = operand_descriptor(a + stage * p.steps * WGMMA_PANEL_BYTES, 0);
     uint64_t columns = operand_descriptor(b + part * p.steps * B_PANEL, 0);
     pin(s);
-#pragma unroll 1
-    for (uint32_t k = 0; k < p.steps; k++) {
+    rolled_for (uint32_t k = 0; k < p.steps; k++) {
       multiply_panel<N>(p, s, rows, columns, k);
       rows = operand_further(rows, WGMMA_PANEL_BYTES), columns = operand_further(columns, B_PANEL);
     }
@@ -136,8 +135,7 @@ template <bool Softmax> struct resident_warp {
     warps_meet(1 + warpgroup, 128);
     if (threadIdx.x % 128) return;
     const uint64_t policy = read_once_policy();
-#pragma unroll
-    for (int box = 0; box < 4; box++)
+    unrolled_for (int box = 0; box < 4; box++)
       tensor_store(&p.p, column + box * columns_of_box, row, matrix,
                    staging + warpgroup * WGMMA_STAGING_BYTES + box * WGMMA_PANEL_BYTES, policy);
     tensor_store_commit();
@@ -149,11 +147,9 @@ template <bool Softmax> struct resident_warp {
     uint32_t packed[N / 4];
     staging_wait();
     if (p.output == GEMM_SOFTMAX_F32) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
+      unrolled_for (int half = 0; half < 2; half++) {
         if (half) staging_wait();
-#pragma unroll
-        for (int box = 0; box < 4; box++)
+        unrolled_for (int box = 0; box < 4; box++)
           box_fill_32(rows_of_warp + box * WGMMA_PANEL_BYTES, s + (4 * half + box) * 16);
         staging_store(column + half * N / 2, 32, row);
       }
@@ -162,8 +158,7 @@ template <bool Softmax> struct resident_warp {
     }
     multiply(s, next);
     if (p.output == GEMM_SOFTMAX_F32) return;
-#pragma unroll
-    for (int box = 0; box < 4; box++) box_fill_16(rows_of_warp + box * WGMMA_PANEL_BYTES, packed + box * 16);
+    unrolled_for (int box = 0; box < 4; box++) box_fill_16(rows_of_warp + box * WGMMA_PANEL_BYTES, packed + box * 16);
     staging_store(column, 64, row);
   }
 
@@ -200,8 +195,7 @@ template <bool Softmax> struct resident_warp {
       const uint32_t turn = i / WGMMA_TILE, tile = tile_of(turn * sharers.count() + rank), row = i % WGMMA_TILE;
       if (tile >= p.tiles) break;
       float max = -INFINITY;
-#pragma unroll
-      for (uint32_t part = 0; part < MOST_PARTS; part++)
+      unrolled_for (uint32_t part = 0; part < MOST_PARTS; part++)
         if (part < sharers.count() * PARTS) max = max_or_nan(max, shared_float(max_slot(turn, part, row)));
       if (tile * WGMMA_TILE + row < p.m)
         p.max[matrix * p.max_batch_stride + (tile * WGMMA_TILE + row) * p.max_row_stride] = max * p.factor;

@@ -55,8 +55,7 @@ DEVICE void shared_store(uint32_t address, float x, float y) {
 /* s = A B^T, or s += A B^T for k > 0, of a panel of A and one of B, under way. */
 template <typename T, int N> DEVICE void multiply_panel_as(float (&s)[N / 2], uint64_t a, uint64_t b, uint32_t k) {
   wgmma_fence();
-#pragma unroll
-  for (int q = 0; q < 4; q++)
+  unrolled_for (int q = 0; q < 4; q++)
     warpgroup_product<T, N>::shared(s, operand_further(a, 32 * q), operand_further(b, 32 * q), k || q);
   wgmma_commit();
 }
@@ -85,16 +84,14 @@ struct column_counts {
 DEVICE column_counts counts_of(const gemm_softmax_wgmma_parameters &p, int tile_row, int row, int first, int columns) {
   const int quad = threadIdx.x % 4, diagonal = (int)p.n - (int)p.m + 1; /* columns of row 0, if causal */
   column_counts counts;
-#pragma unroll
-  for (int r = 0; r < 2; r++)
+  unrolled_for (int r = 0; r < 2; r++)
     counts.of[r] = (p.causal ? min((int)p.n, row + 8 * r + diagonal) : (int)p.n) - first - 2 * quad;
   counts.all = first + columns <= (p.causal ? min((int)p.n, tile_row + diagonal) : (int)p.n);
   return counts;
 }
 
 template <int Count> DEVICE void rows_fill(float (&s)[Count], const column_counts &counts, float value) {
-#pragma unroll
-  for (int i = 0; i < Count; i++)
+  unrolled_for (int i = 0; i < Count; i++)
     if (8 * (i / 4) + i % 2 >= counts.of[i / 2 % 2]) s[i] = value;
 }
 
@@ -102,8 +99,7 @@ template <int Count> DEVICE void rows_fill(float (&s)[Count], const column_count
 template <int Count>
 DEVICE void rows_prepare(const gemm_softmax_wgmma_parameters &p, float (&s)[Count], const column_counts &counts) {
   if (p.negative) {
-#pragma unroll
-    for (int i = 0; i < Count; i++) s[i] = -s[i];
+    unrolled_for (int i = 0; i < Count; i++) s[i] = -s[i];
   }
   if (!counts.all) rows_fill(s, counts, -INFINITY);
 }
@@ -111,8 +107,7 @@ DEVICE void rows_prepare(const gemm_softmax_wgmma_parameters &p, float (&s)[Coun
 /* The maximum of row R of the pair. */
 template <int R, int Count> DEVICE float row_max(const float (&s)[Count]) {
   float even = max_or_nan(s[2 * R], s[2 * R + 1]), odd = max_or_nan(s[4 + 2 * R], s[4 + 2 * R + 1]);
-#pragma unroll
-  for (int i = 8; i < Count; i += 8) {
+  unrolled_for (int i = 8; i < Count; i += 8) {
     even = max_or_nan(even, max_or_nan(s[i + 2 * R], s[i + 2 * R + 1]));
     odd = max_or_nan(odd, max_or_nan(s[i + 4 + 2 * R], s[i + 4 + 2 * R + 1]));
   }
@@ -126,8 +121,7 @@ template <int Count>
 DEVICE void rows_exponentials(float (&s)[Count], const float (&max)[2], float factor, float (&sum)[2]) {
   float offset[2], first[2];
   bool any_large = false;
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
+  unrolled_for (int r = 0; r < 2; r++) {
     const float base = base_of(max[r]);
     const bool large = fabsf(base * factor) > 4096.0f;
     first[r] = large ? base : 0.0f;
@@ -135,12 +129,10 @@ DEVICE void rows_exponentials(float (&s)[Count], const float (&max)[2], float fa
     any_large |= large;
   }
   if (__any_sync(0xffffffffu, any_large)) {
-#pragma unroll
-    for (int i = 0; i < Count; i++) s[i] -= first[i / 2 % 2];
+    unrolled_for (int i = 0; i < Count; i++) s[i] -= first[i / 2 % 2];
   }
   float odd[2] = {0.0f, 0.0f};
-#pragma unroll
-  for (int i = 0; i < Count; i += 2) {
+  unrolled_for (int i = 0; i < Count; i += 2) {
     const int r = i / 2 % 2;
     s[i] = exp2_approximate(fmaf(s[i], factor, -offset[r]));
     s[i + 1] = exp2_approximate(fmaf(s[i + 1], factor, -offset[r]));
@@ -169,8 +161,7 @@ template <int Most>
 DEVICE void rows_tell(const row_sharers &sharers, const row_pair &rows, uint32_t slot, uint32_t barrier) {
   const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   if (lane == 0) barrier_expect(barrier, sharers.count() * 8 * 16);
-#pragma unroll
-  for (uint32_t i = 0; i < Most; i += 4)
+  unrolled_for (uint32_t i = 0; i < Most; i += 4)
     if (i + quad < sharers.count())
       store_there(sharers.address(i + quad, slot + (8 * warp + group) * 16), rows.max[0], rows.sum[0], rows.max[1],
                   rows.sum[1], sharers.address(i + quad, barrier));
@@ -179,12 +170,9 @@ DEVICE void rows_tell(const row_sharers &sharers, const row_pair &rows, uint32_t
 /* {max, sum} of all of a quad's columns from its lanes' of `Count` parts; a part's maximum is the quad's. */
 template <int Count> DEVICE row_pair rows_join(const row_pair (&part)[Count], float factor) {
   row_pair all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-#pragma unroll
-    for (int i = 0; i < Count; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
-#pragma unroll
-    for (int i = 0; i < Count; i++)
+  unrolled_for (int r = 0; r < 2; r++) {
+    unrolled_for (int i = 0; i < Count; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
+    unrolled_for (int i = 0; i < Count; i++)
       all.sum[r] += part[i].sum[r] * weight_of(part[i].max[r], base_of(all.max[r]), factor);
     all.sum[r] = quad_sum(all.sum[r]);
   }
@@ -196,22 +184,18 @@ template <int Most> DEVICE row_pair rows_combine(uint32_t slots, uint32_t count,
   constexpr int EACH = Most / 4; /* slots of a lane of the quad */
   const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   row_pair part[EACH], all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
-#pragma unroll
-  for (int i = 0; i < EACH; i++) {
+  unrolled_for (int i = 0; i < EACH; i++) {
     part[i] = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     if (4 * i + quad < count) {
       const float4 told = load_shared_four(slots + (4 * i + quad) * WGMMA_SLOT_BYTES + (8 * warp + group) * 16);
       part[i] = {{told.x, told.z}, {told.y, told.w}};
     }
   }
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-#pragma unroll
-    for (int i = 0; i < EACH; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
+  unrolled_for (int r = 0; r < 2; r++) {
+    unrolled_for (int i = 0; i < EACH; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
     all.max[r] = quad_max_or_nan(all.max[r]);
     const float base = base_of(all.max[r]);
-#pragma unroll
-    for (int i = 0; i < EACH; i++) all.sum[r] += part[i].sum[r] * weight_of(part[i].max[r], base, factor);
+    unrolled_for (int i = 0; i < EACH; i++) all.sum[r] += part[i].sum[r] * weight_of(part[i].max[r], base, factor);
     all.sum[r] = quad_sum(all.sum[r]);
   }
   return all;
@@ -226,8 +210,7 @@ struct row_factors {
 };
 DEVICE row_factors factors_of(const row_pair &own, const row_pair &all, float factor) {
   row_factors factors;
-#pragma unroll
-  for (int r = 0; r < 2; r++)
+  unrolled_for (int r = 0; r < 2; r++)
     factors.of[r] = weight_of(own.max[r], base_of(all.max[r]), factor) * reciprocal(all.sum[r]);
   return factors;
 }
@@ -235,25 +218,21 @@ DEVICE row_factors factors_of(const row_pair &own, const row_pair &all, float fa
 /* s := P. Columns that do not count are zero even in a row of NaN. */
 template <int Count>
 DEVICE void rows_finish(float (&s)[Count], const row_factors &factors, const column_counts &counts) {
-#pragma unroll
-  for (int i = 0; i < Count; i++) s[i] *= factors.of[i / 2 % 2];
+  unrolled_for (int i = 0; i < Count; i++) s[i] *= factors.of[i / 2 % 2];
   if (!counts.all) rows_fill(s, counts, 0.0f);
 }
 
 /* In 16 bits: element i and its neighbour in each. */
 template <int Count> DEVICE void rows_pack(uint32_t (&packed)[Count / 2], const float (&s)[Count], uint32_t output) {
   if (output == GEMM_SOFTMAX_F16) {
-#pragma unroll
-    for (int i = 0; i < Count / 2; i++) packed[i] = pack_two<__half>(s[2 * i], s[2 * i + 1]);
+    unrolled_for (int i = 0; i < Count / 2; i++) packed[i] = pack_two<__half>(s[2 * i], s[2 * i + 1]);
   } else {
-#pragma unroll
-    for (int i = 0; i < Count / 2; i++) packed[i] = pack_two<__nv_bfloat16>(s[2 * i], s[2 * i + 1]);
+    unrolled_for (int i = 0; i < Count / 2; i++) packed[i] = pack_two<__nv_bfloat16>(s[2 * i], s[2 * i + 1]);
   }
 }
 
 template <int Count> DEVICE void rows_unpack(float (&s)[Count], const uint32_t *packed, uint32_t output) {
-#pragma unroll
-  for (int i = 0; i < Count / 2; i++) {
+  unrolled_for (int i = 0; i < Count / 2; i++) {
     float2 two;
     if (output == GEMM_SOFTMAX_F16)
       two = __half22float2(reinterpret_cast<const __half2 &>(packed[i]));
@@ -266,15 +245,13 @@ template <int Count> DEVICE void rows_unpack(float (&s)[Count], const uint32_t *
 /* A warp's 16 rows of a box of 128 bytes, with the 128-byte swizzle; packed[0] is of the box's first columns. */
 DEVICE void box_fill_16(uint32_t box, const uint32_t *packed) {
   const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-  for (uint32_t j = 0; j < 8; j += 2)
+  unrolled_for (uint32_t j = 0; j < 8; j += 2)
     stmatrix_x4(box + lane % 16 * 128 + ((j + lane / 16) ^ lane % 8) * 16, packed[2 * j], packed[2 * j + 1],
                 packed[2 * j + 2], packed[2 * j + 3]);
 }
 DEVICE void box_fill_32(uint32_t box, const float *s) {
   const uint32_t group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
-#pragma unroll
-  for (uint32_t j = 0; j < 4; j++) {
+  unrolled_for (uint32_t j = 0; j < 4; j++) {
     const uint32_t at = box + group * 128 + ((2 * j + quad / 2) ^ group) * 16 + quad % 2 * 8;
     shared_store(at, s[4 * j], s[4 * j + 1]);
     shared_store(at + 8 * 128, s[4 * j + 2], s[4 * j + 3]);

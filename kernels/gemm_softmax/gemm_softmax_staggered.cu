@@ -187,8 +187,7 @@ template <int Steps> struct staggered_warp {
     if (asks) barrier_expect(heard_by, p.row_blocks * 256);
     __syncwarp();
     const row_told block = entries_join<STAGGERED_WARPS>(own_again + lane * 8, STAGGERED_WARPS, p.factor);
-#pragma unroll
-    for (uint32_t i = 0; i < Cluster; i += 4)
+    unrolled_for (uint32_t i = 0; i < Cluster; i += 4)
       if (i < p.row_blocks)
         store_there(address_in(first + i + w, told_to + rank * 256 + lane * 8), block.max, block.sum,
                     address_in(first + i + w, heard_by));
@@ -199,8 +198,7 @@ template <int Steps> struct staggered_warp {
 
   /* The references of the lane's rows. */
   DEVICE void references(float (&less)[8]) const {
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
+    unrolled_for (int j = 0; j < 4; j++) {
       const float2 two = load_shared_two(a_lengths + (8 * j + 2 * t) * 4);
       less[2 * j] = two.x * likely - RAISED, less[2 * j + 1] = two.y * likely - RAISED;
     }
@@ -215,24 +213,20 @@ template <int Steps> struct staggered_warp {
     if (asks) barrier_expect(heard_by, p.row_blocks * 128);
     __syncwarp();
     float block = shared_float(own_sums + lane * 4);
-#pragma unroll
-    for (int i = 1; i < STAGGERED_WARPS; i++) block += shared_float(own_sums + i * 128 + lane * 4);
-#pragma unroll
-    for (uint32_t i = 0; i < Cluster; i += 4)
+    unrolled_for (int i = 1; i < STAGGERED_WARPS; i++) block += shared_float(own_sums + i * 128 + lane * 4);
+    unrolled_for (uint32_t i = 0; i < Cluster; i += 4)
       if (i < p.row_blocks)
         store_one_there(address_in(first + i + w, told_to + rank * 128 + lane * 4), block,
                         address_in(first + i + w, heard_by));
     barrier_wait_cluster(heard_by, phase);
-#pragma unroll
-    for (uint32_t i = 0; i < Cluster; i++)
+    unrolled_for (uint32_t i = 0; i < Cluster; i++)
       if (i < Cluster / 2 || p.row_blocks == Cluster) all += shared_float(told_to + i * 128 + lane * 4);
     return all;
   }
 
   DEVICE static void wait_for_products(tile_numbers &s) {
     wgmma_wait<0>();
-#pragma unroll
-    for (int b = 0; b < STAGGERED_PRODUCTS; b++) pin(s[b]);
+    unrolled_for (int b = 0; b < STAGGERED_PRODUCTS; b++) pin(s[b]);
   }
 
   /* ---- A tile ---- */

@@ -67,8 +67,7 @@ DEVICE float root(float x) {
  * are enough. f16 has too few exponents for squares. */
 DEVICE float squares_of(const uint32_t (&pairs)[4], __nv_bfloat16) {
   __nv_bfloat162 sum = __float2bfloat162_rn(0.0f);
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
+  unrolled_for (int i = 0; i < 4; i++) {
     const __nv_bfloat162 pair = reinterpret_cast<const __nv_bfloat162 &>(pairs[i]);
     sum = i ? __hfma2(pair, pair, sum) : __hmul2(pair, pair);
   }
@@ -77,8 +76,7 @@ DEVICE float squares_of(const uint32_t (&pairs)[4], __nv_bfloat16) {
 }
 DEVICE float squares_of(const uint32_t (&pairs)[4], __half) {
   float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
+  unrolled_for (int i = 0; i < 4; i++) {
     const float2 two = __half22float2(reinterpret_cast<const __half2 &>(pairs[i]));
     sum = fmaf(two.x, two.x, fmaf(two.y, two.y, sum));
   }
@@ -86,8 +84,7 @@ DEVICE float squares_of(const uint32_t (&pairs)[4], __half) {
 }
 template <typename T, int Chunks, typename At> DEVICE float squares_as(At at) {
   float sum[2] = {0.0f, 0.0f};
-#pragma unroll
-  for (int chunk = 0; chunk < Chunks; chunk++) {
+  unrolled_for (int chunk = 0; chunk < Chunks; chunk++) {
     const float4 eight = load_shared_four(at(chunk));
     const uint32_t pairs[4] = {__float_as_uint(eight.x), __float_as_uint(eight.y), __float_as_uint(eight.z),
                                __float_as_uint(eight.w)};
@@ -104,13 +101,11 @@ template <int Chunks, typename At> DEVICE float squares(const gemm_softmax_wgmma
  * lane whose g has the other bit, then a quarter, then an eighth. */
 template <typename Join> DEVICE float rows_deal(const float (&of)[8], uint32_t g, Join join) {
   float four[4], two[2];
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
+  unrolled_for (int i = 0; i < 4; i++) {
     const float keep = g & 4 ? of[4 + i] : of[i], give = g & 4 ? of[i] : of[4 + i];
     four[i] = join(keep, __shfl_xor_sync(0xffffffffu, give, 16));
   }
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
+  unrolled_for (int i = 0; i < 2; i++) {
     const float keep = g & 2 ? four[2 + i] : four[i], give = g & 2 ? four[i] : four[2 + i];
     two[i] = join(keep, __shfl_xor_sync(0xffffffffu, give, 8));
   }
@@ -127,16 +122,13 @@ struct row_told {
 template <int Most> DEVICE row_told entries_join(uint32_t entries, uint32_t count, float factor) {
   row_told all = {-INFINITY, 0.0f};
   float max[Most], sum[Most];
-#pragma unroll
-  for (uint32_t i = 0; i < Most; i++) {
+  unrolled_for (uint32_t i = 0; i < Most; i++) {
     const float2 entry = i < count ? load_shared_two(entries + i * 256) : make_float2(-INFINITY, 0.0f);
     max[i] = entry.x, sum[i] = entry.y;
   }
-#pragma unroll
-  for (int i = 0; i < Most; i++) all.max = max_or_nan(all.max, max[i]);
+  unrolled_for (int i = 0; i < Most; i++) all.max = max_or_nan(all.max, max[i]);
   const float base = base_of(all.max);
-#pragma unroll
-  for (int i = 0; i < Most; i++) all.sum += sum[i] * weight_of(max[i], base, factor);
+  unrolled_for (int i = 0; i < Most; i++) all.sum += sum[i] * weight_of(max[i], base, factor);
   return all;
 }
 
@@ -146,17 +138,14 @@ DEVICE void rows_store(const gemm_softmax_wgmma_parameters &p, const tile_number
                        int column, int row, int matrix) {
   constexpr int OF_HALF = STAGGERED_ROWS / Rows; /* parts of 64 columns */
   const uint32_t lane = threadIdx.x % 32, t = lane % 4;
-#pragma unroll
-  for (int part = 0; part < 2 * OF_HALF; part++) {
+  unrolled_for (int part = 0; part < 2 * OF_HALF; part++) {
     const int half = part / OF_HALF, first_row = part % OF_HALF * Rows;
     const uint32_t box = boxes + part % 2 * Rows * 128;
     if (lane == 0) tensor_store_wait_read<1>();
     __syncwarp();
-#pragma unroll
-    for (int j = first_row / 8; j < (first_row + Rows) / 8; j++) {
+    unrolled_for (int j = first_row / 8; j < (first_row + Rows) / 8; j++) {
       const float x = of_row(scale, 2 * j, t), y = of_row(scale, 2 * j + 1, t);
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
+      unrolled_for (int i = 0; i < 2; i++) {
         const float *one = &s[4 * half + 2 * i][4 * j], *two = &s[4 * half + 2 * i + 1][4 * j];
         stmatrix_x4_transposed(box + (j * 8 - first_row + lane % 8) * 128 + ((4 * i + lane / 8) ^ lane % 8) * 16,
                                pack_two<P>(one[0] * x, one[1] * y), pack_two<P>(one[2] * x, one[3] * y),
@@ -178,14 +167,11 @@ DEVICE void rows_store(const gemm_softmax_wgmma_parameters &p, const tile_number
 template <typename T, int Steps>
 DEVICE void multiply_as(tile_numbers &s, uint32_t b_panels, uint32_t b_full, uint32_t a_tile) {
   const uint64_t a = operand_descriptor(a_tile, 0), b0 = operand_descriptor(b_panels, 0);
-#pragma unroll
-  for (int b = 0; b < STAGGERED_PRODUCTS; b++) pin(s[b]);
-#pragma unroll
-  for (int b = 0; b < STAGGERED_PRODUCTS; b++) {
+  unrolled_for (int b = 0; b < STAGGERED_PRODUCTS; b++) pin(s[b]);
+  unrolled_for (int b = 0; b < STAGGERED_PRODUCTS; b++) {
     barrier_wait(b_full + 8 * b, 0);
     wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4 * Steps; k++)
+    unrolled_for (int k = 0; k < 4 * Steps; k++)
       warpgroup_product<T, 32>::shared(
           s[b], operand_further(b0, k / 4 * STAGGERED_B_BYTES + b * WGMMA_PANEL_BYTES + k % 4 * 32),
           operand_further(a, k / 4 * STAGGERED_ROWS * 128 + k % 4 * 32), k > 0);
@@ -206,22 +192,19 @@ DEVICE void multiply(const gemm_softmax_wgmma_parameters &p, tile_numbers &s, ui
  */
 DEVICE void prepare(tile_numbers &s, bool negative, bool counts) {
   if (!negative && counts) return;
-#pragma unroll
-  for (int b = 0; b < STAGGERED_PRODUCTS; b++)
-#pragma unroll
-    for (int i = 0; i < 16; i++) s[b][i] = counts ? -s[b][i] : -INFINITY;
+  unrolled_for (int b = 0; b < STAGGERED_PRODUCTS; b++)
+    unrolled_for (int i = 0; i < 16; i++) s[b][i] = counts ? -s[b][i] : -INFINITY;
 }
 
 /* s := exponentials relative to the maxima of the warp's numbers. Returns {max, sum} of the row that the lane speaks
  * for. */
 DEVICE row_told exponentials_from_maxima(tile_numbers &s, float factor, uint32_t g, uint32_t t) {
   float part[8];
-#pragma unroll
-  for (int r = 0; r < 8; r++) {
+  unrolled_for (int r = 0; r < 8; r++) {
     const int i = r / 2 * 4 + r % 2;
     part[r] = max_or_nan(s[0][i], s[0][i + 2]);
-#pragma unroll
-    for (int b = 1; b < STAGGERED_PRODUCTS; b++) part[r] = max_or_nan(part[r], max_or_nan(s[b][i], s[b][i + 2]));
+    unrolled_for (int b = 1; b < STAGGERED_PRODUCTS; b++)
+      part[r] = max_or_nan(part[r], max_or_nan(s[b][i], s[b][i + 2]));
   }
   row_told own = {rows_deal(part, g, [](float a, float b) { return max_or_nan(a, b); }), 0.0f};
   /* One rounding in factor s - factor max keeps the products' rounding errors out; where they are so large that the
@@ -230,23 +213,20 @@ DEVICE row_told exponentials_from_maxima(tile_numbers &s, float factor, uint32_t
   const bool large = fabsf(own_base * factor) > 4096.0f;
   const float offset = large ? 0.0f : own_base * factor;
   if (__any_sync(0xffffffffu, large)) {
-#pragma unroll
-    for (int r = 0; r < 8; r++) {
+    unrolled_for (int r = 0; r < 8; r++) {
       const float less = of_row(large ? own_base : 0.0f, r, t);
-#pragma unroll
-      for (int b = 0; b < STAGGERED_PRODUCTS; b++) s[b][r / 2 * 4 + r % 2] -= less, s[b][r / 2 * 4 + r % 2 + 2] -= less;
+      unrolled_for (int b = 0; b < STAGGERED_PRODUCTS; b++)
+        s[b][r / 2 * 4 + r % 2] -= less, s[b][r / 2 * 4 + r % 2 + 2] -= less;
     }
   }
   const auto add = [&](int r) {
     part[r] = s[0][r / 2 * 4 + r % 2] + s[0][r / 2 * 4 + r % 2 + 2];
-#pragma unroll
-    for (int b = 1; b < STAGGERED_PRODUCTS; b++) part[r] += s[b][r / 2 * 4 + r % 2] + s[b][r / 2 * 4 + r % 2 + 2];
+    unrolled_for (int b = 1; b < STAGGERED_PRODUCTS; b++)
+      part[r] += s[b][r / 2 * 4 + r % 2] + s[b][r / 2 * 4 + r % 2 + 2];
   };
-#pragma unroll
-  for (int r = 0; r < 8; r++) {
+  unrolled_for (int r = 0; r < 8; r++) {
     const float less = of_row(offset, r, t);
-#pragma unroll
-    for (int b = 0; b < STAGGERED_PRODUCTS; b++) {
+    unrolled_for (int b = 0; b < STAGGERED_PRODUCTS; b++) {
       float &x = s[b][r / 2 * 4 + r % 2], &y = s[b][r / 2 * 4 + r % 2 + 2];
       x = exp2_approximate(fmaf(x, factor, -less)), y = exp2_approximate(fmaf(y, factor, -less));
     }
@@ -261,12 +241,9 @@ DEVICE row_told exponentials_from_maxima(tile_numbers &s, float factor, uint32_t
  * speaks for. */
 DEVICE float exponentials_from(tile_numbers &s, const float (&less)[8], float factor, uint32_t g) {
   float sum[8];
-#pragma unroll
-  for (int b = 0; b < STAGGERED_PRODUCTS; b++) {
-#pragma unroll
-    for (int i = 0; i < 16; i++) s[b][i] = exp2_approximate(fmaf(s[b][i], factor, -less[i / 4 * 2 + i % 2]));
-#pragma unroll
-    for (int r = 0; r < 8; r++) {
+  unrolled_for (int b = 0; b < STAGGERED_PRODUCTS; b++) {
+    unrolled_for (int i = 0; i < 16; i++) s[b][i] = exp2_approximate(fmaf(s[b][i], factor, -less[i / 4 * 2 + i % 2]));
+    unrolled_for (int r = 0; r < 8; r++) {
       const float x = s[b][r / 2 * 4 + r % 2], y = s[b][r / 2 * 4 + r % 2 + 2];
       sum[r] = b ? sum[r] + (x + y) : x + y;
     }

@@ -151,15 +151,13 @@ DEVICE void box_send(const gemm_softmax_wgmma_parameters &p, uint32_t staging, i
 DEVICE void rows_store(const gemm_softmax_wgmma_parameters &p, const float (&s)[N / 2], uint32_t staging, int column,
                        int row, int matrix) {
   if (p.output == GEMM_SOFTMAX_F32) {
-#pragma unroll
-    for (int at = 0; at < N; at += 32) {
+    unrolled_for (int at = 0; at < N; at += 32) {
       box_wait();
       box_fill_32(staging, s + at / 2);
       box_send(p, staging, column + at, row, matrix);
     }
   } else {
-#pragma unroll
-    for (int at = 0; at < N; at += 64) {
+    unrolled_for (int at = 0; at < N; at += 64) {
       uint32_t packed[16];
       box_wait();
       rows_pack(packed, reinterpret_cast<const float(&)[32]>(s[at / 2]), p.output);
@@ -173,8 +171,7 @@ DEVICE void rows_store(const gemm_softmax_wgmma_parameters &p, const float (&s)[
 DEVICE void held_store(const gemm_softmax_wgmma_parameters &p, const uint32_t (&held)[N / 4],
                        const row_factors &factors, uint32_t staging, int column, int tile_row, int matrix) {
   const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
-#pragma unroll
-  for (int at = 0; at < N; at += 64) {
+  unrolled_for (int at = 0; at < N; at += 64) {
     float s[32];
     uint32_t packed[16];
     rows_unpack(s, held + at / 4, p.output);
@@ -205,8 +202,7 @@ DEVICE void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<tru
     uint32_t held[N / 4];
     row_pair part[2];
     float s[N / 2];
-#pragma unroll
-    for (int block = 0; block < 2; block++) {
+    unrolled_for (int block = 0; block < 2; block++) {
       multiply(p, s, steps_of(block), ring, warpgroup);
       rows_prepare(p, s, counts_of(p, tile_row, row, first_of(block), N));
       part[block] = {{row_max<0>(s), row_max<1>(s)}, {0.0f, 0.0f}};
@@ -264,8 +260,7 @@ DEVICE void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax>
         rows_prepare(p, s, counts);
         if (pass == 0) {
           const float top[2] = {row_max<0>(s), row_max<1>(s)};
-#pragma unroll
-          for (int r = 0; r < 2; r++) {
+          unrolled_for (int r = 0; r < 2; r++) {
             const float before = own.max[r];
             own.max[r] = max_or_nan(before, top[r]);
             if (Softmax) own.sum[r] *= weight_of(before, base_of(own.max[r]), p.factor);
@@ -290,8 +285,7 @@ DEVICE void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax>
       const row_pair all = agree(own);
       if (rank || lane % 4) continue;
       float *max = p.max + tile.matrix * p.max_batch_stride + row * p.max_row_stride;
-#pragma unroll
-      for (int r = 0; r < 2; r++)
+      unrolled_for (int r = 0; r < 2; r++)
         if (row + 8 * r < p.m) max[8 * r * p.max_row_stride] = all.max[r] * p.factor;
     }
   }

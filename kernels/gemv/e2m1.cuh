@@ -65,8 +65,7 @@ E2M1_FUNCTION void decode_e2m1(uint32_t codes, uint32_t *pairs) {
 
 /* Eight 16-bit numbers, as they lie in memory, in the order of the pairs. */
 E2M1_FUNCTION void order_as_e2m1(const uint32_t *words, uint32_t *pairs) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) pairs[i] = words[i];
+  unrolled_for (int i = 0; i < 4; i++) pairs[i] = words[i];
 }
 
 #else

@@ -46,10 +46,8 @@ DEVICE void finish_cluster(const gemv_parameters &p, const cluster_tiles &tiles,
     const uint32_t held_tile = held + tile / tiles.step * p.count * rows * number;
     const auto sum_of = [&](uint32_t n, uint32_t row) {
       float part[Cluster], sum = 0;
-#pragma unroll
-      for (uint32_t i = 0; i < Cluster; i++) part[i] = load_of_block(held_tile + (n * rows + row) * number, i);
-#pragma unroll
-      for (uint32_t i = 0; i < Cluster; i++) sum += part[i];
+      unrolled_for (uint32_t i = 0; i < Cluster; i++) part[i] = load_of_block(held_tile + (n * rows + row) * number, i);
+      unrolled_for (uint32_t i = 0; i < Cluster; i++) sum += part[i];
       return sum * factor;
     };
     finish_vector(p, tile_of(p, tile, rows), vector, sum_of, factor_of);

@@ -51,8 +51,7 @@ template <int Slices> struct raw_integers {
 };
 
 template <int Slices> DEVICE void load_integers(const gemv_parameters &p, uint32_t element, raw_integers<Slices> &raw) {
-#pragma unroll
-  for (int s = 0; s < Slices; s++) {
+  unrolled_for (int s = 0; s < Slices; s++) {
     const uint32_t at = element + INTEGER_SLICE * s;
     raw.codes[s] = words(), raw.scales[s] = 0;
     if (at >= p.k) continue;
@@ -68,10 +67,9 @@ template <int Slices> struct integers {
 };
 
 template <int Slices> DEVICE void convert_integers(const raw_integers<Slices> &raw, integers<Slices> &out) {
-#pragma unroll
-  for (int s = 0; s < Slices; s++) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) decode_vector_word(raw.codes[s].word[i], out.bytes[s][2 * i], out.bytes[s][2 * i + 1]);
+  unrolled_for (int s = 0; s < Slices; s++) {
+    unrolled_for (int i = 0; i < 4; i++)
+      decode_vector_word(raw.codes[s].word[i], out.bytes[s][2 * i], out.bytes[s][2 * i + 1]);
     out.scales[s] = __hmul2(half2_of_e4m3(raw.scales[s]), half2_of(0x34003400u));
   }
 }
@@ -81,8 +79,7 @@ template <int Slices>
 DEVICE float dot_of_row(const words (&weights)[Slices], const uint32_t (&scales)[Slices],
                         const integers<Slices> &vector, const tables &t) {
   float even = 0, odd = 0;
-#pragma unroll
-  for (int s = 0; s < Slices; s++) {
+  unrolled_for (int s = 0; s < Slices; s++) {
     /* Exact in f16: at most 8 bits, a multiple of 2^-20, at most 50176. */
     const __half2 product = __hmul2(half2_of_e4m3(scales[s]), vector.scales[s]);
     const uint32_t *word = weights[s].word;

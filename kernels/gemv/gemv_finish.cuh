@@ -54,8 +54,8 @@ DEVICE const float *row_scales(const gemv_parameters &p, uint32_t batch) {
 DEVICE void store_quantised(const gemv_parameters &p, int64_t codes, int64_t scales, uint32_t column, float value) {
   const uint32_t lane = computed_here(threadIdx.x) % 32, half = 0xffffu << (lane & 16);
   uint32_t largest = magnitude_bits(value);
-#pragma unroll
-  for (uint32_t distance = 8; distance; distance /= 2) largest = max(largest, __shfl_xor_sync(half, largest, distance));
+  unrolled_for (uint32_t distance = 8; distance; distance /= 2)
+    largest = max(largest, __shfl_xor_sync(half, largest, distance));
   const uint32_t scale = scale_of_block(largest, p.epilogue.six_out_global_scale);
   const float divisor = divisor_of_block(scale, p.epilogue.out_global_scale);
   const uint32_t code = divisor > 0 ? e2m1_of(__fdiv_rn(value, divisor)) : 0;

@@ -114,19 +114,16 @@ DEVICE __half2 half2_of_e4m3_high(uint32_t pairs) {
 template <int Count> DEVICE float sums_over_lanes(float (&values)[Count]) {
   const uint32_t lane = threadIdx.x % 32;
   int distance = 16;
-#pragma unroll
-  for (int left = Count; left > 1; left /= 2) {
+  unrolled_for (int left = Count; left > 1; left /= 2) {
     bool upper = lane & distance;
-#pragma unroll
-    for (int i = 0; i < left / 2; i++) {
+    unrolled_for (int i = 0; i < left / 2; i++) {
       float keep = upper ? values[i + left / 2] : values[i], give = upper ? values[i] : values[i + left / 2];
       values[i] = keep + __shfl_xor_sync(0xffffffffu, give, distance);
     }
     distance /= 2;
   }
   float sum = values[0];
-#pragma unroll
-  for (; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  unrolled_for (; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
   return sum;
 }
 
@@ -147,16 +144,13 @@ DEVICE uint32_t load_shared_pair(uint32_t address) {
  * kernel. */
 DEVICE float sum_of_parts(uint32_t first, uint32_t stride, uint32_t parts) {
   float sum = load_number(first);
-#pragma unroll 1
-  for (uint32_t left = parts - 1; left; left -= min(left, 4u)) {
+  rolled_for (uint32_t left = parts - 1; left; left -= min(left, 4u)) {
     float value[4];
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
+    unrolled_for (uint32_t i = 0; i < 4; i++) {
       first += stride;
       value[i] = i < left ? load_number(first) : 0.0f;
     }
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
+    unrolled_for (uint32_t i = 0; i < 4; i++)
       if (i < left) sum += value[i];
   }
   return sum;

@@ -79,12 +79,11 @@ template <rondo_dtype W> struct row_copies {
   DEVICE void ask_for_scales(const gemv_head_parameters &p, uint32_t to) const {
     if (W != RONDO_NVFP4 || !has_group()) return;
     const uint32_t lane = threadIdx.x % 32, bytes = min(ROWS, rows - row) * (p.k / GEMV_BLOCK);
-#pragma unroll
-    for (uint32_t i = 0; i < GEMV_HEAD_MOST_K / 512; i++)
+    unrolled_for (uint32_t i = 0; i < GEMV_HEAD_MOST_K / 512; i++)
       if (lane * 16 + i * 512 + 16 <= bytes) copy_16(to + lane * 16 + i * 512, scales + i * 512, policy);
     if (bytes % 16) /* of the matrix's last rows */
-#pragma unroll 1
-      for (uint32_t i = (bytes & ~15u) + 2 * lane; i < bytes; i += 64) copy_scale_pair(to + i, scales - lane * 16 + i);
+      rolled_for (uint32_t i = (bytes & ~15u) + 2 * lane; i < bytes; i += 64)
+        copy_scale_pair(to + i, scales - lane * 16 + i);
   }
   /* Loads first .. end - 1 of the group; `first` is 0 or `end`. */
   DEVICE void ask(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first, uint32_t end) const {
@@ -92,14 +91,11 @@ template <rondo_dtype W> struct row_copies {
     const unsigned char *from = weights + first * 16;
     const uint32_t to = layout.slot + lane * 16;
     if (gap == 0) {
-#pragma unroll 1
-      for (uint32_t i = first; i < end; i += 128, from += 2048)
-#pragma unroll
-        for (uint32_t j = 0; j < 128; j += 32)
+      rolled_for (uint32_t i = first; i < end; i += 128, from += 2048)
+        unrolled_for (uint32_t j = 0; j < 128; j += 32)
           if (i + j + lane < end) copy_16(to + i * 16 + j * 16, from + j * 16, policy);
     } else {
-#pragma unroll 1
-      for (uint32_t i = first; i + lane < end; i += 32, from += 512)
+      rolled_for (uint32_t i = first; i + lane < end; i += 32, from += 512)
         copy_16(to + i * 16 + ((i + lane) * p.part_reciprocal >> 16) * gap, from, policy);
     }
   }
@@ -117,8 +113,7 @@ template <rondo_dtype W> struct vector_words {
     const uint32_t lane = threadIdx.x % 32, end = is_nvfp4(p) ? p.k / 32 : p.k / 8;
     scales = 0;
     if (is_nvfp4(p) && lane < end) scales = load_vector_scales(vector_scales_from(p, vector, 2 * lane));
-#pragma unroll
-    for (int i = 0; i < pieces; i++) {
+    unrolled_for (int i = 0; i < pieces; i++) {
       loaded[i] = words();
       if (lane + 32 * i < end) loaded[i] = load_vector(vector_from(p, vector, lane + 32 * i));
     }
@@ -130,8 +125,7 @@ template <rondo_dtype W> struct vector_words {
       store_nvfp4(p, at);
     } else if (p.vector_dtype == RONDO_BF16) {
       uint32_t largest = 0;
-#pragma unroll
-      for (int i = 0; i < pieces; i++) largest = larger_magnitudes(largest, loaded[i].word);
+      unrolled_for (int i = 0; i < pieces; i++) largest = larger_magnitudes(largest, loaded[i].word);
       const power_of_two power = power_for(__reduce_max_sync(0xffffffffu, max(largest & 0xffffu, largest >> 16)));
       store_pieces(p, at,
                    [&](const uint32_t(&word)[4], uint32_t *pairs) { f16_of_bf16<W>(word, power.factor, pairs); });
@@ -155,13 +149,11 @@ private:
     raw.loaded[0][0] = loaded[0], raw.scales[0] = scales;
     convert_nvfp4(raw, out);
     if (lane < whole_steps(p.k) / 32)
-#pragma unroll
-      for (int i = 0; i < 4; i++) store_shared_words(at + lane * 64 + i * 16, &out[0][4 * i]);
+      unrolled_for (int i = 0; i < 4; i++) store_shared_words(at + lane * 64 + i * 16, &out[0][4 * i]);
   }
   template <typename Convert>
   DEVICE void store_pieces(const gemv_head_parameters &p, uint32_t at, const Convert &convert_eight) const {
-#pragma unroll
-    for (int i = 0; i < pieces; i++) {
+    unrolled_for (int i = 0; i < pieces; i++) {
       const uint32_t piece = threadIdx.x % 32 + 32 * i;
       uint32_t pairs[4];
       convert_eight(loaded[i].word, pairs);
@@ -184,12 +176,9 @@ template <rondo_dtype W, int Columns> struct row_product {
     row_at = layout.slot + g * layout.row_pitch;
     scales_at = layout.scales + g * (p.k / GEMV_BLOCK);
     vectors_at = layout.vectors + g * layout.vector_pitch;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-      for (int n = 0; n < Columns; n++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) sums[i][n][j] = 0;
+    unrolled_for (int i = 0; i < 2; i++)
+      unrolled_for (int n = 0; n < Columns; n++)
+        unrolled_for (int j = 0; j < 4; j++) sums[i][n][j] = 0;
   }
   /* 64 elements from `first` on, which counts blocks of 16. */
   DEVICE void add(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first) {
@@ -198,8 +187,7 @@ template <rondo_dtype W, int Columns> struct row_product {
     const uint32_t block = min(first + t, blocks - 1), vector_at = vectors_at + (first + t) * 32;
     words loaded[2], x[Columns][2];
     uint32_t scale[2] = {};
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
+    unrolled_for (int h = 0; h < 2; h++) {
       const uint32_t at = row_at + h * (8 * layout.row_pitch) + block * layout.lane_bytes;
       if constexpr (W == RONDO_NVFP4) {
         const uint2 codes = load_shared_codes(at);
@@ -209,17 +197,13 @@ template <rondo_dtype W, int Columns> struct row_product {
         loaded[h] = load_shared_words(at);
       }
     }
-#pragma unroll
-    for (int n = 0; n < Columns; n++)
-#pragma unroll
-      for (int w = 0; w < 2; w++) x[n][w] = load_shared_words(vector_at + n * (8 * layout.vector_pitch) + w * 16);
-#pragma unroll
-    for (int w = 0; w < 2; w++) {
+    unrolled_for (int n = 0; n < Columns; n++)
+      unrolled_for (int w = 0; w < 2; w++)
+        x[n][w] = load_shared_words(vector_at + n * (8 * layout.vector_pitch) + w * 16);
+    unrolled_for (int w = 0; w < 2; w++) {
       uint32_t a[2][4];
-#pragma unroll
-      for (int h = 0; h < 2; h++) decode_eight<W, false>(loaded[h], w, scale[h], a[h]);
-#pragma unroll
-      for (int n = 0; n < Columns; n++) {
+      unrolled_for (int h = 0; h < 2; h++) decode_eight<W, false>(loaded[h], w, scale[h], a[h]);
+      unrolled_for (int n = 0; n < Columns; n++) {
         multiply_accumulate<false>(sums[0][n], a[0], a[1], x[n][w].word);
         multiply_accumulate<false>(sums[1][n], a[0] + 2, a[1] + 2, x[n][w].word + 2);
       }
@@ -273,11 +257,9 @@ template <rondo_dtype W, int Columns> struct group_results {
   DEVICE void multiply_factors(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t group_row,
                                float (&sums)[2][Columns][4]) const {
     const float row_factor[2] = {factor_of_row(group_row), factor_of_row(group_row + 8)};
-#pragma unroll
-    for (int n = 0; n < Columns; n++) {
+    unrolled_for (int n = 0; n < Columns; n++) {
       const float2 factor = load_shared_two(layout.factors + (vector + 8 * n) * NUMBER);
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
+      unrolled_for (int i = 0; i < 4; i++) {
         float &sum = sums[0][n][i];
         /* One after the other: the product of all factors may be 2^128, which fp32 cannot hold. */
         sum = (sum + sums[1][n][i]) * (i % 2 ? factor.y : factor.x) * p.scale;
@@ -289,10 +271,8 @@ template <rondo_dtype W, int Columns> struct group_results {
   DEVICE void store(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t group_row,
                     const float (&sums)[Columns][4]) const {
     unsigned char *const at = out + ((uint64_t)group_row << shift);
-#pragma unroll
-    for (int n = 0; n < Columns; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
+    unrolled_for (int n = 0; n < Columns; n++)
+      unrolled_for (int i = 0; i < 4; i++) {
         const uint32_t vector_here = 8 * n + i % 2, row_here = i / 2 * 8;
         if (vector + vector_here >= p.count || group_row + row + row_here >= rows) continue;
         const float sum = sums[n][i];
@@ -355,8 +335,7 @@ template <rondo_dtype W, int Columns> DEVICE void gemv_head(const gemv_head_para
     cp_async_wait<0>();
     __syncwarp();
     row_product<W, Columns> product(p, layout);
-#pragma unroll 1
-    for (uint32_t first = 0; first < p.k / GEMV_BLOCK; first += 4) product.add(p, layout, first);
+    rolled_for (uint32_t first = 0; first < p.k / GEMV_BLOCK; first += 4) product.add(p, layout, first);
     copies.go_on(p);
     if (copies.has_group()) {
       __syncwarp(); /* every lane has read what is written over */

@@ -69,12 +69,11 @@ DEVICE void take_vector(const gemv_head_parameters &p, const shared_layout &layo
   float factor = p.scale;
   if (p.norm_epsilon > 0) {
     float squares = normalise_words<T, slice, false>(p, element, raw.loaded);
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+    unrolled_for (int distance = 1; distance < 32; distance *= 2)
+      squares += __shfl_xor_sync(0xffffffffu, squares, distance);
     factor *= rms_factor(p, squares);
   }
-#pragma unroll
-  for (int s = 0; s < slices; s++)
+  unrolled_for (int s = 0; s < slices; s++)
     if (element + s * slice < p.k) store_shared_words(to + s * slice * 2, raw.loaded[s][0].word);
   if (lane == 0) store_number(layout.factors + vector * NUMBER, factor);
 }
@@ -94,19 +93,15 @@ template <rondo_dtype T, int Columns> struct row_product {
     uint32_t row_at = layout.slots + slot * p.slot_bytes + g * p.weight_row + t * 16;
     uint32_t vector_at = layout.vectors + g * layout.vector_pitch + t * 16;
     const uint32_t first = turned ? 64 : 0, second = 64 - first;
-#pragma unroll
-    for (int n = 0; n < Columns; n++)
-#pragma unroll
-      for (int j = 0; j < 4; j++) sums[n][j] = 0;
+    unrolled_for (int n = 0; n < Columns; n++)
+      unrolled_for (int j = 0; j < 4; j++) sums[n][j] = 0;
 #pragma unroll 3
     for (uint32_t pair = 0; pair < p.k / 64; pair++, row_at += 128, vector_at += 128) {
       words a[2][2];
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+      unrolled_for (int h = 0; h < 2; h++) {
         const words loaded[2] = {load_shared_words(row_at + h * (8 * p.weight_row) + first),
                                  load_shared_words(row_at + h * (8 * p.weight_row) + second)};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
+        unrolled_for (int i = 0; i < 4; i++) {
           a[0][h].word[i] = turned ? loaded[1].word[i] : loaded[0].word[i];
           a[1][h].word[i] = turned ? loaded[0].word[i] : loaded[1].word[i];
         }
@@ -121,25 +116,20 @@ template <rondo_dtype T, int Columns> struct row_product {
   }
   /* 32 elements of each row. */
   DEVICE void add(const shared_layout &layout, uint32_t vector_at, const words (&a)[2]) {
-#pragma unroll
-    for (int n = 0; n < Columns; n++) {
+    unrolled_for (int n = 0; n < Columns; n++) {
       const words x = load_shared_words(vector_at + n * (8 * layout.vector_pitch));
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) {
+      unrolled_for (int i = 0; i < 4; i += 2) {
         float sixteen[4] = {};
         multiply_accumulate<T == RONDO_BF16>(sixteen, a[0].word + i, a[1].word + i, x.word + i);
-#pragma unroll
-        for (int j = 0; j < 4; j++) sums[n][j] += sixteen[j];
+        unrolled_for (int j = 0; j < 4; j++) sums[n][j] += sixteen[j];
       }
     }
   }
   /* Made of all that was loaded. */
   DEVICE uint32_t bits() const {
     uint32_t all = 0;
-#pragma unroll
-    for (int n = 0; n < Columns; n++)
-#pragma unroll
-      for (int j = 0; j < 4; j++) all ^= __float_as_uint(sums[n][j]);
+    unrolled_for (int n = 0; n < Columns; n++)
+      unrolled_for (int j = 0; j < 4; j++) all ^= __float_as_uint(sums[n][j]);
     return all;
   }
 };
@@ -164,10 +154,8 @@ struct row_results {
                     const float2 (&factors)[Columns]) const {
     const uint32_t lane = threadIdx.x % 32, first_row = first_row_of(p, tile, ROWS);
     unsigned char *const at = out + ((uint64_t)first_row << shift);
-#pragma unroll
-    for (int n = 0; n < Columns; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
+    unrolled_for (int n = 0; n < Columns; n++)
+      unrolled_for (int i = 0; i < 4; i++) {
         const uint32_t vector = 8 * n + lane % 4 * 2 + i % 2, row = i / 2 * 8;
         if (vector >= p.count || first_row + row + lane / 4 < tile * ROWS) continue;
         store_number(p.out_dtype, at + (8 * n + i % 2) * vector_bytes, row,
@@ -188,12 +176,10 @@ DEVICE void multiply_tiles(const gemv_head_parameters &p, const shared_layout &l
 
   const row_results results(p);
   float2 factors[Columns];
-#pragma unroll
-  for (int n = 0; n < Columns; n++)
+  unrolled_for (int n = 0; n < Columns; n++)
     factors[n] = load_shared_two(layout.factors + (8 * n + threadIdx.x % 4 * 2) * NUMBER);
   uint32_t parity = 0;
-#pragma unroll 1
-  for (; tile < p.tiles; tile += step, parity ^= 1) {
+  rolled_for (; tile < p.tiles; tile += step, parity ^= 1) {
     barrier_wait(barrier, parity);
     row_product<T, Columns> product;
     product.multiply(p, layout, warp);

@@ -81,8 +81,7 @@ template <int Groups> struct row_copies {
     weights = weights_from(p, first, lane);
     scales = offset(p.weight_scales + blockIdx.y * p.weight_scale_batch, first, p.k / GEMV_BLOCK);
     policy = evict_first();
-#pragma unroll
-    for (int i = 0; i < loads; i++) {
+    unrolled_for (int i = 0; i < loads; i++) {
       const uint32_t load = lane + 32 * i, of_row = load * p.part_reciprocal >> 16;
       to[i] = layout.weights_of(row + of_row) + (load - of_row * p.parts) * 16;
     }
@@ -93,14 +92,12 @@ template <int Groups> struct row_copies {
     if (row < rows) {
       const uint32_t lane = threadIdx.x % 32, here = min(ROWS, rows - row);
       const uint32_t weight_loads = here * p.parts, scale_bytes = here * (p.k / GEMV_BLOCK);
-#pragma unroll
-      for (int i = 0; i < loads; i++) {
+      unrolled_for (int i = 0; i < loads; i++) {
         if (lane + 32 * i < weight_loads) copy_16(to[i], weights + 512 * i, policy);
         to[i] += WARPS * ROWS * shared_layout<Groups>::pitch;
       }
       if (lane * 16 + 16 <= scale_bytes) copy_16(scales_to + lane * 16, scales + lane * 16, policy);
-#pragma unroll 1
-      for (uint32_t i = (scale_bytes & ~15u) + 2 * lane; i < scale_bytes; i += 64)
+      rolled_for (uint32_t i = (scale_bytes & ~15u) + 2 * lane; i < scale_bytes; i += 64)
         copy_scale_pair(scales_to + i, scales + i);
     }
     cp_async_commit();
@@ -144,10 +141,8 @@ template <int Groups> struct row_bytes {
   DEVICE row_bytes(const gemv_head_parameters &p, const piece &of, uint32_t first_row) {
     const uint32_t weights_at = of.weights_at + first_row * shared_layout<Groups>::pitch;
     const uint32_t scales_at = of.scales_at + first_row * (p.k / GEMV_BLOCK);
-#pragma unroll
-    for (int i = 0; i < piece::scale_words; i++) scales[i] = load_shared_word(scales_at + 4 * i);
-#pragma unroll
-    for (int j = 0; j < Groups; j++) weights[j] = load_shared_codes(weights_at + 8 * j);
+    unrolled_for (int i = 0; i < piece::scale_words; i++) scales[i] = load_shared_word(scales_at + 4 * i);
+    unrolled_for (int j = 0; j < Groups; j++) weights[j] = load_shared_codes(weights_at + 8 * j);
   }
   /* Those of blocks 2 i and 2 i + 1, the latter anything beyond the last. */
   DEVICE __half2 scale_pair(const piece &of, int i) const {
@@ -184,15 +179,12 @@ template <rondo_dtype V, int Groups> struct vector_product {
   }
   DEVICE void take(const gemv_head_parameters &p, uint32_t at, const piece &of) {
     t = load_tables();
-#pragma unroll
-    for (int j = 0; j < Groups; j++) {
+    unrolled_for (int j = 0; j < Groups; j++) {
       words loaded = {};
       if (of.has(j)) loaded = load_shared_words(at + (of.start + j) * 16);
-#pragma unroll
-      for (int i = 0; i < 4; i++) bytes[j][i] = loaded.word[i];
+      unrolled_for (int i = 0; i < 4; i++) bytes[j][i] = loaded.word[i];
     }
-#pragma unroll
-    for (int i = 0; i < piece::pairs; i++) {
+    unrolled_for (int i = 0; i < piece::pairs; i++) {
       const uint32_t from = at + p.k + (of.start + 2 * i) * 2;
       const uint32_t low = load_shared_pair(from), high = 2 * i + 1 < Groups ? load_shared_pair(from + 2) : 0;
       scales[i] = half2_of(low | high << 16);
@@ -200,8 +192,7 @@ template <rondo_dtype V, int Groups> struct vector_product {
   }
   DEVICE float multiply(const row_bytes<Groups> &of_row, const piece &of) const {
     float even = 0, odd = 0;
-#pragma unroll
-    for (int i = 0; i < piece::pairs; i++) {
+    unrolled_for (int i = 0; i < piece::pairs; i++) {
       /* Exact in f16: at most 8 bits, a multiple of 2^-20, at most 50176. */
       const __half2 product = __hmul2(of_row.scale_pair(of, i), scales[i]);
       const int j = 2 * i, next = j + 1 < Groups ? j + 1 : j;
@@ -232,8 +223,7 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
 
   DEVICE void fetch(const gemv_head_parameters &p, uint32_t thread) {
     if (thread / 32 * 32 >= p.k / 8) return;
-#pragma unroll
-    for (int i = 0; i < eights; i++) {
+    unrolled_for (int i = 0; i < eights; i++) {
       const uint32_t at = (thread + 32 * i) % (32 * eights); /* the first is this lane's to convert */
       loaded[i] = words();
       if (at < p.k / 8 && (i == 0 || p.vector_dtype == RONDO_BF16)) loaded[i] = load_vector(vector_from(p, 0, at));
@@ -245,8 +235,7 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
     float inverse = 1;
     if (p.vector_dtype == RONDO_BF16) {
       uint32_t largest = 0;
-#pragma unroll
-      for (int i = 0; i < eights; i++) largest = larger_magnitudes(largest, loaded[i].word);
+      unrolled_for (int i = 0; i < eights; i++) largest = larger_magnitudes(largest, loaded[i].word);
       const power_of_two power = power_for(__reduce_max_sync(0xffffffffu, max(largest & 0xffffu, largest >> 16)));
       f16_of_bf16<RONDO_NVFP4>(loaded[0].word, power.factor, pairs);
       inverse = power.inverse;
@@ -258,26 +247,22 @@ template <int Groups> struct vector_product<GEMV_16_BITS, Groups> {
   }
   DEVICE void take(const gemv_head_parameters &, uint32_t at, const piece &of) {
     correction = load_number(at);
-#pragma unroll
-    for (int i = 0; i < piece::pairs; i++) {
+    unrolled_for (int i = 0; i < piece::pairs; i++) {
       const uint32_t j = 2 * i + of.row % 2;
       words first = {}, second = {};
       if (of.row / 2 == of.lane && j < Groups && of.has(j)) {
         first = load_shared_words(at + 16 + (of.start + j) * 32);
         second = load_shared_words(at + 16 + (of.start + j) * 32 + 16);
       }
-#pragma unroll
-      for (int w = 0; w < 4; w++) b[i][w] = first.word[w], b[i][4 + w] = second.word[w];
+      unrolled_for (int w = 0; w < 4; w++) b[i][w] = first.word[w], b[i][4 + w] = second.word[w];
     }
   }
   DEVICE float multiply(const row_bytes<Groups> &of_row, const piece &of) const {
     float even = 0, odd = 0;
-#pragma unroll
-    for (int i = 0; i < piece::pairs; i++) {
+    unrolled_for (int i = 0; i < piece::pairs; i++) {
       const int j = 2 * i, next = j + 1 < Groups ? j + 1 : j;
       float c[4] = {};
-#pragma unroll
-      for (int w = 0; w < 2; w++) {
+      unrolled_for (int w = 0; w < 2; w++) {
         uint32_t a[2][4];
         decode_e2m1(w ? of_row.weights[j].y : of_row.weights[j].x, a[0]);
         decode_e2m1(w ? of_row.weights[next].y : of_row.weights[next].x, a[1]);
@@ -302,23 +287,20 @@ template <rondo_dtype V, int Groups> DEVICE void gemv_head_one(const gemv_head_p
   const uint32_t rows = min(p.block_rows, p.m - first_row);
   const uint32_t early_turns = p.early ? EARLY_TURNS : 0;
   row_copies<Groups> copies(p, layout, first_row, rows);
-#pragma unroll 1
-  for (uint32_t turn = 0; turn < early_turns; turn++) copies.ask(p);
+  rolled_for (uint32_t turn = 0; turn < early_turns; turn++) copies.ask(p);
   wait_for_predecessors();
   /* By the last warps, whose share is the smaller one. */
   const uint32_t converts = (WARPS - 1 - warp) * 32 + threadIdx.x % 32;
   vector_product<V, Groups> product;
   product.fetch(p, converts);
-#pragma unroll 1
-  for (uint32_t turn = early_turns; turn < GEMV_ONE_TURNS; turn++) copies.ask(p);
+  rolled_for (uint32_t turn = early_turns; turn < GEMV_ONE_TURNS; turn++) copies.ask(p);
   product.convert(p, layout.shared, converts);
   __syncthreads();
   const row_piece<Groups> piece(p, layout);
   product.take(p, layout.shared, piece);
 
   /* A loop, and not copies of 300 instructions, which a first wave would have to fetch. */
-#pragma unroll 1
-  for (uint32_t turn = 0; turn < GEMV_ONE_TURNS; turn++) {
+  rolled_for (uint32_t turn = 0; turn < GEMV_ONE_TURNS; turn++) {
     wait_for_turn(turn);
     const uint32_t row = (turn * WARPS + warp) * ROWS;
     if (row >= rows) break;

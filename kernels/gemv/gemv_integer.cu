@@ -23,9 +23,8 @@ template <int Rows, int Slices, gemv_cut Cut> struct integer_rows {
                                                  uint32_t element) {
     const uint32_t row = first_row_of(p, tile, p.groups * Rows) + position.group * Rows;
     slices_of_rows<Slices> from;
-#pragma unroll
-    for (int s = 0; s < Slices;
-         s++) { /* after the end vectors are zero; a NaN of the row makes the result NaN anyway */
+    unrolled_for (int s = 0; s < Slices;
+                  s++) { /* after the end vectors are zero; a NaN of the row makes the result NaN anyway */
       const uint32_t at = element + INTEGER_SLICE * s, in_row = Cut == GEMV_EXACT || at < p.k ? at : 0;
       from.weights[s] = weights_from(p, row, in_row / 32);
       from.scales[s] = weight_scales_from(p, row, in_row / 16);
@@ -33,26 +32,19 @@ template <int Rows, int Slices, gemv_cut Cut> struct integer_rows {
     return from;
   }
   DEVICE void load(const gemv_parameters &p, const slices_of_rows<Slices> &from, int first, int end) {
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int r = first; r < end; r++)
+    unrolled_for (int s = 0; s < Slices; s++)
+      unrolled_for (int r = first; r < end; r++)
         scales[r][s] = load_scale_pair(offset(from.scales[s], r, p.weight_scale_strides.row));
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int r = first; r < end; r++) weights[r][s] = load_weights(offset(from.weights[s], r, p.weight_row));
+    unrolled_for (int s = 0; s < Slices; s++)
+      unrolled_for (int r = first; r < end; r++) weights[r][s] = load_weights(offset(from.weights[s], r, p.weight_row));
   }
   /* Made of all that was loaded. */
   DEVICE uint32_t all_of(int from, int to) const {
     uint32_t all = 0;
-#pragma unroll
-    for (int r = from; r < to; r++)
-#pragma unroll
-      for (int s = 0; s < Slices; s++) {
+    unrolled_for (int r = from; r < to; r++)
+      unrolled_for (int s = 0; s < Slices; s++) {
         all ^= scales[r][s];
-#pragma unroll
-        for (int i = 0; i < 4; i++) all ^= weights[r][s].word[i];
+        unrolled_for (int i = 0; i < 4; i++) all ^= weights[r][s].word[i];
       }
     return all;
   }
@@ -80,11 +72,9 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const integer_thread<Rows> 
   constexpr uint32_t number = integer_thread<Rows>::number;
   [[maybe_unused]] row_of_lane ahead;
   if constexpr (knows_ahead) ahead = row_of_this_lane(p, tile_of(p, blockIdx.x, at.rows));
-#pragma unroll 1
-  for (uint32_t tile = blockIdx.x;;) {
+  rolled_for (uint32_t tile = blockIdx.x;;) {
     float of_rows[Rows];
-#pragma unroll
-    for (int r = 0; r < Rows; r++) {
+    unrolled_for (int r = 0; r < Rows; r++) {
       if constexpr (Half) /* the first half is multiplied before the second is waited for */
         if (r == Rows / 2) KEEP_LOADED(p, 6, __float_as_uint(of_rows[0]) ^ __float_as_uint(of_rows[r - 1]))
       of_rows[r] = dot_of_row(loaded.weights[r], loaded.scales[r], vector, t);
@@ -132,14 +122,12 @@ template <int Rows, int Slices, bool Half, gemv_cut Cut> DEVICE void gemv_intege
   const uint32_t chunks = Cut == GEMV_CHUNKED ? p.chunks : 1;
   if (Cut == GEMV_CHUNKED) wait_and_may_start_one(p);
   uint32_t turn = 0;
-#pragma unroll 1
-  for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+  rolled_for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     const uint32_t element = (chunk * p.parts + at.position.part) * (Slices * INTEGER_SLICE) + at.lane * 32;
     const bool early = Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
     slices_of_rows<Slices> first = row_set::from_tile(p, at.position, blockIdx.x, element);
     if constexpr (Half) /* used in three places, and computed once */
-#pragma unroll
-      for (int s = 0; s < Slices; s++) {
+      unrolled_for (int s = 0; s < Slices; s++) {
         first.weights[s] = computed_now(first.weights[s]);
         first.scales[s] = computed_now(first.scales[s]);
       }

@@ -52,22 +52,18 @@ DEVICE void decode_eight(const words &loaded, int eighth, uint32_t scales, uint3
   if constexpr (W == RONDO_NVFP4 && Bf16) {
     const __nv_bfloat162 both = bf162_of(scales), scale = eighth < 2 ? __low2bfloat162(both) : __high2bfloat162(both);
     decode_e2m1_bf16(loaded.word[eighth], out);
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(bf162_of(out[i]), scale));
+    unrolled_for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(bf162_of(out[i]), scale));
   } else if constexpr (W == RONDO_NVFP4) {
     const __half2 both = half2_of(scales), scale = eighth < 2 ? __low2half2(both) : __high2half2(both);
     decode_e2m1(loaded.word[eighth], out);
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(half2_of(out[i]), scale));
+    unrolled_for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(half2_of(out[i]), scale));
   } else if constexpr (W == RONDO_E4M3) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
+    unrolled_for (int i = 0; i < 2; i++) {
       out[2 * i] = bits_of(half2_of_e4m3(loaded.word[2 * eighth + i]));
       out[2 * i + 1] = bits_of(half2_of_e4m3_high(loaded.word[2 * eighth + i]));
     }
   } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = loaded.word[i];
+    unrolled_for (int i = 0; i < 4; i++) out[i] = loaded.word[i];
   }
 }
 

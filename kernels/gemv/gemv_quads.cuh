@@ -115,8 +115,7 @@ template <typename S> struct quads_weights {
     /* A whole part is there to be read instead of one beyond the end, or else the first load. */
     const uint32_t instead = S::Cut == GEMV_EXACT ? at.lane % S::lanes * S::per_load : 0;
     pieces from;
-#pragma unroll
-    for (int s = 0; s < S::piece_count; s++) {
+    unrolled_for (int s = 0; s < S::piece_count; s++) {
       const uint32_t here = element + S::slice * s;
       /* Beyond the end vectors are zero. A NaN of the row makes it NaN anyway, but zero times infinity must not. */
       const bool in_row = S::parts_fit || here < p.k;
@@ -131,10 +130,8 @@ template <typename S> struct quads_weights {
   }
   DEVICE void load_scales(const gemv_parameters &p, const pieces &from) {
     if constexpr (S::scaled) {
-#pragma unroll
-      for (int i = 0; i < S::pairs; i++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
+      unrolled_for (int i = 0; i < S::pairs; i++)
+        unrolled_for (int h = 0; h < 2; h++) {
           const unsigned char *at = offset(from.scales, (2 * i + h) * S::rows_of_load, p.weight_scale_strides.row);
           scales[i][h][0] = S::Slices == 1 ? load_scale_pair(at) : load_four_scales(at);
           if constexpr (S::Slices == 4) scales[i][h][1] = load_four_scales(at + p.weight_scale_strides.four);
@@ -142,10 +139,8 @@ template <typename S> struct quads_weights {
     }
   }
   DEVICE void load_items(const gemv_parameters &p, const pieces &from, int first, int end) {
-#pragma unroll
-    for (int i = first; i < end; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+    unrolled_for (int i = first; i < end; i++)
+      unrolled_for (int h = 0; h < 2; h++) {
         const int s = i % S::Slices, pair = i / S::Slices, piece = s % S::piece_count;
         const unsigned char *at = offset(from.weights[piece], (2 * pair + h) * S::rows_of_load, p.weight_row);
         if (from.is_there[piece])
@@ -162,12 +157,9 @@ template <typename S> struct quads_weights {
   /* Made of all that was loaded. */
   DEVICE uint32_t all_of(int from, int to) const {
     uint32_t all = 0;
-#pragma unroll
-    for (int i = from; i < to; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) all ^= weights[i / S::Slices][h][i % S::Slices].word[j];
+    unrolled_for (int i = from; i < to; i++)
+      unrolled_for (int h = 0; h < 2; h++)
+        unrolled_for (int j = 0; j < 4; j++) all ^= weights[i / S::Slices][h][i % S::Slices].word[j];
     return all;
   }
 };
@@ -197,8 +189,8 @@ template <typename S, bool Bf16> struct quads_vectors {
       sum = normalise_words<type, S::slice, S::Quads == 8>(p, element, of.loaded);
     else
       sum = normalise<S::Quads == 8, S::slice>(p, element, of);
-#pragma unroll
-    for (int distance = 1; distance < S::lanes; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    unrolled_for (int distance = 1; distance < S::lanes; distance *= 2)
+      sum += __shfl_xor_sync(0xffffffffu, sum, distance);
     const uint32_t mine = at.squares + (at.position.part * S::vectors + at.row_in_load + 8 * column) * S::number;
     if (S::may_be_whole && has_whole_sums(p))
       whole_factor *= quick_rms_factor(p, sum);
@@ -208,8 +200,7 @@ template <typename S, bool Bf16> struct quads_vectors {
   DEVICE void convert(const gemv_parameters &p, const quads_thread<S> &at, uint32_t element, uint32_t chunk,
                       raw (&loaded)[S::Columns]) {
     whole_factor = p.scale;
-#pragma unroll
-    for (int a = 0; a < S::Columns; a++) {
+    unrolled_for (int a = 0; a < S::Columns; a++) {
       if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
       if constexpr (S::V != RONDO_NVFP4)
         if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, loaded[a]);
@@ -218,8 +209,7 @@ template <typename S, bool Bf16> struct quads_vectors {
         own = convert_vector<S::W, S::V, S::Slices>(p, loaded[a], b[a]);
       else
         reorder<S::W, Bf16>(loaded[a].loaded, b[a]);
-#pragma unroll
-      for (int i = 0; i < 2; i++)
+      unrolled_for (int i = 0; i < 2; i++)
         corrections[a][i] = S::has_correction ? __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i) : own;
     }
   }
@@ -233,15 +223,12 @@ DEVICE void multiply_slice(const words (&weights)[2][S::Slices], const uint32_t 
                            const quads_vectors<S, Bf16> &x, int s, float (&c)[S::chains][S::Columns][4]) {
   uint32_t scale[2] = {};
   if constexpr (S::scaled)
-#pragma unroll
-    for (int h = 0; h < 2; h++) scale[h] = Bf16 ? block_scales_bf16(turned[h][s]) : bits_of(block_scales(turned[h][s]));
-#pragma unroll
-  for (int w = 0; w < S::per_load / 8; w++) {
+    unrolled_for (int h = 0; h < 2; h++)
+      scale[h] = Bf16 ? block_scales_bf16(turned[h][s]) : bits_of(block_scales(turned[h][s]));
+  unrolled_for (int w = 0; w < S::per_load / 8; w++) {
     uint32_t a[2][4];
-#pragma unroll
-    for (int h = 0; h < 2; h++) decode_eight<S::W, Bf16>(weights[h][s], w, scale[h], a[h]);
-#pragma unroll
-    for (int n = 0; n < S::Columns; n++) {
+    unrolled_for (int h = 0; h < 2; h++) decode_eight<S::W, Bf16>(weights[h][s], w, scale[h], a[h]);
+    unrolled_for (int n = 0; n < S::Columns; n++) {
       multiply_accumulate<Bf16>(c[0][n], a[0], a[1], &x.b[n][s][4 * w]);
       multiply_accumulate<Bf16>(c[S::chains - 1][n], a[0] + 2, a[1] + 2, &x.b[n][s][4 * w + 2]);
     }
@@ -256,10 +243,8 @@ DEVICE void keep_sums(const quads_thread<S> &at, const quads_vectors<S, Bf16> &x
   /* Row and vectors of what this lane keeps. */
   [[maybe_unused]] const uint32_t row = 2 * pair * S::rows_of_load + (S::Cut == GEMV_SINGLE ? 0 : at.g / S::Quads);
   [[maybe_unused]] const uint32_t column = S::Cut == GEMV_SINGLE ? 0 : at.t;
-#pragma unroll
-  for (int n = 0; n < S::Columns; n++)
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
+  unrolled_for (int n = 0; n < S::Columns; n++)
+    unrolled_for (int h = 0; h < 2; h++) {
       float first = c[0][n][2 * h], second = c[0][n][2 * h + 1];
       if constexpr (S::chains == 2) first += c[1][n][2 * h], second += c[1][n][2 * h + 1];
       first *= x.corrections[n][0], second *= x.corrections[n][1];
@@ -281,15 +266,12 @@ DEVICE void keep_sums(const quads_thread<S> &at, const quads_vectors<S, Bf16> &x
 template <typename S, bool Bf16>
 DEVICE void multiply_tile(const gemv_parameters &p, const quads_thread<S> &at, const quads_weights<S> &weights,
                           const quads_vectors<S, Bf16> &x, uint32_t mine, float (&row_sums)[S::Rows]) {
-#pragma unroll
-  for (int pair = 0; pair < S::pairs; pair++) {
+  unrolled_for (int pair = 0; pair < S::pairs; pair++) {
     float c[S::chains][S::Columns][4] = {};
     uint32_t turned[2][S::Slices];
     if constexpr (S::scaled)
-#pragma unroll
-      for (int h = 0; h < 2; h++) turn_scales<S::Slices, S::lanes>(weights.scales[pair][h], turned[h]);
-#pragma unroll
-    for (int s = 0; s < S::Slices; s++) {
+      unrolled_for (int h = 0; h < 2; h++) turn_scales<S::Slices, S::lanes>(weights.scales[pair][h], turned[h]);
+    unrolled_for (int s = 0; s < S::Slices; s++) {
       if constexpr (S::Half)
         if (pair * S::Slices + s == S::first_items) KEEP_ORDER(p, 6);
       multiply_slice(weights.weights[pair], turned, x, s, c);
@@ -347,8 +329,7 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, 
 
   results_ahead<S> ahead;
   if constexpr (S::knows_ahead) ahead.find(p, at);
-#pragma unroll 1
-  for (uint32_t tile = at.first_tile;;) {
+  rolled_for (uint32_t tile = at.first_tile;;) {
     [[maybe_unused]] float row_sums[S::Rows];
     const uint32_t met = at.sums + turn * at.sums_bytes;
     uint32_t mine = met + (at.position.part * S::vectors * at.pitch + at.position.group * S::Rows) * S::number;
@@ -414,15 +395,13 @@ template <typename S> DEVICE void gemv_quads(const gemv_parameters &p) {
   const uint32_t chunks = S::Cut == GEMV_CHUNKED ? p.chunks : 1;
   if (S::Cut == GEMV_CHUNKED) wait_and_may_start_one(p);
   uint32_t turn = 0;
-#pragma unroll 1
-  for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+  rolled_for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     const uint32_t part_element = at.part_element(p, chunk);
     const uint32_t element = part_element + at.lane % S::lanes * S::per_load;
     const bool early = S::Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
     auto first = quads_weights<S>::from_tile(p, at, at.first_tile, part_element);
     if constexpr (S::Cluster == 1) { /* others have not the registers */
-#pragma unroll
-      for (int s = 0; s < S::piece_count; s++) first.weights[s] = computed_now(first.weights[s]);
+      unrolled_for (int s = 0; s < S::piece_count; s++) first.weights[s] = computed_now(first.weights[s]);
       if constexpr (S::scaled) first.scales = computed_now(first.scales);
     }
     if (early) {
@@ -433,8 +412,7 @@ template <typename S> DEVICE void gemv_quads(const gemv_parameters &p) {
     }
     if (S::Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
     raw_vectors<S> raw;
-#pragma unroll
-    for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++)
+    unrolled_for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++)
       quads_vectors<S, false>::load(p, at, a, element, raw.of[a]);
     [[maybe_unused]] float residual = 0;
     if constexpr (S::asks_ahead)

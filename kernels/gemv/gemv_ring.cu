@@ -109,10 +109,8 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
     const uint32_t lane = threadIdx.x % 32;
     words weights[Rows][Slices];
     uint32_t scales[Rows][Slices], loaded = 0;
-#pragma unroll
-    for (int r = 0; r < Rows; r++)
-#pragma unroll
-      for (int s = 0; s < Slices; s++) {
+    unrolled_for (int r = 0; r < Rows; r++)
+      unrolled_for (int s = 0; s < Slices; s++) {
         const uint32_t from = s == Slices - 1 ? last : element + 1024 * s;
         weights[r][s] = load_shared_words(weights_at + r * p.weight_row + from / 2);
         scales[r][s] = load_shared_scales<2>(scales_at + r * p.weight_scale_strides.row + from / 16);
@@ -120,8 +118,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
       }
     release(loaded);
     float row_sums[Rows];
-#pragma unroll
-    for (int r = 0; r < Rows; r++) row_sums[r] = dot_of_row(weights[r], scales[r], vector, t);
+    unrolled_for (int r = 0; r < Rows; r++) row_sums[r] = dot_of_row(weights[r], scales[r], vector, t);
     const float sum = sums_over_lanes<Rows>(row_sums);
     if (lane % (32 / Rows) == 0) store_number(sums + lane / (32 / Rows) * NUMBER, sum);
   }
@@ -155,8 +152,7 @@ template <int Quads, int Slices, int Together> struct lane_slices {
 template <rondo_dtype V, int Slices>
 DEVICE void load_piece(const gemv_ring_parameters &p, const vector_address<V> &from, int further, bool in, int s,
                        raw_vector<RONDO_NVFP4, V, Slices> &raw) {
-#pragma unroll
-  for (int i = 0; i < raw.eights; i++) {
+  unrolled_for (int i = 0; i < raw.eights; i++) {
     raw.loaded[s][i] = words();
     if (in) raw.loaded[s][i] = from.load(further + 8 * i);
   }
@@ -179,12 +175,10 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices> raw;
     const vector_address<V> from(p, min(lane / lanes, p.count - 1), slices.element); /* columns without one repeat it */
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
+    unrolled_for (int s = 0; s < Slices; s++)
       load_piece<V>(p, from, slices.offset_of(s), slices.element + slices.offset_of(s) < p.k, s, raw);
     const float own = convert_vector<RONDO_NVFP4, V, Slices>(p, raw, b);
-#pragma unroll
-    for (int i = 0; i < 2; i++)
+    unrolled_for (int i = 0; i < 2; i++)
       corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * (lane % 4) + 4 * i) : own;
   }
 
@@ -194,11 +188,9 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float c[2][4] = {}; /* two, since each product waits for the one before it */
     uint32_t scales[2];
-#pragma unroll
-    for (int s = 0; s < Slices; s++) {
+    unrolled_for (int s = 0; s < Slices; s++) {
       words weights[2];
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+      unrolled_for (int h = 0; h < 2; h++) {
         const uint32_t row = lane / lanes + h * (rows / 2), at = slices.first_of(s);
         weights[h] = load_shared_words(weights_at + row * p.weight_row + at / 2);
         scales[h] = load_shared_pair(scales_at + row * p.weight_scale_strides.row + at / 16);
@@ -206,27 +198,22 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
       if (s == Slices - 1) /* the sums have used the slices before */
         release(weights[0].word[0] ^ weights[1].word[0] ^ scales[0] ^ scales[1] ^ __float_as_uint(c[0][0]));
       uint32_t scale[2];
-#pragma unroll
-      for (int h = 0; h < 2; h++) scale[h] = bits_of(block_scales(scales[h]));
-#pragma unroll
-      for (int w = 0; w < 4; w++) {
+      unrolled_for (int h = 0; h < 2; h++) scale[h] = bits_of(block_scales(scales[h]));
+      unrolled_for (int w = 0; w < 4; w++) {
         uint32_t a[2][4];
-#pragma unroll
-        for (int h = 0; h < 2; h++) decode_eight<RONDO_NVFP4, false>(weights[h], w, scale[h], a[h]);
+        unrolled_for (int h = 0; h < 2; h++) decode_eight<RONDO_NVFP4, false>(weights[h], w, scale[h], a[h]);
         multiply_accumulate<false>(c[0], a[0], a[1], &b[s][4 * w]);
         multiply_accumulate<false>(c[1], a[0] + 2, a[1] + 2, &b[s][4 * w + 2]);
       }
     }
     float result[2][2]; /* [row][vector] */
-#pragma unroll
-    for (int i = 0; i < 4; i++) result[i / 2][i % 2] = (c[0][i] + c[1][i]) * corrections[i % 2];
+    unrolled_for (int i = 0; i < 4; i++) result[i / 2][i % 2] = (c[0][i] + c[1][i]) * corrections[i % 2];
     /* Quads that share a row, each with the column of its own piece. From the first exchange on even quads have the
      * first row, odd ones the second. */
     const float first = g % 2 ? result[0][1] : result[0][0], second = g % 2 ? result[1][1] : result[1][0];
     float sum = (g % 2 ? second : first) + __shfl_xor_sync(0xffffffffu, g % 2 ? first : second, 4);
     if constexpr (Quads == 8)
-#pragma unroll
-      for (int distance = 9; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+      unrolled_for (int distance = 9; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
     const uint32_t vector = Quads == 2 ? t : 0;
     const bool keeps = Quads == 2 || lane == 0 || lane == 4;
     if (keeps && vector < p.count)
@@ -251,12 +238,11 @@ template <rondo_dtype V, int Slices> struct blocks_product {
     raw_vector<RONDO_NVFP4, V, Slices / 2> raw;
     const uint32_t element = slices.element + g % 2 * 32;
     const vector_address<V> from(p, 0, element);
-#pragma unroll
-    for (int j = 0; j < Slices / 2; j++)
+    unrolled_for (int j = 0; j < Slices / 2; j++)
       load_piece<V>(p, from, slices.offset_of(2 * j), element + slices.offset_of(2 * j) < p.k && t == g / 2, j, raw);
     const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(p, raw, b);
-#pragma unroll
-    for (int i = 0; i < 2; i++) corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
+    unrolled_for (int i = 0; i < 2; i++)
+      corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
   }
 
   template <typename Release>
@@ -265,11 +251,9 @@ template <rondo_dtype V, int Slices> struct blocks_product {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float sum[2][2] = {}; /* [row][column] */
     uint32_t scales[2];
-#pragma unroll
-    for (int s = 0; s < Slices; s++) {
+    unrolled_for (int s = 0; s < Slices; s++) {
       words weights[2];
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+      unrolled_for (int h = 0; h < 2; h++) {
         const uint32_t row = g + 8 * h, at = slices.first_of(s);
         weights[h] = load_shared_words(weights_at + row * p.weight_row + at / 2);
         if (s % 2 == 0)
@@ -281,24 +265,20 @@ template <rondo_dtype V, int Slices> struct blocks_product {
         release(weights[0].word[0] ^ weights[1].word[0] ^ scales[0] ^ scales[1] ^ __float_as_uint(sum[0][0]) ^
                 __float_as_uint(sum[0][1]) ^ __float_as_uint(sum[1][0]) ^ __float_as_uint(sum[1][1]));
       float c[2][4] = {}; /* of the two blocks */
-#pragma unroll
-      for (int w = 0; w < 4; w++) {
+      unrolled_for (int w = 0; w < 4; w++) {
         uint32_t a[2][4];
-#pragma unroll
-        for (int h = 0; h < 2; h++) decode_e2m1(weights[h].word[w], a[h]);
+        unrolled_for (int h = 0; h < 2; h++) decode_e2m1(weights[h].word[w], a[h]);
         multiply_accumulate<false>(c[w / 2], a[0], a[1], &b[s / 2][4 * w]);
         multiply_accumulate<false>(c[w / 2], a[0] + 2, a[1] + 2, &b[s / 2][4 * w + 2]);
       }
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
+      unrolled_for (int h = 0; h < 2; h++) {
         const float2 scale = __half22float2(half2_of_e4m3(scales[h]));
         sum[h][s % 2] = __fmaf_rn(c[0][2 * h + s % 2], scale.x, sum[h][s % 2]);
         sum[h][s % 2] = __fmaf_rn(c[1][2 * h + s % 2], scale.y, sum[h][s % 2]);
       }
     }
     float of_row[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) of_row[h] = sum[h][0] * corrections[0] + sum[h][1] * corrections[1];
+    unrolled_for (int h = 0; h < 2; h++) of_row[h] = sum[h][0] * corrections[0] + sum[h][1] * corrections[1];
     /* The row's lanes; from the first exchange on even lanes have the first row, odd ones the second. */
     float mine = (t % 2 ? of_row[1] : of_row[0]) + __shfl_xor_sync(0xffffffffu, t % 2 ? of_row[0] : of_row[1], 1);
     mine += __shfl_xor_sync(0xffffffffu, mine, 2);
@@ -403,8 +383,7 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
   uint32_t window = 0, window_tiles = p.window_tiles; /* its first row, and how many tiles are left of it */
   uint32_t sums = met + (position.part * p.count * p.window_pitch + group_row) * NUMBER;
   ring_position at = {0, 0};
-#pragma unroll 1
-  for (uint32_t tile = 0;;) {
+  rolled_for (uint32_t tile = 0;;) {
     /* A warp without rows of the tile waits too, and releases it. So a stage is filled again only after every warp has
      * seen it filled. The phase of a barrier is one bit: a warp that misses a phase takes the next but one for it. */
     barrier_wait(full_barrier(ring, at.stage), at.parity);
@@ -417,8 +396,7 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
     uint32_t weights_at = stage + group_row * p.weight_row;
     uint32_t scales_at = stage + rows_of_tile * p.weight_row + group_row * p.weight_scale_strides.row;
     if (end == 0) release(0);
-#pragma unroll 1
-    for (uint32_t row = 0; row < end; row += Product::rows) {
+    rolled_for (uint32_t row = 0; row < end; row += Product::rows) {
       product.multiply(p, weights_at, scales_at, sums + row * NUMBER, [&](uint32_t loaded) {
         if (row + Product::rows >= end) release(loaded);
       });

@@ -89,8 +89,7 @@ DEVICE float2 load_normed(const gemv_scalar_parameters &p, const row &vector, ui
 }
 
 DEVICE float sum_of_warp(float sum) {
-#pragma unroll
-  for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  unrolled_for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
   return sum;
 }
 
@@ -107,35 +106,26 @@ DEVICE void multiply_pass(const gemv_scalar_parameters &p, uint32_t batch, uint3
                           uint32_t first, shared_sums &shared) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   row rows[GEMV_SCALAR_ROWS], vectors[Pass];
-#pragma unroll
-  for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
+  unrolled_for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
     rows[i] = row_of(p.weights + batch * p.weight_batch_bytes, p.weight_scales + (uint64_t)batch * p.weight_scale_batch,
                      min(first_row + i, p.m - 1), p.weight_row, p.weight_scale_strides);
-#pragma unroll
-  for (uint32_t v = 0; v < Pass; v++) vectors[v] = vector_of(p, batch, min(first + v, p.count - 1));
+  unrolled_for (uint32_t v = 0; v < Pass; v++) vectors[v] = vector_of(p, batch, min(first + v, p.count - 1));
 
   float sums[Pass][GEMV_SCALAR_ROWS] = {};
   for (uint32_t chunk = 0; chunk < p.chunks; chunk++, begin += GEMV_SCALAR_STEP) {
     float2 weights[lane_pairs][GEMV_SCALAR_ROWS];
-#pragma unroll
-    for (uint32_t u = 0; u < lane_pairs; u++)
-#pragma unroll
-      for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
+    unrolled_for (uint32_t u = 0; u < lane_pairs; u++)
+      unrolled_for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
         weights[u][i] = load_pair<Weights>(rows[i], begin + 64 * u + 2 * lane, p.k);
-#pragma unroll
-    for (uint32_t u = 0; u < lane_pairs; u++)
-#pragma unroll
-      for (uint32_t v = 0; v < Pass; v++) {
+    unrolled_for (uint32_t u = 0; u < lane_pairs; u++)
+      unrolled_for (uint32_t v = 0; v < Pass; v++) {
         const float2 x = load_normed<Vectors>(p, vectors[v], begin + 64 * u + 2 * lane);
-#pragma unroll
-        for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
+        unrolled_for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
           sums[v][i] = __fmaf_rn(weights[u][i].y, x.y, __fmaf_rn(weights[u][i].x, x.x, sums[v][i]));
       }
   }
-#pragma unroll
-  for (uint32_t v = 0; v < Pass; v++)
-#pragma unroll
-    for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++) {
+  unrolled_for (uint32_t v = 0; v < Pass; v++)
+    unrolled_for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++) {
       const float sum = sum_of_warp(sums[v][i]);
       if (lane == 0 && first + v < p.count) shared.sums[first + v][warp][i] = sum;
     }
@@ -205,8 +195,7 @@ DEVICE void gemv_scalar(const gemv_scalar_parameters &p) {
   };
   const auto factor_of = [&](uint32_t vector) {
     float squares = 0;
-#pragma unroll
-    for (int i = 0; i < warp_count; i++) squares += shared.squares[vector][i];
+    unrolled_for (int i = 0; i < warp_count; i++) squares += shared.squares[vector][i];
     return rms_factor(p, squares);
   };
   const tile_rows done = {batch, tile, min(rows_of_tile, p.m - tile), 0};

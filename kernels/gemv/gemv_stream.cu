@@ -84,8 +84,7 @@ template <typename Piece> struct stream_source {
   DEVICE void copy_piece(const gemv_stream_parameters &p, uint32_t to, uint32_t scales_to, uint32_t row) const {
     const unsigned char *from = offset(weights, row, p.weight_row);
     const unsigned char *scales_from = offset(scales, row, p.weight_scale_strides.row);
-#pragma unroll
-    for (uint32_t i = 0; i < Piece::copies; i++)
+    unrolled_for (uint32_t i = 0; i < Piece::copies; i++)
       copy_16(to + 512 * i, offset(from, i * Piece::rows_of_copy, p.weight_row));
     if constexpr (Piece::scale_copy_bytes == 16)
       copy_16(scales_to, scales_from);
@@ -215,8 +214,7 @@ template <typename S> struct stream_asker {
     cp_async_commit();
   }
   DEVICE void fill(const gemv_stream_parameters &p, const stream_thread<S> &at) {
-#pragma unroll 1
-    for (uint32_t i = 0; i < S::Stages - 1; i++)
+    rolled_for (uint32_t i = 0; i < S::Stages - 1; i++)
       ask(p, at, at.ring + i * Piece::bytes + to(at), at.ring + i * Piece::bytes + scales_to(at),
           at.tile_step * at.rows);
   }
@@ -236,8 +234,7 @@ template <typename S> struct stream_vectors {
   }
   static DEVICE void load_first(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element,
                                 raw (&to)[S::Columns]) {
-#pragma unroll
-    for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) load(p, at, a, element, to[a]);
+    unrolled_for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) load(p, at, a, element, to[a]);
   }
   /* RMS norm; the part's squares go to shared memory. */
   static DEVICE void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at, int a,
@@ -250,16 +247,14 @@ template <typename S> struct stream_vectors {
   }
   DEVICE void convert(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element, uint32_t chunk,
                       raw (&loaded)[S::Columns]) {
-#pragma unroll
-    for (int a = 0; a < S::Columns; a++) {
+    unrolled_for (int a = 0; a < S::Columns; a++) {
       if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
       if constexpr (S::has_norm)
         if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, loaded[a]);
       const float own = convert_vector<S::W, S::V, S::Slices>(p, loaded[a], b[a]);
       if (S::keeps_corrections && at.t == 0) store_number(at.kept_of(at.g + 8 * a), own);
       if constexpr (S::has_correction && !S::keeps_corrections)
-#pragma unroll
-        for (int i = 0; i < 2; i++) corrections[i] = __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i);
+        unrolled_for (int i = 0; i < 2; i++) corrections[i] = __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i);
     }
   }
 };
@@ -283,26 +278,20 @@ template <typename S>
 DEVICE void multiply_piece(const stream_thread<S> &at, uint32_t stage, uint32_t chunk, const stream_vectors<S> &x,
                            float (&c)[S::Columns][4]) {
   uint32_t scales[2][S::Slices];
-#pragma unroll
-  for (int h = 0; h < 2; h++)
+  unrolled_for (int h = 0; h < 2; h++)
     load_scales_of_lane<S::Slices>(stage + at.lane * (2 * S::Slices) + (S::Piece::weight_bytes + h * (64 * S::Slices)),
                                    scales[h]);
-#pragma unroll
-  for (int s = 0; s < S::Slices; s++) {
+  unrolled_for (int s = 0; s < S::Slices; s++) {
     words loaded[2];
     uint32_t scale[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
+    unrolled_for (int h = 0; h < 2; h++) {
       loaded[h] = load_shared_words((chunk ^ s * 16) + h * (512 * S::Slices));
       scale[h] = bits_of(block_scales(scales[h][s]));
     }
-#pragma unroll
-    for (int w = 0; w < 4; w++) {
+    unrolled_for (int w = 0; w < 4; w++) {
       uint32_t a[2][4];
-#pragma unroll
-      for (int h = 0; h < 2; h++) decode_eight<S::W, false>(loaded[h], w, scale[h], a[h]);
-#pragma unroll
-      for (int n = 0; n < S::Columns; n++) {
+      unrolled_for (int h = 0; h < 2; h++) decode_eight<S::W, false>(loaded[h], w, scale[h], a[h]);
+      unrolled_for (int n = 0; n < S::Columns; n++) {
         multiply_accumulate<false>(c[n], a[0], a[1], &x.b[n][s][4 * w]);
         multiply_accumulate<false>(c[n], a[0] + 2, a[1] + 2, &x.b[n][s][4 * w + 2]);
       }
@@ -313,15 +302,13 @@ DEVICE void multiply_piece(const stream_thread<S> &at, uint32_t stage, uint32_t 
 /* This lane's vectors 2 t and 2 t + 1, rows g and g + 8, to the warp's slot. */
 template <typename S>
 DEVICE void store_sums(const stream_thread<S> &at, uint32_t to, stream_vectors<S> &x, float (&c)[S::Columns][4]) {
-#pragma unroll
-  for (int n = 0; n < S::Columns; n++) {
+  unrolled_for (int n = 0; n < S::Columns; n++) {
     if constexpr (S::keeps_corrections) {
       const float2 both = load_shared_two(at.kept_of(8 * n + 2 * at.t));
       x.corrections[0] = both.x, x.corrections[1] = both.y;
     }
     if constexpr (S::has_correction)
-#pragma unroll
-      for (int i = 0; i < 4; i++) c[n][i] *= x.corrections[i % 2];
+      unrolled_for (int i = 0; i < 4; i++) c[n][i] *= x.corrections[i % 2];
     store_shared_four(to ^ n * 64, c[n][0], c[n][1], c[n][2], c[n][3]);
   }
 }
@@ -344,14 +331,12 @@ template <typename S> struct stream_results {
    * gets the first vector's whole sum, the upper half the second's. */
   static DEVICE float sum_of_pair(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t from) {
     float first = 0, second = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    unrolled_for (int i = 0; i < 4; i++) {
       const float2 part = load_shared_two(from + 2 * i * Sums::slot_bytes);
       first += part.x, second += part.y;
     }
     if (p.groups == 1)
-#pragma unroll
-      for (int i = 4; i < 8; i++) {
+      unrolled_for (int i = 4; i < 8; i++) {
         const float2 part = load_shared_two(from + 2 * i * Sums::slot_bytes);
         first += part.x, second += part.y;
       }
@@ -360,8 +345,7 @@ template <typename S> struct stream_results {
   /* `row` is the tile's first row; in a cluster the sums go to held_tile. */
   DEVICE void finish(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t row, uint32_t held_tile) {
     barrier_wait(at.meeting, parity ^ 1);
-#pragma unroll 1
-    for (; turn < turns; turn += at.warps) {
+    rolled_for (; turn < turns; turn += at.warps) {
       const uint32_t group = turn >= pairs, pair = turn - (group ? pairs : 0);
       const uint32_t from = (others ^ pair * 16) + (parity ^ 1) * Sums::buffer_bytes + group * (8 * Sums::slot_bytes);
       const float sum = sum_of_pair(p, at, from);
@@ -420,8 +404,7 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
   uint32_t row = 0, held_before = 0; /* of the tile before: its first row, and where its sums are held */
   bool is_first = true;
   const uint32_t chunks = S::Cluster > 1 ? p.chunks : 1;
-#pragma unroll 1
-  for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+  rolled_for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     stream_vectors<S> x;
     {
       const uint32_t element = at.part_element + chunk * at.chunk_elements + at.t * (32 * S::Slices);
@@ -436,8 +419,7 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
     if constexpr (S::has_norm && S::Cluster == 1) set_factors(p, at);
     const tile_addresses<S> own(p, at);
     uint32_t held_tile = at.held;
-#pragma unroll 1
-    for (uint32_t next_row = at.first_tile * at.rows; next_row < p.m; next_row += own.row_step) {
+    rolled_for (uint32_t next_row = at.first_tile * at.rows; next_row < p.m; next_row += own.row_step) {
       cp_async_wait<S::Stages - 2>();
       __syncwarp();
       /* What every lane read of the stage before is in its sums, and those it has stored: before the barrier above. */

@@ -18,11 +18,9 @@ template <rondo_dtype W, rondo_dtype V, int Slices> struct raw_vector {
 template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
 DEVICE void load_raw(const gemv_parameters &p, uint32_t vector, uint32_t element, raw_vector<W, V, Slices> &raw) {
   const vector_address<V> from(p, min(vector, p.count - 1), element); /* columns without a vector repeat the last */
-#pragma unroll
-  for (int s = 0; s < Slices; s++) {
+  unrolled_for (int s = 0; s < Slices; s++) {
     const bool in = element + Slice * s < p.k;
-#pragma unroll
-    for (int i = 0; i < raw.eights; i++) {
+    unrolled_for (int i = 0; i < raw.eights; i++) {
       raw.loaded[s][i] = words();
       if (in) raw.loaded[s][i] = from.load(Slice * s + 8 * i);
     }
@@ -40,10 +38,8 @@ DEVICE uint32_t touch_norm(const gemv_parameters &p, uint32_t element) {
   uint32_t all = 0;
   if constexpr (V != RONDO_NVFP4)
     if (p.early & GEMV_NORM_EARLY) {
-#pragma unroll
-      for (int s = 0; s < Slices; s++)
-#pragma unroll
-        for (int i = 0; i < raw_vector<W, V, Slices>::eights; i++) {
+      unrolled_for (int s = 0; s < Slices; s++)
+        unrolled_for (int i = 0; i < raw_vector<W, V, Slices>::eights; i++) {
           const uint32_t at = min(element + Slice * s, p.k - 8 * raw_vector<W, V, Slices>::eights) + 8 * i;
           all ^= load_settled((const unsigned char *)p.norm + (uint64_t)at * 2);
         }
@@ -61,19 +57,14 @@ DEVICE float normalise_words(const gemv_parameters &p, uint32_t element, words (
     norm[s][i] = words();
     if (p.norm && at < p.k) norm[s][i] = load_vector((const unsigned char *)p.norm + (uint64_t)at * 2 + 16 * i);
   };
-#pragma unroll
-  for (int s = 0; s < (AtOnce ? Slices : 0); s++)
-#pragma unroll
-    for (int i = 0; i < Eights; i++) load_norm(s, i);
+  unrolled_for (int s = 0; s < (AtOnce ? Slices : 0); s++)
+    unrolled_for (int i = 0; i < Eights; i++) load_norm(s, i);
   float squares = 0;
-#pragma unroll
-  for (int s = 0; s < Slices; s++)
-#pragma unroll
-    for (int i = 0; i < Eights; i++) {
+  unrolled_for (int s = 0; s < Slices; s++)
+    unrolled_for (int i = 0; i < Eights; i++) {
       uint32_t(&word)[4] = loaded[s][i].word;
       if (!AtOnce) load_norm(s, i);
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
+      unrolled_for (int j = 0; j < 4; j++) {
         const float2 x = f32_of_pair<V>(word[j]), factor = f32_of_pair<V>(norm[s][i].word[j]);
         squares = __fmaf_rn(x.x, x.x, squares);
         squares = __fmaf_rn(x.y, x.y, squares);
@@ -99,8 +90,7 @@ DEVICE float normalise(const gemv_parameters &p, uint32_t element, raw_vector<W,
 
 /* The larger of two pairs of magnitudes, as bits: of bf16 values so far, and of four words more. */
 DEVICE uint32_t larger_magnitudes(uint32_t largest, const uint32_t (&word)[4]) {
-#pragma unroll
-  for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, word[j] & 0x7fff7fffu);
+  unrolled_for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, word[j] & 0x7fff7fffu);
   return largest;
 }
 
@@ -116,13 +106,11 @@ DEVICE power_of_two power_for(uint32_t largest) {
 /* Eight bf16 values times `factor` as f16, beside NVFP4 weights in the order of decode_e2m1. */
 template <rondo_dtype W> DEVICE void f16_of_bf16(const uint32_t (&word)[4], float factor, uint32_t *pairs) {
   float value[8];
-#pragma unroll
-  for (int j = 0; j < 4; j++) {
+  unrolled_for (int j = 0; j < 4; j++) {
     const float2 pair = f32_of_bf16_pair(word[j]);
     value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
   }
-#pragma unroll
-  for (int j = 0; j < 4; j++)
+  unrolled_for (int j = 0; j < 4; j++)
     pairs[j] = W == RONDO_NVFP4 ? half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)])
                                 : half_pair(value[2 * j], value[2 * j + 1]);
 }
@@ -136,22 +124,18 @@ template <rondo_dtype W, bool Bf16> DEVICE void order_eight(const uint32_t (&wor
   } else if constexpr (W == RONDO_NVFP4) {
     order_as_e2m1(word, pairs);
   } else {
-#pragma unroll
-    for (int j = 0; j < 4; j++) pairs[j] = word[j];
+    unrolled_for (int j = 0; j < 4; j++) pairs[j] = word[j];
   }
 }
 
 template <int Slices>
 DEVICE void convert_nvfp4(const raw_vector<RONDO_NVFP4, RONDO_NVFP4, Slices> &raw, uint32_t (&out)[Slices][16]) {
-#pragma unroll
-  for (int s = 0; s < Slices; s++) {
+  unrolled_for (int s = 0; s < Slices; s++) {
     const __half2 pair = block_scales(raw.scales[s]);
-#pragma unroll
-    for (int w = 0; w < 4; w++) {
+    unrolled_for (int w = 0; w < 4; w++) {
       decode_e2m1(raw.loaded[s][0].word[w], &out[s][4 * w]);
       const __half2 scale = w < 2 ? __low2half2(pair) : __high2half2(pair);
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
+      unrolled_for (int j = 0; j < 4; j++) {
         __half2 value = __hmul2(half2_of(out[s][4 * w + j]), scale);
         if (nvfp4_factor != 1) value = __hmul2(value, half2_of(TWO_TO_THE_7));
         out[s][4 * w + j] = bits_of(value);
@@ -162,28 +146,22 @@ DEVICE void convert_nvfp4(const raw_vector<RONDO_NVFP4, RONDO_NVFP4, Slices> &ra
 
 template <rondo_dtype W, bool Bf16, int Slices, int Eights, int Pairs>
 DEVICE void reorder(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
-#pragma unroll
-  for (int s = 0; s < Slices; s++)
-#pragma unroll
-    for (int i = 0; i < Eights; i++) order_eight<W, Bf16>(loaded[s][i].word, &out[s][4 * i]);
+  unrolled_for (int s = 0; s < Slices; s++)
+    unrolled_for (int i = 0; i < Eights; i++) order_eight<W, Bf16>(loaded[s][i].word, &out[s][4 * i]);
 }
 
 /* bf16 to f16 by one power of two for the quad's part. Returns its inverse. */
 template <rondo_dtype W, int Slices, int Eights, int Pairs>
 DEVICE float convert_bf16(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
   uint32_t largest = 0;
-#pragma unroll
-  for (int s = 0; s < Slices; s++)
-#pragma unroll
-    for (int i = 0; i < Eights; i++) largest = larger_magnitudes(largest, loaded[s][i].word);
+  unrolled_for (int s = 0; s < Slices; s++)
+    unrolled_for (int i = 0; i < Eights; i++) largest = larger_magnitudes(largest, loaded[s][i].word);
   largest = max(largest & 0xffffu, largest >> 16);
   largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
   largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
   const power_of_two power = power_for(largest);
-#pragma unroll
-  for (int s = 0; s < Slices; s++)
-#pragma unroll
-    for (int i = 0; i < Eights; i++) f16_of_bf16<W>(loaded[s][i].word, power.factor, &out[s][4 * i]);
+  unrolled_for (int s = 0; s < Slices; s++)
+    unrolled_for (int i = 0; i < Eights; i++) f16_of_bf16<W>(loaded[s][i].word, power.factor, &out[s][4 * i]);
   return power.inverse;
 }
 

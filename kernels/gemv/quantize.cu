@@ -41,8 +41,7 @@ DEVICE void load_part(const quantize_parameters &p, int64_t element, float (&val
       values[0] = low.x, values[1] = low.y, values[2] = low.z, values[3] = low.w;
       values[4] = high.x, values[5] = high.y, values[6] = high.z, values[7] = high.w;
     } else {
-#pragma unroll
-      for (int i = 0; i < 8; i++) values[i] = __ldg(x + i);
+      unrolled_for (int i = 0; i < 8; i++) values[i] = __ldg(x + i);
     }
     return;
   }
@@ -71,22 +70,19 @@ DEVICE void quantize(const quantize_parameters &p) {
   load_part(p, at.x, values);
 
   uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < 8; i++) largest = max(largest, magnitude_bits(values[i]));
+  unrolled_for (int i = 0; i < 8; i++) largest = max(largest, magnitude_bits(values[i]));
   largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
   const uint32_t scale = scale_of_block(largest, p.six_global_scale);
   const float divisor = divisor_of_block(scale, p.global_scale);
   uint32_t codes = 0;
   if (divisor > 0) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) codes |= e2m1_of(__fdiv_rn(values[i], divisor)) << (4 * i);
+    unrolled_for (int i = 0; i < 8; i++) codes |= e2m1_of(__fdiv_rn(values[i], divisor)) << (4 * i);
   }
   if (index >= p.parts) return;
   if (p.aligned) {
     *(uint32_t *)(p.codes + at.codes) = codes;
   } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++) p.codes[at.codes + i] = (unsigned char)(codes >> (8 * i));
+    unrolled_for (int i = 0; i < 4; i++) p.codes[at.codes + i] = (unsigned char)(codes >> (8 * i));
   }
   if (part % 2 == 0) p.scales[at.scale] = (unsigned char)scale;
 }

@@ -44,18 +44,15 @@ template <typename T> struct rhs_of_warp {
       T x[QR_TILE_COLUMNS];
       pivot_row(lanes, held, tile, j, x);
       const T diagonal = h(j, j);
-#pragma unroll
-      for (int q = 0; q < QR_TILE_COLUMNS; q++) x[q] /= diagonal;
+      unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) x[q] /= diagonal;
 #pragma unroll 2
       for (int64_t i = lanes.row; i < j; i += 32) {
         const T r = h(i, j);
-#pragma unroll
-        for (int q = 0; q < QR_TILE_COLUMNS; q++)
+        unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++)
           if (tile.valid[q]) held(i, tile.column[q]) -= r * x[q];
       }
       if (lanes.row == (int)(j & 31)) {
-#pragma unroll
-        for (int q = 0; q < QR_TILE_COLUMNS; q++)
+        unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++)
           if (tile.valid[q]) held(j, tile.column[q]) = x[q];
       }
     }
@@ -96,14 +93,12 @@ template <typename T> DEVICE void least_squares_after(const least_squares_after_
     if (p.work.data) warp.held = matrix_at<T>(p.work, item).part(0, first);
     const matrix_in<T, int64_t> b = matrix_at<T>(p.b, item).part(0, first), x = matrix_at<T>(p.x, item).part(0, first);
     int taken[QR_TILE_COLUMNS];
-#pragma unroll
-    for (int rhs = 0; rhs < QR_TILE_COLUMNS; rhs++) taken[rhs] = rhs < warp.count ? warp.read(b, rhs) : 0;
+    unrolled_for (int rhs = 0; rhs < QR_TILE_COLUMNS; rhs++) taken[rhs] = rhs < warp.count ? warp.read(b, rhs) : 0;
     warp.apply();
     const int64_t info = warp.first_zero();
     if (p.info.data && first == 0 && warp.lanes.row == 0) *vector_at<int32_t>(p.info, item) = (int32_t)info;
     if (!info) warp.substitute();
-#pragma unroll
-    for (int rhs = 0; rhs < QR_TILE_COLUMNS; rhs++) {
+    unrolled_for (int rhs = 0; rhs < QR_TILE_COLUMNS; rhs++) {
       if (rhs >= warp.count) continue;
       const T unscale = power_of_two<T>(taken[rhs]);
       const T norm = p.residual.data ? warp.norm(rhs) * unscale : T(0);

@@ -58,13 +58,11 @@ template <typename T, int RHS_> struct block_of_rhs {
   /* Groups forward and then backward: the numbers that are used, and zeros elsewhere. */
   DEVICE void fetch(int turn) const {
     const int begin = group_of(turn) * GROUP, columns = (int)p.n - begin;
-#pragma unroll
-    for (int piece = 0; piece < PIECES; piece++) {
+    unrolled_for (int piece = 0; piece < PIECES; piece++) {
       const int index = piece * 32 + lane, row = first + piece * 32 * VECTOR - lane * (ROWS - VECTOR);
       const bool used = (turn < groups ? row >= begin : turn < 2 * groups && row < begin + GROUP) && row < (int)p.m;
       const T *from = h + begin * p.h.column_stride + row;
-#pragma unroll
-      for (int c = 0; c < GROUP; c++)
+      unrolled_for (int c = 0; c < GROUP; c++)
         copy_asynchronously<16>(place_of(turn, c, index), used && c < columns ? from + c * p.h.column_stride : h,
                                 used && c < columns);
     }
@@ -73,10 +71,8 @@ template <typename T, int RHS_> struct block_of_rhs {
   DEVICE void take(int turn, T (&v)[GROUP][ROWS]) const {
     cp_async_wait<STAGES - 2>();
     if (PIECES > 1) __syncwarp();
-#pragma unroll
-    for (int c = 0; c < GROUP; c++)
-#pragma unroll
-      for (int piece = 0; piece < PIECES; piece++)
+    unrolled_for (int c = 0; c < GROUP; c++)
+      unrolled_for (int piece = 0; piece < PIECES; piece++)
         each_of_vector((const T *)place_of(turn, c, lane * PIECES + piece),
                        [&](int e, T number) { v[c][piece * VECTOR + e] = number; });
   }
@@ -86,12 +82,10 @@ template <typename T, int RHS_> struct block_of_rhs {
   /* Sums of a warp. Each level halves the values that a lane still sums. Value i ends in LANES lanes from LANES i on.
    */
   DEVICE T scatter(T (&part)[VALUES]) const {
-#pragma unroll
-    for (int level = 0; VALUES >> level > 1; level++) {
+    unrolled_for (int level = 0; VALUES >> level > 1; level++) {
       const int half = VALUES >> (level + 1), offset = LANES * half;
       const bool upper = lane & offset;
-#pragma unroll
-      for (int i = 0; i < VALUES / 2; i++)
+      unrolled_for (int i = 0; i < VALUES / 2; i++)
         if (i < half) {
           const T sent = upper ? part[i] : part[i + half], kept = upper ? part[i + half] : part[i];
           part[i] = kept + __shfl_xor_sync(0xffffffffu, sent, offset);
@@ -117,17 +111,13 @@ template <typename T, int RHS_> struct block_of_rhs {
    * matrix. Columns after the last have tau = 0. */
   DEVICE void mask(int begin, T (&v)[GROUP][ROWS]) const {
     if (first == begin) {
-#pragma unroll
-      for (int c = 0; c < GROUP; c++)
-#pragma unroll
-        for (int i = 0; i <= c; i++) v[c][i] = i == c ? T(1) : T(0);
+      unrolled_for (int c = 0; c < GROUP; c++)
+        unrolled_for (int i = 0; i <= c; i++) v[c][i] = i == c ? T(1) : T(0);
     }
     if (first + ROWS > (int)p.m) {
-#pragma unroll
-      for (int i = 0; i < ROWS; i++)
+      unrolled_for (int i = 0; i < ROWS; i++)
         if (first + i >= (int)p.m)
-#pragma unroll
-          for (int c = 0; c < GROUP; c++) v[c][i] = T(0);
+          unrolled_for (int c = 0; c < GROUP; c++) v[c][i] = T(0);
     }
   }
 
@@ -136,53 +126,37 @@ template <typename T, int RHS_> struct block_of_rhs {
     T v[GROUP][ROWS], part[VALUES] = {}, y[RHS][GROUP];
     take(turn, v);
     mask(begin, v);
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
+    unrolled_for (int i = 0; i < ROWS; i++) {
       int value = 0;
-#pragma unroll
-      for (int s = 0; s < RHS; s++)
-#pragma unroll
-        for (int c = 0; c < GROUP; c++, value++) part[value] = fused(v[c][i], b[s][i], part[value]);
-#pragma unroll
-      for (int c = 1; c < GROUP; c++)
-#pragma unroll
-        for (int k = 0; k < c; k++, value++) part[value] = fused(v[c][i], v[k][i], part[value]);
+      unrolled_for (int s = 0; s < RHS; s++)
+        unrolled_for (int c = 0; c < GROUP; c++, value++) part[value] = fused(v[c][i], b[s][i], part[value]);
+      unrolled_for (int c = 1; c < GROUP; c++)
+        unrolled_for (int k = 0; k < c; k++, value++) part[value] = fused(v[c][i], v[k][i], part[value]);
     }
     const T total = sum(part, turn);
-#pragma unroll
-    for (int c = 0; c < GROUP; c++) {
-#pragma unroll
-      for (int s = 0; s < RHS; s++) y[s][c] = value_of(total, s * GROUP + c);
-#pragma unroll
-      for (int k = 0; k < c; k++) {
+    unrolled_for (int c = 0; c < GROUP; c++) {
+      unrolled_for (int s = 0; s < RHS; s++) y[s][c] = value_of(total, s * GROUP + c);
+      unrolled_for (int k = 0; k < c; k++) {
         const T product = value_of(total, RHS * GROUP + c * (c - 1) / 2 + k);
-#pragma unroll
-        for (int s = 0; s < RHS; s++) y[s][c] = fused(-product, y[s][k], y[s][c]);
+        unrolled_for (int s = 0; s < RHS; s++) y[s][c] = fused(-product, y[s][k], y[s][c]);
       }
-#pragma unroll
-      for (int s = 0; s < RHS; s++) y[s][c] *= factors[begin + c];
+      unrolled_for (int s = 0; s < RHS; s++) y[s][c] *= factors[begin + c];
     }
-#pragma unroll
-    for (int c = 0; c < GROUP; c++)
-#pragma unroll
-      for (int s = 0; s < RHS; s++)
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) b[s][i] = fused(-v[c][i], y[s][c], b[s][i]);
+    unrolled_for (int c = 0; c < GROUP; c++)
+      unrolled_for (int s = 0; s < RHS; s++)
+        unrolled_for (int i = 0; i < ROWS; i++) b[s][i] = fused(-v[c][i], y[s][c], b[s][i]);
   }
 
   /* ---- backward ---- */
 
   /* Solves for the group's rows, which this thread has. */
   DEVICE void solve_group(const T (&r)[GROUP][ROWS], T *to) {
-#pragma unroll
-    for (int i = ROWS - 1; i >= 0; i--)
-#pragma unroll
-      for (int s = 0; s < RHS; s++) {
+    unrolled_for (int i = ROWS - 1; i >= 0; i--)
+      unrolled_for (int s = 0; s < RHS; s++) {
         const T x = divides && first + i < (int)p.n ? b[s][i] / r[i][i] : b[s][i] * inverse[i];
         if (first + i < (int)p.n) b[s][i] = x;
         to[s * GROUP + i] = x;
-#pragma unroll
-        for (int k = 0; k < i; k++) b[s][k] = fused(-r[i][k], x, b[s][k]);
+        unrolled_for (int k = 0; k < i; k++) b[s][k] = fused(-r[i][k], x, b[s][k]);
       }
   }
 
@@ -192,22 +166,16 @@ template <typename T, int RHS_> struct block_of_rhs {
     take(groups, r);
     fetch(groups + STAGES - 1);
     if (first == (groups - 1) * GROUP) solve_group(r, shown);
-#pragma unroll 1
-    for (int turn = groups; turn < 2 * groups - 1; turn++) {
+    rolled_for (int turn = groups; turn < 2 * groups - 1; turn++) {
       T x[RHS][GROUP];
       __syncthreads();
       const T *from = shown + ((turn - groups) & 1) * RHS * GROUP;
-#pragma unroll
-      for (int s = 0; s < RHS; s++)
-#pragma unroll
-        for (int c = 0; c < GROUP; c++) x[s][c] = from[s * GROUP + c];
+      unrolled_for (int s = 0; s < RHS; s++)
+        unrolled_for (int c = 0; c < GROUP; c++) x[s][c] = from[s * GROUP + c];
       if (first < group_of(turn) * GROUP) {
-#pragma unroll
-        for (int c = GROUP - 1; c >= 0; c--)
-#pragma unroll
-          for (int s = 0; s < RHS; s++)
-#pragma unroll
-            for (int i = 0; i < ROWS; i++) b[s][i] = fused(-r[c][i], x[s][c], b[s][i]);
+        unrolled_for (int c = GROUP - 1; c >= 0; c--)
+          unrolled_for (int s = 0; s < RHS; s++)
+            unrolled_for (int i = 0; i < ROWS; i++) b[s][i] = fused(-r[c][i], x[s][c], b[s][i]);
       }
       take(turn + 1, r);
       if (first == group_of(turn + 1) * GROUP) solve_group(r, shown + ((turn + 1 - groups) & 1) * RHS * GROUP);
@@ -229,8 +197,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   }
   DEVICE T largest_from(int row, int rhs) const {
     T largest = T(0);
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
+    unrolled_for (int i = 0; i < ROWS; i++)
       if (first + i >= row) {
         const T magnitude = magnitude_of(b[rhs][i]);
         largest = magnitude > largest ? magnitude : largest;
@@ -241,8 +208,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   /* Returns the exponent that is taken off. */
   DEVICE int scale(int rhs) {
     if (!__syncthreads_or(is_near_largest(largest_from(0, rhs)))) return 0;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) b[rhs][i] *= power_of_two<T>(-TAKEN_EXPONENT);
+    unrolled_for (int i = 0; i < ROWS; i++) b[rhs][i] *= power_of_two<T>(-TAKEN_EXPONENT);
     return TAKEN_EXPONENT;
   }
 
@@ -251,8 +217,7 @@ template <typename T, int RHS_> struct block_of_rhs {
     const int exponent = norm_exponent(largest_of(largest_from((int)p.n, rhs)));
     const T factor = power_of_two<T>(-exponent);
     T part[VALUES] = {};
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
+    unrolled_for (int i = 0; i < ROWS; i++)
       if (first + i >= (int)p.n) {
         const T value = b[rhs][i] * factor;
         part[0] = fused(value, value, part[0]);
@@ -264,8 +229,7 @@ template <typename T, int RHS_> struct block_of_rhs {
   DEVICE int invert_diagonal() {
     unsigned zero = UINT32_MAX;
     divides = false;
-#pragma unroll
-    for (int i = ROWS - 1; i >= 0; i--) {
+    unrolled_for (int i = ROWS - 1; i >= 0; i--) {
       const bool inside = first + i < (int)p.n;
       const T diagonal = inside ? h[(first + i) * (p.h.column_stride + 1)] : T(1);
       const int exponent = (int)((high_word(diagonal) & 0x7fffffffu) >> tile_number<T>::MANTISSA);
@@ -291,25 +255,20 @@ template <typename T, int RHS_> struct block_of_rhs {
     const T *tau = (const T *)p.tau.data + item * p.tau.batch_stride;
     const int count = (int)min(p.rhs_count - rhs, (int64_t)RHS);
     int taken[RHS];
-#pragma unroll
-    for (int s = 0; s < RHS; s++)
-#pragma unroll
-      for (int i = 0; i < ROWS; i++)
+    unrolled_for (int s = 0; s < RHS; s++)
+      unrolled_for (int i = 0; i < ROWS; i++)
         b[s][i] = s < count && first + i < (int)p.m ? from[(first + i) * p.b.row_stride + s * p.b.column_stride] : T(0);
-#pragma unroll
-    for (int s = 0; s < RHS; s++) taken[s] = scale(s);
+    unrolled_for (int s = 0; s < RHS; s++) taken[s] = scale(s);
     for (int j = (int)threadIdx.x; j < groups * GROUP; j += (int)blockDim.x) factors[j] = j < (int)p.n ? tau[j] : T(0);
     const int info = invert_diagonal();
-#pragma unroll 1
-    for (int turn = 0; turn < groups; turn++) {
+    rolled_for (int turn = 0; turn < groups; turn++) {
       reflect_group(turn);
       fetch(turn + STAGES - 1);
     }
     T norms[RHS] = {};
     __syncthreads();
     if (p.residual.data) {
-#pragma unroll
-      for (int s = 0; s < RHS; s++) norms[s] = norm(s);
+      unrolled_for (int s = 0; s < RHS; s++) norms[s] = norm(s);
     }
     if (info)
       asm volatile("cp.async.wait_all;" ::: "memory");
@@ -317,13 +276,11 @@ template <typename T, int RHS_> struct block_of_rhs {
       substitute();
     if (p.info.data && rhs == 0 && threadIdx.x == 0) *vector_at<int32_t>(p.info, item) = info;
     T *to = (T *)p.x.data + item * p.x.batch_stride + rhs * p.x.column_stride;
-#pragma unroll
-    for (int s = 0; s < RHS; s++) {
+    unrolled_for (int s = 0; s < RHS; s++) {
       if (s >= count) continue;
       const T factor = power_of_two<T>(taken[s]);
       if (p.residual.data && threadIdx.x == 0) vector_at<T>(p.residual, item)[rhs + s] = norms[s] * factor;
-#pragma unroll
-      for (int i = 0; i < ROWS; i++)
+      unrolled_for (int i = 0; i < ROWS; i++)
         if (first + i < (int)p.n)
           to[(first + i) * p.x.row_stride + s * p.x.column_stride] = info ? T(NAN) : b[s][i] * factor;
     }

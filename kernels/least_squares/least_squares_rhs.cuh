@@ -53,26 +53,22 @@ template <typename Shape> struct carried_rhs {
     const T *from = (const T *)out.b.data + item * out.b.batch_stride + rhs * out.b.column_stride;
     const bool present = rhs < out.rhs_count;
     uint32_t most = 0;
-#pragma unroll
-    for (int k = 0; k < HELD; k++) {
+    unrolled_for (int k = 0; k < HELD; k++) {
       const int i = row_of(k) - out.tile.offset;
       b[k] = present && (uint32_t)i < (uint32_t)out.tile.m ? from[i * out.b.row_stride] : T(0);
     }
-#pragma unroll
-    for (int k = 0; k < HELD; k++) most = max(most, high_word(b[k]) & 0x7fffffffu);
+    unrolled_for (int k = 0; k < HELD; k++) most = max(most, high_word(b[k]) & 0x7fffffffu);
     exponent = 0;
     if (!__any_sync(0xffffffffu, is_extreme<T>(most))) return;
     exponent = exponent_to_take<T>(over_rows(most, true));
     const T factor = power_of_two<T>(-exponent);
-#pragma unroll
-    for (int k = 0; k < HELD; k++) b[k] *= factor;
+    unrolled_for (int k = 0; k < HELD; k++) b[k] *= factor;
   }
 
   /* ---- sums ---- */
 
   template <typename Value> static DEVICE Value over_rows(Value value, bool largest = false) {
-#pragma unroll
-    for (int offset = 1; offset < WIDTH; offset *= 2) {
+    unrolled_for (int offset = 1; offset < WIDTH; offset *= 2) {
       const Value other = __shfl_xor_sync(0xffffffffu, value, offset);
       value = largest ? max(value, other) : value + other;
     }
@@ -90,18 +86,15 @@ template <typename Shape> struct carried_rhs {
   DEVICE void start() {
     d = above = u = g = T(0);
     pivot_row = 0;
-#pragma unroll
-    for (int k = 0; k < HELD; k++) x[k] = T(0);
+    unrolled_for (int k = 0; k < HELD; k++) x[k] = T(0);
   }
 
   /* The reflection of the step before. Its pivot is one of the local rows FIRST to LAST. */
   template <int FIRST, int LAST> DEVICE void catch_up() {
     const T y = g * fused(u, above, d);
-#pragma unroll
-    for (int k = FIRST; k <= LAST; k++)
+    unrolled_for (int k = FIRST; k <= LAST; k++)
       if (row_of(k) == pivot_row) x[k] = u;
-#pragma unroll
-    for (int k = FIRST; k < HELD; k++) b[k] = fused(-x[k], y, b[k]);
+    unrolled_for (int k = FIRST; k < HELD; k++) b[k] = fused(-x[k], y, b[k]);
   }
 
   /* After the last step. */
@@ -118,8 +111,7 @@ template <typename Shape> struct carried_rhs {
     }
     seen += lane / GR;
     T part[2] = {};
-#pragma unroll
-    for (int k = FIRST; k < HELD; k++) {
+    unrolled_for (int k = FIRST; k < HELD; k++) {
       if constexpr (SAME_ROWS) {
         x[k] = own[k];
       } else {
@@ -135,8 +127,7 @@ template <typename Shape> struct carried_rhs {
   template <int B, int P> DEVICE void reflect(int j, T u_of_step, T g_of_step, const T (&own)[P]) {
     if constexpr (SAME_ROWS) {
       const T y = g_of_step * fused(u_of_step, above, d);
-#pragma unroll
-      for (int k = B * BLOCK / WIDTH; k < HELD; k++) b[k] = fused(-own[k], y, b[k]);
+      unrolled_for (int k = B * BLOCK / WIDTH; k < HELD; k++) b[k] = fused(-own[k], y, b[k]);
     } else {
       u = u_of_step;
       g = g_of_step;
@@ -153,13 +144,11 @@ template <typename Shape> struct carried_rhs {
   }
   template <int K> DEVICE void substitute_two(const T *r, const T (&inverse)[SOLVED], int j) {
     T left[K + 1], right[K + 1];
-#pragma unroll
-    for (int k = 0; k <= K; k++)
+    unrolled_for (int k = 0; k <= K; k++)
       right[k] = part_of_column<K>(r, inverse, k, j), left[k] = part_of_column<K>(r, inverse, k, j - 1);
     const T between = from_row(right[K], j - 1), x_right = from_row(b[K], j);
     const T x_left = fused(-between, x_right, from_row(b[K], j - 1));
-#pragma unroll
-    for (int k = 0; k <= K; k++) {
+    unrolled_for (int k = 0; k <= K; k++) {
       if (k < K || row_of(K) < j) b[k] = fused(-right[k], x_right, b[k]);
       if (k < K || row_of(K) < j - 1) b[k] = fused(-left[k], x_left, b[k]);
     }
@@ -171,8 +160,7 @@ template <typename Shape> struct carried_rhs {
     for (; j > begin; j -= 2) substitute_two<K>(r, inverse, j);
     if (j == begin) {
       const T x_j = from_row(b[K], j);
-#pragma unroll
-      for (int k = 0; k <= K; k++) {
+      unrolled_for (int k = 0; k <= K; k++) {
         const T value = fused(-part_of_column<K>(r, inverse, k, j), x_j, b[k]);
         if (k < K || row_of(K) < j) b[k] = value;
       }
@@ -183,16 +171,14 @@ template <typename Shape> struct carried_rhs {
   /* All columns of a small tile, at constant places: numbers outside the matrix are zero (H200, 10,000 of 16 x 16 in
    * f32: 11.4 us instead of 12.3). */
   DEVICE void substitute_small(const T *r, const T (&inverse)[SOLVED]) {
-#pragma unroll
-    for (int j = Shape::COLUMNS - 1; j > 0; j -= 2) substitute_two<0>(r, inverse, j);
+    unrolled_for (int j = Shape::COLUMNS - 1; j > 0; j -= 2) substitute_two<0>(r, inverse, j);
   }
 
   /* The inverses of the diagonal, WIDTH rows at a time. Returns LAPACK's info: the first zero there, counted from one,
    * or 0. */
   DEVICE int invert_diagonal(const qr_tile_parameters &p, const T *r, T (&inverse)[SOLVED]) const {
     int first = 0;
-#pragma unroll
-    for (int k = SOLVED - 1; k >= 0; k--) {
+    unrolled_for (int k = SOLVED - 1; k >= 0; k--) {
       const int i = row_of(k);
       const T diagonal = (uint32_t)(i - p.offset) < (uint32_t)p.n ? r[i * LEADING + i] : T(1);
       inverse[k] = inverse_of(diagonal);
@@ -210,8 +196,7 @@ template <typename Shape> struct carried_rhs {
     const qr_tile_parameters &p = out.tile;
     T part[2] = {};
     if (p.m > p.n) {
-#pragma unroll
-      for (int k = 0; k < HELD; k++) {
+      unrolled_for (int k = 0; k < HELD; k++) {
         const T value = row_of(k) >= p.offset + p.n ? b[k] : T(0);
         part[k & 1] = fused(value, value, part[k & 1]);
       }
@@ -227,12 +212,10 @@ template <typename Shape> struct carried_rhs {
     const qr_tile_parameters &p = out.tile;
     if (!wanted || rhs >= out.rhs_count) return;
     if (out.info.data && lane == 0 && rhs == 0) ((int32_t *)out.info.data)[item * out.info.batch_stride] = info;
-#pragma unroll
-    for (int k = 0; k < SOLVED; k++) /* always unscaled: a branch costs more */
+    unrolled_for (int k = 0; k < SOLVED; k++) /* always unscaled: a branch costs more */
       b[k] = times_power(b[k], exponent - exponent_of_power(scales[min(row_of(k), Shape::COLUMNS - 1)]));
     T *to = (T *)out.x.data + item * out.x.batch_stride + rhs * out.x.column_stride;
-#pragma unroll
-    for (int k = 0; k < SOLVED; k++) {
+    unrolled_for (int k = 0; k < SOLVED; k++) {
       const int i = row_of(k) - p.offset;
       if ((uint32_t)i < (uint32_t)p.n) to[i * out.x.row_stride] = info ? not_a_number<T>() : b[k];
     }
@@ -244,8 +227,7 @@ template <typename Shape> struct carried_rhs {
     const qr_tile_parameters &p = out.tile;
     T inverse[SOLVED];
     const int info = invert_diagonal(p, r, inverse);
-#pragma unroll
-    for (int k = 0; k < SOLVED; k++) b[k] *= inverse[k];
+    unrolled_for (int k = 0; k < SOLVED; k++) b[k] *= inverse[k];
     if constexpr (SOLVED == 1) {
       if ((uint32_t)(row_of(0) - p.offset) >= (uint32_t)p.n) b[0] = T(0);
       substitute_small(r, inverse);

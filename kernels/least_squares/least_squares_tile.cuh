@@ -31,8 +31,7 @@ template <typename Shape> struct solving_tile : register_tile<Shape, carried_rhs
   }
 
   DEVICE void clear_scales() {
-#pragma unroll
-    for (int q = 0; q < Q; q++)
+    unrolled_for (int q = 0; q < Q; q++)
       if (row == 0) scales[q * GC + column] = T(1);
     __syncwarp();
   }

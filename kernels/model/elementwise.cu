@@ -29,8 +29,7 @@ template <typename Compute> DEVICE void of_numbers(const elementwise_parameters 
     float x[8], y[8];
     load_numbers(p.dtype, p.is_aligned, p.a, a, count, x);
     load_numbers(p.dtype, p.is_aligned, p.b, b, count, y);
-#pragma unroll
-    for (int i = 0; i < 8; i++) x[i] = compute(x[i], y[i]);
+    unrolled_for (int i = 0; i < 8; i++) x[i] = compute(x[i], y[i]);
     store_numbers(p.dtype, p.is_aligned, p.out, out, count, x);
   });
 }
@@ -45,8 +44,7 @@ DEVICE void add(const elementwise_parameters &p) {
     return;
   }
   of_this_thread(p, [&](int64_t a, int64_t b, int64_t out, uint32_t count) {
-#pragma unroll
-    for (uint32_t i = 0; i < 8; i++)
+    unrolled_for (uint32_t i = 0; i < 8; i++)
       if (i < count) ((uint32_t *)p.out)[out + i] = ((const uint32_t *)p.a)[a + i] + ((const uint32_t *)p.b)[b + i];
   });
 }

@@ -17,8 +17,7 @@
 /* The sum over a row's threads. All of them get it. */
 DEVICE float sum_over_row(float sum, uint32_t row_threads) {
   __shared__ float warps[RMS_NORM_THREADS / 32];
-#pragma unroll
-  for (uint32_t step = 1; step < 32; step *= 2) {
+  unrolled_for (uint32_t step = 1; step < 32; step *= 2) {
     const float other = __shfl_xor_sync(0xffffffffu, sum, step);
     if (step < row_threads) sum += other;
   }
@@ -45,36 +44,29 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
     out += index * p.out_stride[i];
   });
   float held[RMS_NORM_HELD][8], norms[RMS_NORM_HELD][8], squares = 0;
-#pragma unroll
-  for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
     const uint32_t column = 8 * lane + h * step;
     if (column < k) load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), held[h]);
   }
-#pragma unroll
-  for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the loads of x are in flight */
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the loads of x are in flight */
     const uint32_t column = 8 * lane + h * step;
     if (column < k) load_norm(p, column, min(k - column, 8u), norms[h]);
   }
-#pragma unroll
-  for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
     if (8 * lane + h * step < k)
-#pragma unroll
-      for (int i = 0; i < 8; i++) squares = __fmaf_rn(held[h][i], held[h][i], squares);
+      unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(held[h][i], held[h][i], squares);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8];
     load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
-#pragma unroll
-    for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
+    unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
   }
   const float mean = __fdiv_rn(sum_over_row(squares, p.row_threads), (float)p.k);
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
   const auto finish = [&](uint32_t column, const float(&norm)[8], float(&values)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) values[i] = (p.norm ? values[i] * norm[i] : values[i]) * factor;
+    unrolled_for (int i = 0; i < 8; i++) values[i] = (p.norm ? values[i] * norm[i] : values[i]) * factor;
     store_numbers(p.out_dtype, p.out_is_aligned, p.out, out + column, min(k - column, 8u), values);
   };
-#pragma unroll
-  for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
     if (8 * lane + h * step < k) finish(8 * lane + h * step, norms[h], held[h]);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8], norm[8];
@@ -103,14 +95,12 @@ DEVICE void rms_norm_sums(const rms_norm_parameters &p) {
   });
   const auto norm_of = [&](uint32_t column) { return p.norm ? load_number(p.norm_dtype, p.norm, column) : 1; };
   float held[RMS_NORM_HELD_SUMS], norms[RMS_NORM_HELD_SUMS], squares = 0;
-#pragma unroll
-  for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++) {
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++) {
     const uint32_t column = threadIdx.x + h * blockDim.x;
     norms[h] = column < p.k ? norm_of(column) : 1;
     if (column < p.k) held[h] = sum_of_parts(p, x + column, p.parts + parts + column);
   }
-#pragma unroll
-  for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
     if (threadIdx.x + h * blockDim.x < p.k) squares = __fmaf_rn(held[h], held[h], squares);
   for (uint32_t column = threadIdx.x + RMS_NORM_HELD_SUMS * blockDim.x; column < p.k; column += blockDim.x) {
     const float number = sum_of_parts(p, x + column, p.parts + parts + column);
@@ -121,8 +111,7 @@ DEVICE void rms_norm_sums(const rms_norm_parameters &p) {
   const auto finish = [&](uint32_t column, float number, float norm) {
     store_number(p.out_dtype, p.out, out + column, number * norm * factor);
   };
-#pragma unroll
-  for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
     if (threadIdx.x + h * blockDim.x < p.k) finish(threadIdx.x + h * blockDim.x, held[h], norms[h]);
   for (uint32_t column = threadIdx.x + RMS_NORM_HELD_SUMS * blockDim.x; column < p.k; column += blockDim.x)
     finish(column, sum_of_parts(p, x + column, p.parts + parts + column), norm_of(column));

@@ -16,8 +16,7 @@ DEVICE void load_frequencies(const rope_parameters &p, uint32_t pair, uint32_t c
     frequencies[0] = low.x, frequencies[1] = low.y, frequencies[2] = high.x, frequencies[3] = high.y;
     return;
   }
-#pragma unroll
-  for (uint32_t i = 0; i < 4; i++) frequencies[i] = i < count ? p.frequencies[pair + i] : 0;
+  unrolled_for (uint32_t i = 0; i < 4; i++) frequencies[i] = i < count ? p.frequencies[pair + i] : 0;
 }
 
 /* The two numbers of each of the four pairs, in one head. */
@@ -33,8 +32,7 @@ DEVICE void load_quad(const rope_parameters &p, int64_t x, uint32_t pair, uint32
   }
   float both[8];
   load_numbers(p.dtype, p.is_aligned, p.x, x + 2 * pair, 2 * count, both);
-#pragma unroll
-  for (int i = 0; i < 4; i++) q.low[i] = both[2 * i], q.high[i] = both[2 * i + 1];
+  unrolled_for (int i = 0; i < 4; i++) q.low[i] = both[2 * i], q.high[i] = both[2 * i + 1];
 }
 
 DEVICE void store_quad(const rope_parameters &p, int64_t out, uint32_t pair, uint32_t count, const quad &q) {
@@ -44,8 +42,7 @@ DEVICE void store_quad(const rope_parameters &p, int64_t out, uint32_t pair, uin
     return;
   }
   float both[8];
-#pragma unroll
-  for (int i = 0; i < 4; i++) both[2 * i] = q.low[i], both[2 * i + 1] = q.high[i];
+  unrolled_for (int i = 0; i < 4; i++) both[2 * i] = q.low[i], both[2 * i + 1] = q.high[i];
   store_numbers(p.dtype, p.is_aligned, p.out, out + 2 * pair, 2 * count, both);
 }
 
@@ -60,20 +57,16 @@ template <int Heads> DEVICE void rope_rows(const rope_parameters &p) {
     const int64_t x = item * p.x_batch + first_head * p.x_head + row * p.x_row;
     const int64_t out = item * p.out_batch + first_head * p.out_head + row * p.out_row;
     quad quads[Heads];
-#pragma unroll
-    for (uint32_t h = 0; h < Heads; h++)
+    unrolled_for (uint32_t h = 0; h < Heads; h++)
       if (first_head + h < p.heads) load_quad(p, x + h * p.x_head, pair, count, quads[h]);
     const float position = (float)((int64_t)p.positions[p.per_item ? item : 0] + row);
     float frequencies[4];
     load_frequencies(p, pair, count, frequencies);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    unrolled_for (int i = 0; i < 4; i++) {
       const rotation by = rotation_of(position * frequencies[i]);
-#pragma unroll
-      for (int h = 0; h < Heads; h++) rotate_pair(by, quads[h].low[i], quads[h].high[i]);
+      unrolled_for (int h = 0; h < Heads; h++) rotate_pair(by, quads[h].low[i], quads[h].high[i]);
     }
-#pragma unroll
-    for (uint32_t h = 0; h < Heads; h++)
+    unrolled_for (uint32_t h = 0; h < Heads; h++)
       if (first_head + h < p.heads) store_quad(p, out + h * p.out_head, pair, count, quads[h]);
   }
 }

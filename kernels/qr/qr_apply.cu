@@ -30,8 +30,7 @@ template <typename T> DEVICE void qr_apply(const qr_apply_parameters &p) {
     copy(team.thread, team.threads, v.row_stride != 1, m, count, v.part(0, first), chunk);
     for (int i = team.thread; i < count; i += team.threads) tau[i] = tau_in[first + i];
     team.sync();
-#pragma unroll 1
-    for (int i = 0; i < count; i++) {
+    rolled_for (int i = 0; i < count; i++) {
       const int local = p.backward ? count - 1 - i : i, j = (int)first + local;
       reflect(team, chunk.part(0, local), block, m, j, tau[local], 0, columns);
     }
@@ -46,8 +45,7 @@ template <typename T> DEVICE void qr_apply_global(const qr_apply_parameters &p) 
   const int64_t columns = p.columns - begin < p.block_columns ? p.columns - begin : p.block_columns;
   const matrix_in<T, int64_t> v = matrix_at<T>(p.v, item), c = matrix_at<T>(p.c, item).part(0, begin);
   const T *tau = vector_at<T>(p.tau, item);
-#pragma unroll 1
-  for (int64_t step = 0; step < p.reflectors; step++) {
+  rolled_for (int64_t step = 0; step < p.reflectors; step++) {
     const int64_t j = p.backward ? p.reflectors - 1 - step : step;
     reflect(team, v.part(0, j), c, p.m, j, tau[j], (int64_t)0, columns);
   }

@@ -21,8 +21,7 @@ DEVICE void update_columns(const Team &team, const matrix_in<T, int> &v, const T
     const matrix_in<T, int64_t> place = target.part(0, first);
     copy(team.thread, team.threads, along_columns, m, columns, place, block);
     team.sync();
-#pragma unroll 1
-    for (int step = 0; step < reflectors; step++) {
+    rolled_for (int step = 0; step < reflectors; step++) {
       const int j = backward ? reflectors - 1 - step : step;
       reflect(team, v.part(0, j), block, m, j, tau[j], 0, columns);
     }

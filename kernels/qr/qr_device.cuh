@@ -81,14 +81,12 @@ template <int LANES_> struct team {
 
 /* Over the row lanes. Every lane gets the same bits. */
 template <int LANES, typename T> DEVICE T sum_over_rows(T value) {
-#pragma unroll
-  for (int offset = LANES / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  unrolled_for (int offset = LANES / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
   return value;
 }
 
 template <int LANES, typename T> DEVICE T largest_over_rows(T value) {
-#pragma unroll
-  for (int offset = LANES / 2; offset > 0; offset /= 2) {
+  unrolled_for (int offset = LANES / 2; offset > 0; offset /= 2) {
     const T other = __shfl_xor_sync(0xffffffffu, value, offset);
     value = other > value ? other : value;
   }
@@ -139,8 +137,7 @@ template <typename T, typename Index> struct column_tile {
   Index column[QR_TILE_COLUMNS];
   bool valid[QR_TILE_COLUMNS];
   template <typename Team> DEVICE column_tile(const Team &team, Index base, Index end) {
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+    unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) {
       column[q] = base + (Index)(team.column + q * team.columns);
       valid[q] = column[q] < end;
     }
@@ -152,8 +149,7 @@ template <typename Team, typename T, typename Index>
 DEVICE void pivot_row(const Team &team, const matrix_in<T, Index> &target, const column_tile<T, Index> &tile, Index j,
                       T (&pivot)[QR_TILE_COLUMNS]) {
   const int owner = (int)(j & (Team::LANES - 1));
-#pragma unroll
-  for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+  unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) {
     pivot[q] = team.row == owner && tile.valid[q] ? target(j, tile.column[q]) : T(0);
     pivot[q] = __shfl_sync(0xffffffffu, pivot[q], owner, Team::LANES);
   }
@@ -165,18 +161,15 @@ DEVICE void subtract(const Team &team, const matrix_in<T, Index> &v, const matri
                      const column_tile<T, Index> &tile, Index m, Index j, T scale, T inverse,
                      const T (&w)[QR_TILE_COLUMNS], const T (&pivot)[QR_TILE_COLUMNS]) {
   if (team.row == (int)(j & (Team::LANES - 1))) {
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++)
+    unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++)
       if (tile.valid[q]) target(j, tile.column[q]) = pivot[q] - w[q];
   }
 #pragma unroll 2
   for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
     const T v_i = v(i, 0) * scale * inverse;
     T c[QR_TILE_COLUMNS]; /* all are read before one is written: the compiler does not know that they differ */
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++) c[q] = tile.valid[q] ? target(i, tile.column[q]) : T(0);
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++)
+    unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) c[q] = tile.valid[q] ? target(i, tile.column[q]) : T(0);
+    unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++)
       if (tile.valid[q]) target(i, tile.column[q]) = c[q] - v_i * w[q];
   }
 }
@@ -186,27 +179,22 @@ template <typename Team, typename T, typename Index>
 DEVICE void dot_with_v(const Team &team, const matrix_in<T, Index> &v, const matrix_in<T, Index> &target,
                        const column_tile<T, Index> &tile, Index m, Index j, T scale, T inverse,
                        T (&dot)[QR_TILE_COLUMNS]) {
-#pragma unroll
-  for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = T(0);
+  unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = T(0);
 #pragma unroll 2
   for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
     T c[QR_TILE_COLUMNS];
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++) c[q] = tile.valid[q] ? target(i, tile.column[q]) : T(0);
+    unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) c[q] = tile.valid[q] ? target(i, tile.column[q]) : T(0);
     const T v_i = v(i, 0) * scale * inverse;
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] += v_i * c[q];
+    unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] += v_i * c[q];
   }
-#pragma unroll
-  for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = sum_over_rows<Team::LANES>(dot[q]);
+  unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = sum_over_rows<Team::LANES>(dot[q]);
 }
 
 /* w = tau (row of the one + v . c) for the tile. */
 template <typename T>
 DEVICE void factors_of_v(T tau, const T (&pivot)[QR_TILE_COLUMNS], const T (&dot)[QR_TILE_COLUMNS],
                          T (&w)[QR_TILE_COLUMNS]) {
-#pragma unroll
-  for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = tau * (pivot[q] + dot[q]);
+  unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = tau * (pivot[q] + dot[q]);
 }
 
 /* Is one of them infinite or no number? True also if only their sum is: the caller tests each one. */
@@ -223,16 +211,14 @@ DEVICE void reflect_large(const Team &team, const matrix_in<T, Index> &v, const 
                           Index end, Index m, Index j, const reflector<T> &step) {
   constexpr T SMALLER = T(0x1p-16);
   const int owner = (int)(j & (Team::LANES - 1));
-#pragma unroll 1
-  for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+  rolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) {
     const Index column = base + (Index)(team.column + q * team.columns);
     const Index from = column < end ? team.first_row(j + 1) : m;
     const bool has_top = column < end && team.row == owner;
     T smaller = T(1), top, w;
     for (bool beyond = true; beyond;) {
       T sum = T(0);
-#pragma unroll 1
-      for (Index i = from; i < m; i += Team::LANES)
+      rolled_for (Index i = from; i < m; i += Team::LANES)
         sum += v(i, 0) * step.scale * step.inverse * (target(i, column) * smaller);
       top = __shfl_sync(0xffffffffu, has_top ? target(j, column) * smaller : T(0), owner, Team::LANES);
       w = step.tau * (top + sum_over_rows<Team::LANES>(sum));
@@ -242,8 +228,7 @@ DEVICE void reflect_large(const Team &team, const matrix_in<T, Index> &v, const 
     }
     const T larger = smaller == T(1) ? T(1) : T(1) / SMALLER;
     if (has_top) target(j, column) = (top - w) * larger;
-#pragma unroll 1
-    for (Index i = from; i < m; i += Team::LANES)
+    rolled_for (Index i = from; i < m; i += Team::LANES)
       target(i, column) = fma(v(i, 0) * step.scale * step.inverse, -w, target(i, column) * smaller) * larger;
   }
 }
@@ -281,16 +266,14 @@ DEVICE reflector<T> factor_step(const Team &team, const matrix_in<T, Index> &a, 
     for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
       const T x = a(i, j);
       sum += x * x;
-#pragma unroll
-      for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] += x * (tile.valid[q] ? a(i, tile.column[q]) : T(0));
+      unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] += x * (tile.valid[q] ? a(i, tile.column[q]) : T(0));
     }
     if (base == j + 1) {
       step = make_reflector(team, a, m, j, sum_over_rows<Team::LANES>(sum));
       if (step.tau == T(0)) return step;
     }
     bool direct = step.scale != T(1);
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+    unrolled_for (int q = 0; q < QR_TILE_COLUMNS; q++) {
       dot[q] = sum_over_rows<Team::LANES>(dot[q]);
       direct |= tile.valid[q] && is_tiny(dot[q]); /* what is too large or no number makes none of w */
       dot[q] *= step.inverse;
@@ -327,8 +310,7 @@ template <typename Team, typename T, typename Index>
 DEVICE void factor(const Team &team, const matrix_in<T, Index> &a, Index m, Index n, T *tau) {
   const Index k = m < n ? m : n;
   reflector<T> step = {};
-#pragma unroll 1
-  for (Index j = 0; j < k; j++) {
+  rolled_for (Index j = 0; j < k; j++) {
     team.sync();
     if (j > 0) store_reflector(team, a, m, j - 1, step, tau);
     step = factor_step(team, a, m, n, j);
@@ -350,8 +332,7 @@ DEVICE void store_column(const Team &team, const matrix_in<T, Index> &q, Index m
 /* org2r: the reflectors in the first k columns become the first k columns of Q. The team is in step at the end. */
 template <typename Team, typename T, typename Index>
 DEVICE void form(const Team &team, const matrix_in<T, Index> &q, Index m, Index k, const T *tau) {
-#pragma unroll 1
-  for (Index j = k - 2; j >= 0; j--) {
+  rolled_for (Index j = k - 2; j >= 0; j--) {
     team.sync();
     store_column(team, q, m, j + 1, tau[j + 1]);
     reflect<true>(team, q.part(0, j), q, m, j, tau[j], j + 1, k);

@@ -55,12 +55,10 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   /* Sums over the row lanes. Each level halves the numbers that a lane still sums; lane `row` ends with numbers from
    * row * COUNT / GR on. In the first SWAPS levels the half that a lane keeps comes first (see swapped). */
   template <int COUNT> DEVICE void scatter(T (&part)[COUNT]) const {
-#pragma unroll
-    for (int level = 0; (GR >> level) > 1; level++) {
+    unrolled_for (int level = 0; (GR >> level) > 1; level++) {
       const int half = COUNT >> (level + 1), offset = GR >> (level + 1);
       const bool upper = level >= SWAPS && row & offset;
-#pragma unroll
-      for (int i = 0; i < COUNT / 2; i++)
+      unrolled_for (int i = 0; i < COUNT / 2; i++)
         if (i < half) {
           const T sent = chosen(upper, part[i], part[i + half]), kept = chosen(upper, part[i + half], part[i]);
           part[i] = kept + __shfl_xor_sync(0xffffffffu, sent, offset);
@@ -71,8 +69,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
   /* The reflector of the lane's t-th products. */
   DEVICE int swapped(int t) const {
-#pragma unroll
-    for (int level = 0; level < SWAPS; level++)
+    unrolled_for (int level = 0; level < SWAPS; level++)
       if (row & GR >> (level + 1)) t ^= TOGETHER >> (level + 1);
     return t;
   }
@@ -86,35 +83,26 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     T *const product = w + VALUES;
     const T *from = v += row * VECTOR;
     int place[TOGETHER];
-#pragma unroll
-    for (int t = 0; t < TOGETHER; t++) place[t] = swapped(t) * LEADING;
-#pragma unroll 1
-    for (int r = 0; r < GROUP; r += TOGETHER, from += TOGETHER * LEADING) {
+    unrolled_for (int t = 0; t < TOGETHER; t++) place[t] = swapped(t) * LEADING;
+    rolled_for (int r = 0; r < GROUP; r += TOGETHER, from += TOGETHER * LEADING) {
       T part[COUNT] = {};
-#pragma unroll
-      for (int layer = 0; layer < L; layer++)
-#pragma unroll
-        for (int t = 0; t < TOGETHER; t++) {
+      unrolled_for (int layer = 0; layer < L; layer++)
+        unrolled_for (int t = 0; t < TOGETHER; t++) {
           const vector x = *(const vector *)(from + place[t] + layer * LAYER);
-#pragma unroll
-          for (int e = 0; e < VECTOR; e++)
-#pragma unroll
-            for (int q = 0; q < WIDE; q++)
+          unrolled_for (int e = 0; e < VECTOR; e++)
+            unrolled_for (int q = 0; q < WIDE; q++)
               part[t * WIDE + q] = fused(((const T *)&x)[e], a[layer * VECTOR + e][FROM + q], part[t * WIDE + q]);
         }
       scatter<COUNT>(part);
       if (row % SHARERS == 0) {
-#pragma unroll
-        for (int l = 0; l < KEPT; l++) w[r * WIDE + row / SHARERS * KEPT + l] = part[l];
+        unrolled_for (int l = 0; l < KEPT; l++) w[r * WIDE + row / SHARERS * KEPT + l] = part[l];
       }
     }
     __syncwarp();
     const int first_own = row * VALUES / GR;
-#pragma unroll
-    for (int l = 0; l < OWN; l++) {
+    unrolled_for (int l = 0; l < OWN; l++) {
       T sum = T(0);
-#pragma unroll
-      for (int k = 0; k < GROUP; k++)
+      unrolled_for (int k = 0; k < GROUP; k++)
         sum = fused(triangle[row / LANES * GROUP + k], w[k * WIDE + first_own % WIDE + l], sum);
       product[first_own + l] = sum;
     }
@@ -123,15 +111,11 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 #pragma unroll TOGETHER
     for (int r = 0; r < GROUP; r++, from += LEADING) {
       T y[Q];
-#pragma unroll
-      for (int q = 0; q < WIDE; q++) y[q] = product[r * WIDE + q];
-#pragma unroll
-      for (int layer = 0; layer < L; layer++) {
+      unrolled_for (int q = 0; q < WIDE; q++) y[q] = product[r * WIDE + q];
+      unrolled_for (int layer = 0; layer < L; layer++) {
         const vector x = *(const vector *)(from + layer * LAYER);
-#pragma unroll
-        for (int e = 0; e < VECTOR; e++)
-#pragma unroll
-          for (int q = 0; q < WIDE; q++)
+        unrolled_for (int e = 0; e < VECTOR; e++)
+          unrolled_for (int q = 0; q < WIDE; q++)
             a[layer * VECTOR + e][FROM + q] = fused(-((const T *)&x)[e], y[q], a[layer * VECTOR + e][FROM + q]);
       }
     }
@@ -139,8 +123,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
   template <int FROM> DEVICE void apply_chunk_from(int j, const T *half) {
     this->template with_layers<VERSIONS>(this->layers_of_matrix() - j / LAYER, [&](auto layers) {
-#pragma unroll 1
-      for (int step = 0; step < CHUNK; step += GROUP) {
+      rolled_for (int step = 0; step < CHUNK; step += GROUP) {
         const int r = FORMING ? CHUNK - GROUP - step : step;
         apply<layers.value, FROM>(half + r * LEADING, triangles + (j + r) * GROUP, weights + column * 2 * GROUP * Q);
       }
@@ -176,8 +159,7 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
   DEVICE void apply_all(int count) {
     const int chunks = (count + CHUNK - 1) / CHUNK, next = FORMING ? -CHUNK : CHUNK;
     int j = FORMING ? chunks * CHUNK : -CHUNK;
-#pragma unroll 1
-    for (int left = chunks;; left--, j += next) {
+    rolled_for (int left = chunks;; left--, j += next) {
       T *half = stage + (j / CHUNK & 1) * HALF;
       if (!FORMING && j > 0 && j % LAYER == 0) this->template retire<FRAGMENTS>(stage + ((j / CHUNK + 1) & 1) * HALF);
       if (left < 0) break;
@@ -198,19 +180,16 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
   template <int QQ, int L> DEVICE void show(int owner, T *to) const {
     if (column != owner) return;
-#pragma unroll
-    for (int layer = 0; layer < L; layer++)
+    unrolled_for (int layer = 0; layer < L; layer++)
       *(vector *)(to + layer * LAYER + row * VECTOR) = this->given_vector(layer, QQ);
   }
 
   /* The first layer of x is in registers. The others are too, or are read again if they are too many. */
   template <int L> DEVICE void update(int q, const T (&x)[P], T y, const T *seen) {
-#pragma unroll
-    for (int layer = 0; layer < L; layer++) {
+    unrolled_for (int layer = 0; layer < L; layer++) {
       vector v;
       if (READ_AGAIN && layer) v = *(const vector *)(seen + layer * LAYER + row * VECTOR);
-#pragma unroll
-      for (int e = 0; e < VECTOR; e++) {
+      unrolled_for (int e = 0; e < VECTOR; e++) {
         const int i = layer * VECTOR + e;
         a[i][q] = fused(READ_AGAIN && layer ? -((const T *)&v)[e] : -x[i], y, a[i][q]);
       }
@@ -223,27 +202,21 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     const int pivot_row = this->begin() + QQ * GC + s;
     T x[P], d[Q];
     __syncthreads();
-#pragma unroll
-    for (int layer = 0; layer < L; layer++)
+    unrolled_for (int layer = 0; layer < L; layer++)
       each_of_vector(seen + layer * LAYER + row * VECTOR, [&](int e, T number) { x[layer * VECTOR + e] = number; });
     const T alpha = seen[pivot_row];
-#pragma unroll
-    for (int e = 0; e < VECTOR; e++)
+    unrolled_for (int e = 0; e < VECTOR; e++)
       if (row * VECTOR + e <= pivot_row) x[e] = T(0);
 
     T squares[4] = {tile_number<T>::BIAS_OF_SIGMA};
-#pragma unroll
-    for (int i = 0; i < L * VECTOR; i++) squares[i & 3] = fused(x[i], x[i], squares[i & 3]);
+    unrolled_for (int i = 0; i < L * VECTOR; i++) squares[i & 3] = fused(x[i], x[i], squares[i & 3]);
     T sigma = (squares[0] + squares[1]) + (squares[2] + squares[3]);
-#pragma unroll
-    for (int q = QQ; q < Q; q++) {
+    unrolled_for (int q = QQ; q < Q; q++) {
       T part[4] = {};
-#pragma unroll
-      for (int i = 0; i < L * VECTOR; i++) part[i % CHAINS] = fused(x[i], a[i][q], part[i % CHAINS]);
+      unrolled_for (int i = 0; i < L * VECTOR; i++) part[i % CHAINS] = fused(x[i], a[i][q], part[i % CHAINS]);
       d[q] = CHAINS == 1 ? part[0] : CHAINS == 2 ? part[0] + part[1] : (part[0] + part[1]) + (part[2] + part[3]);
     }
-#pragma unroll
-    for (int offset = 1; offset < GR; offset *= 2) sigma += __shfl_xor_sync(0xffffffffu, sigma, offset);
+    unrolled_for (int offset = 1; offset < GR; offset *= 2) sigma += __shfl_xor_sync(0xffffffffu, sigma, offset);
     if constexpr (GR == 32 && Q - QQ >= 3)
       scatter_and_gather<Shape, QQ>(d);
     else
@@ -251,25 +224,20 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
     const householder<T> h = householder_of(sigma, alpha);
     const bool mine = column == s;
-#pragma unroll
-    for (int q = QQ; q < Q; q++) {
+    unrolled_for (int q = QQ; q < Q; q++) {
       T beside = a[0][q];
-#pragma unroll
-      for (int e = 1; e < VECTOR; e++) beside = chosen(pivot_row % VECTOR == e, a[e][q], beside);
+      unrolled_for (int e = 1; e < VECTOR; e++) beside = chosen(pivot_row % VECTOR == e, a[e][q], beside);
       d[q] = fused(h.u, __shfl_sync(0xffffffffu, beside, first_lane() | pivot_row % LAYER / VECTOR), d[q]);
     }
     if (row == 0 && column < s && (column ^ s) < GROUP)
       products_of_group[(QQ * GC + s) * GROUP + column % GROUP] = d[QQ];
-#pragma unroll
-    for (int q = QQ; q < Q; q++) d[q] = h.g * (q > QQ || column > s ? d[q] : T(0));
-#pragma unroll
-    for (int e = 0; e < VECTOR; e++)
+    unrolled_for (int q = QQ; q < Q; q++) d[q] = h.g * (q > QQ || column > s ? d[q] : T(0));
+    unrolled_for (int e = 0; e < VECTOR; e++)
       if (row * VECTOR + e == pivot_row) x[e] = h.u;
     update<L>(QQ, x, d[QQ], seen);
     if constexpr (NEXT_Q != QQ) update<L>(NEXT_Q, x, d[NEXT_Q], seen);
     if (mine && !h.zero) {
-#pragma unroll
-      for (int e = 0; e < VECTOR; e++) a[e][QQ] = chosen(row * VECTOR + e == pivot_row, h.beta, a[e][QQ]);
+      unrolled_for (int e = 0; e < VECTOR; e++) a[e][QQ] = chosen(row * VECTOR + e == pivot_row, h.beta, a[e][QQ]);
       if (row == 0) {
         u_of[QQ * GC + s] = h.u;
         nu_of[QQ * GC + s] = h.nu;
@@ -279,16 +247,14 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
       show<QQ, L>(s + 1, next);
     else if constexpr (NEXT_Q != QQ)
       show<NEXT_Q, L>(0, next);
-#pragma unroll
-    for (int q = QQ + 1; q < Q; q++)
+    unrolled_for (int q = QQ + 1; q < Q; q++)
       if (q != NEXT_Q) update<L>(q, x, d[q], seen);
   }
 
   template <int QQ, int L> DEVICE void steps(int last) {
     const int end = min(last - QQ * GC, GC);
     T *seen = pivots, *next = pivots + ROWS;
-#pragma unroll 1
-    for (int s = 0; s < end; s++) {
+    rolled_for (int s = 0; s < end; s++) {
       step<QQ, L>(s, seen, next);
       T *const old = seen; /* the next address is then known before the barrier */
       seen = next;
@@ -316,12 +282,11 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
 
   /* Columns become (.., beta, v). */
   DEVICE void finish() {
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
+    unrolled_for (int q = 0; q < Q; q++) {
       const int k = q * GC + column;
       const T inverse = u_of[k], unscale = scaled ? scales[k] : T(1);
-#pragma unroll
-      for (int i = 0; i < P; i++) a[i][q] *= i >= VECTOR || row * VECTOR + i > k + this->begin() ? inverse : unscale;
+      unrolled_for (int i = 0; i < P; i++)
+        a[i][q] *= i >= VECTOR || row * VECTOR + i > k + this->begin() ? inverse : unscale;
     }
   }
 
@@ -330,12 +295,10 @@ template <typename Shape> struct panel_tile : panel_fragments<Shape> {
     const int i = (int)threadIdx.x % GROUP, begin = (int)threadIdx.x - i;
     if (begin >= COLUMNS) return;
     T t[GROUP];
-#pragma unroll
-    for (int j = 0; j < GROUP; j++) {
+    unrolled_for (int j = 0; j < GROUP; j++) {
       const T factor = nu_of[begin + j];
       t[j] = i == j ? factor : T(0);
-#pragma unroll
-      for (int k = 0; k < j; k++) {
+      unrolled_for (int k = 0; k < j; k++) {
         const T product = products_of_group[(begin + j) * GROUP + k] * u_of[begin + k] * u_of[begin + j];
         if (i <= k && factor != T(0)) t[j] = fused(-factor * t[k], product, t[j]);
       }
@@ -409,16 +372,13 @@ template <typename Shape> DEVICE void qr_panels(const qr_panels_parameters &p) {
   if constexpr (Shape::FORMING) {
     block.go_to(blockIdx.x);
     block.load_triangles(reflectors);
-#pragma unroll 1
-    for (block.first = (reflectors - 1) / Shape::COLUMNS * Shape::COLUMNS; block.first >= 0;
-         block.first -= Shape::COLUMNS)
+    rolled_for (block.first = (reflectors - 1) / Shape::COLUMNS * Shape::COLUMNS; block.first >= 0;
+                block.first -= Shape::COLUMNS)
       block.form_column(reflectors);
   } else {
-#pragma unroll 1
-    for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
+    rolled_for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
       block.go_to(item);
-#pragma unroll 1
-      for (block.first = 0; block.first < p.n; block.first += Shape::COLUMNS) block.factor_column(reflectors);
+      rolled_for (block.first = 0; block.first < p.n; block.first += Shape::COLUMNS) block.factor_column(reflectors);
       if (p.triangles.data) block.store_triangles(reflectors);
     }
   }

@@ -71,11 +71,9 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
     *(vector *)(parts + part * 128) = {w[0], w[1]};
     *(vector *)(parts + part * 128 + 64) = {w[2], w[3]};
     meet(slice);
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
+    unrolled_for (int i = 0; i < 4; i += 2) {
       vector sum = *(const vector *)(parts + i * 32);
-#pragma unroll
-      for (int other = 1; other < PARTS; other++) {
+      unrolled_for (int other = 1; other < PARTS; other++) {
         const vector x = *(const vector *)(parts + other * 128 + i * 32);
         sum.x += x.x;
         sum.y += x.y;
@@ -89,13 +87,10 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
    * number of layers with its own code would have C^T in other registers. */
   template <typename Call> static DEVICE void each_strip(int layers, const Call &call) {
     constexpr int TOGETHER = LAYERS / tile_smaller(LAYERS, 4);
-#pragma unroll
-    for (int top = 0; top < LAYERS; top += TOGETHER)
+    unrolled_for (int top = 0; top < LAYERS; top += TOGETHER)
       if (top < layers) {
-#pragma unroll
-        for (int layer = top; layer < top + TOGETHER; layer++)
-#pragma unroll
-          for (int q = 0; q < Q; q += 2) call(layer * VECTOR, q, layer * LAYER + q / 2 * 8);
+        unrolled_for (int layer = top; layer < top + TOGETHER; layer++)
+          unrolled_for (int q = 0; q < Q; q += 2) call(layer * VECTOR, q, layer * LAYER + q / 2 * 8);
       }
   }
 
@@ -115,8 +110,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
         multiply_8x8x4(w[1][2], w[1][3], a[r + 1][q + 1], x.y);
       });
     }
-#pragma unroll
-    for (int i = 0; i < 4; i++) w[0][i] += w[1][i];
+    unrolled_for (int i = 0; i < 4; i++) w[0][i] += w[1][i];
     sum_over_warps(w[0], j / GROUP & 1);
 
     T y[4];
@@ -125,8 +119,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
       const vector t = *(const vector *)(triangles + (j + across) * GROUP + along * VECTOR);
       T product[4] = {};
       multiply_16x8x8(product[0], product[1], product[2], product[3], all, t.x, t.y);
-#pragma unroll
-      for (int i = 0; i < 4; i++) y[i] = negative(product[i % 2 * 2 + i / 2]);
+      unrolled_for (int i = 0; i < 4; i++) y[i] = negative(product[i % 2 * 2 + i / 2]);
     }
     const int i = fragment_row - along * VECTOR + across;
     const int even = along * 2, odd = even + 1;
@@ -145,8 +138,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
     if (FORMING && j - first >= fragment_column / SLICE * SLICE + SLICE) return;
     int end = CHUNK;
     asm volatile("" : "+r"(end)); /* an unrolled loop of one round would move C^T to other registers and back */
-#pragma unroll 1
-    for (int step = 0; step < end; step += GROUP) {
+    rolled_for (int step = 0; step < end; step += GROUP) {
       const int r = FORMING ? CHUNK - GROUP - step : step;
       multiply(this->layers_of_matrix() - j / LAYER, j + r, half + r * PITCH);
     }
@@ -156,14 +148,11 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   DEVICE void deal() {
     constexpr int TOGETHER = tile_smaller(LAYERS, 2 * HALF / (COLUMNS * LAYER)), ROWS = TOGETHER * LAYER;
     static_assert(LAYERS % TOGETHER == 0);
-#pragma unroll
-    for (int top = 0; top < LAYERS; top += TOGETHER) {
+    unrolled_for (int top = 0; top < LAYERS; top += TOGETHER) {
       __syncthreads();
-#pragma unroll
-      for (int q = 0; q < Q; q++) {
+      unrolled_for (int q = 0; q < Q; q++) {
         const int j = fragment_column + memory::template across<true>(q);
-#pragma unroll
-        for (int layer = 0; layer < TOGETHER; layer++) {
+        unrolled_for (int layer = 0; layer < TOGETHER; layer++) {
           const int i = layer * LAYER + fragment_row + memory::template down<true>(q);
           *(vector *)(stage + j * ROWS + (i ^ (j & 1) * 8)) = {a[(top + layer) * VECTOR][q],
                                                                a[(top + layer) * VECTOR + 1][q]};
@@ -171,11 +160,9 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
       }
       __syncthreads();
       this->locate();
-#pragma unroll
-      for (int q = 0; q < Q; q++) {
+      unrolled_for (int q = 0; q < Q; q++) {
         const int j = q * GC + column;
-#pragma unroll
-        for (int layer = 0; layer < TOGETHER; layer++) {
+        unrolled_for (int layer = 0; layer < TOGETHER; layer++) {
           const vector x = *(const vector *)(stage + j * ROWS + ((layer * LAYER + row * VECTOR) ^ (j & 1) * 8));
           a[(top + layer) * VECTOR][q] = x.x;
           a[(top + layer) * VECTOR + 1][q] = x.y;
@@ -189,8 +176,7 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
   DEVICE void scale_fragments() {
     uint32_t most[2] = {};
     bool any = false;
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
+    unrolled_for (int q = 0; q < Q; q++) {
       const uint32_t largest = largest_in_column(a, q);
       any |= is_extreme<T>(largest);
       most[q % 2] = max(most[q % 2], largest);
@@ -199,26 +185,20 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
     if (!scaled) return;
     uint32_t *const of_part = (uint32_t *)weights;
     const int part = (int)threadIdx.x / 32 % PARTS;
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
-#pragma unroll
-      for (int offset = 1; offset < 4; offset *= 2)
+    unrolled_for (int c = 0; c < 2; c++) {
+      unrolled_for (int offset = 1; offset < 4; offset *= 2)
         most[c] = max(most[c], __shfl_xor_sync(0xffffffffu, most[c], offset));
       of_part[part * COLUMNS + fragment_column + c * 8] = most[c];
     }
     __syncthreads();
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
+    unrolled_for (int c = 0; c < 2; c++) {
       const int j = fragment_column + c * 8;
-#pragma unroll
-      for (int other = 0; other < PARTS; other++) most[c] = max(most[c], of_part[other * COLUMNS + j]);
+      unrolled_for (int other = 0; other < PARTS; other++) most[c] = max(most[c], of_part[other * COLUMNS + j]);
       const int exponent = exponent_to_take<T>(most[c]);
       const T scale = power_of_two<T>(-exponent);
       scales[j] = power_of_two<T>(exponent);
-#pragma unroll
-      for (int q = c; q < Q; q += 2)
-#pragma unroll
-        for (int i = 0; i < P; i++) a[i][q] *= scale;
+      unrolled_for (int q = c; q < Q; q += 2)
+        unrolled_for (int i = 0; i < P; i++) a[i][q] *= scale;
     }
     __syncthreads();
   }

@@ -143,22 +143,19 @@ template <typename Shape> struct panel_memory {
     constexpr int ACROSS = tile_smaller(WIDTH, 32);
     const int thread = (int)this_thread();
     if (down) {
-#pragma unroll 1
-      for (int j = thread / 32; j < WIDTH; j += Shape::THREADS / 32)
+      rolled_for (int j = thread / 32; j < WIDTH; j += Shape::THREADS / 32)
 #pragma unroll 4
         for (int i = thread % 32; i < places; i += 32) move(i, j);
     } else {
 #pragma unroll 4
       for (int i = thread / ACROSS; i < places; i += Shape::THREADS / ACROSS)
-#pragma unroll
-        for (int j = 0; j < WIDTH; j += ACROSS) move(i, j + thread % ACROSS);
+        unrolled_for (int j = 0; j < WIDTH; j += ACROSS) move(i, j + thread % ACROSS);
     }
   }
 
   /* call(vector of a layer, place of its column among the WIDTH in shared memory) for the columns of this round. */
   template <bool IS_FRAGMENT, int WIDTH, typename Call> DEVICE void each_of_round(int round, const Call &call) const {
-#pragma unroll
-    for (int q = 0; q < Q; q++)
+    unrolled_for (int q = 0; q < Q; q++)
       if constexpr (IS_FRAGMENT) {
         const int j = fragment_column + across<true>(q);
         if (j / WIDTH == round) call(q, j % WIDTH);
@@ -169,15 +166,12 @@ template <typename Shape> struct panel_memory {
 
   DEVICE void read_whole() {
     const T *place = from + (first + first_column<FRAGMENTS>()) * p.a.column_stride + first_row<FRAGMENTS>();
-#pragma unroll
-    for (int layer = 0; layer < LAYERS; layer++)
+    unrolled_for (int layer = 0; layer < LAYERS; layer++)
       if (layer * LAYER < p.m) {
-#pragma unroll
-        for (int q = 0; q < Q; q++)
+        unrolled_for (int q = 0; q < Q; q++)
           take_vector(place + across<FRAGMENTS>(q) * p.a.column_stride + layer * LAYER + down<FRAGMENTS>(q), layer, q);
       } else {
-#pragma unroll
-        for (int i = 0; i < VECTOR * Q; i++) a[layer * VECTOR + i % VECTOR][i / VECTOR] = T(0);
+        unrolled_for (int i = 0; i < VECTOR * Q; i++) a[layer * VECTOR + i % VECTOR][i / VECTOR] = T(0);
       }
   }
 
@@ -196,8 +190,7 @@ template <typename Shape> struct panel_memory {
       return;
     }
     constexpr int WIDTH = tile_smaller(COLUMNS, 2 * CHUNK);
-#pragma unroll 1
-    for (int round = 0; round < COLUMNS / WIDTH; round++) {
+    rolled_for (int round = 0; round < COLUMNS / WIDTH; round++) {
       const int begin = first + round * WIDTH;
       if (p.a_access <= QR_TILE_VECTORS)
         copy_to_stage<WIDTH, VECTOR>(begin);
@@ -206,13 +199,11 @@ template <typename Shape> struct panel_memory {
       wait_for_copies();
       __syncthreads();
       each_of_round<FRAGMENTS, WIDTH>(round, [&](int q, int j) {
-#pragma unroll
-        for (int layer = 0; layer < LAYERS; layer++) {
+        unrolled_for (int layer = 0; layer < LAYERS; layer++) {
           vector v = {};
           if (layer * LAYER < p.m)
             v = *(const vector *)(stage + j * LEADING + layer * LAYER + first_row<FRAGMENTS>() + down<FRAGMENTS>(q));
-#pragma unroll
-          for (int e = 0; e < VECTOR; e++) a[layer * VECTOR + e][q] = ((const T *)&v)[e];
+          unrolled_for (int e = 0; e < VECTOR; e++) a[layer * VECTOR + e][q] = ((const T *)&v)[e];
         }
       });
       __syncthreads();
@@ -235,11 +226,9 @@ template <typename Shape> struct panel_memory {
   template <int COUNT, bool IS_FRAGMENT> DEVICE void write_whole(const target &to) const {
     T *place = to.data + (first + first_column<IS_FRAGMENT>()) * to.matrix.column_stride + above * LAYER +
                first_row<IS_FRAGMENT>();
-#pragma unroll
-    for (int layer = 0; layer < COUNT; layer++)
+    unrolled_for (int layer = 0; layer < COUNT; layer++)
       if ((uint32_t)(above * LAYER + layer * STEP + (ASKS_ROWS ? row * VECTOR : 0)) < (uint32_t)to.rows) {
-#pragma unroll
-        for (int q = 0; q < Q; q++) {
+        unrolled_for (int q = 0; q < Q; q++) {
           const vector v = given_vector(layer, q);
           vector *const there = (vector *)(place + across<IS_FRAGMENT>(q) * to.matrix.column_stride + layer * STEP +
                                            down<IS_FRAGMENT>(q));
@@ -288,12 +277,10 @@ template <typename Shape> struct panel_memory {
     constexpr int BETWEEN = COUNT * LAYER + VECTOR, WIDTH = width_of(COUNT, COUNT == LAYERS ? 2 * HALF : HALF);
     static_assert(WIDTH >= GC);
     const int rows = COUNT == 1 ? LAYER : FORMING ? layers_of_matrix() * LAYER : live() * LAYER;
-#pragma unroll 1
-    for (int round = 0; round < COLUMNS / WIDTH; round++) {
+    rolled_for (int round = 0; round < COLUMNS / WIDTH; round++) {
       __syncthreads();
       each_of_round<IS_FRAGMENT, WIDTH>(round, [&](int q, int j) {
-#pragma unroll
-        for (int layer = 0; layer < COUNT; layer++)
+        unrolled_for (int layer = 0; layer < COUNT; layer++)
           *(vector *)(buffer + j * BETWEEN + layer * LAYER + first_row<IS_FRAGMENT>() + down<IS_FRAGMENT>(q)) =
               given_vector(layer, q);
       });
@@ -309,16 +296,13 @@ template <typename Shape> struct panel_memory {
   /* The first layer is final: it is written, and the other layers move up. */
   template <bool IS_FRAGMENT> DEVICE void retire(T *buffer) {
     if (scaled) {
-#pragma unroll
-      for (int q = 0; q < Q; q++)
-#pragma unroll
-        for (int e = 0; e < VECTOR; e++) a[e][q] *= scales[across<IS_FRAGMENT>(q) + first_column<IS_FRAGMENT>()];
+      unrolled_for (int q = 0; q < Q; q++)
+        unrolled_for (int e = 0; e < VECTOR; e++)
+          a[e][q] *= scales[across<IS_FRAGMENT>(q) + first_column<IS_FRAGMENT>()];
     }
     if (p.upper.data) write<1, IS_FRAGMENT>(buffer);
-#pragma unroll
-    for (int q = 0; q < Q; q++)
-#pragma unroll
-      for (int i = 0; i < P; i++) a[i][q] = i + VECTOR < P ? a[tile_smaller(i + VECTOR, P - 1)][q] : T(0);
+    unrolled_for (int q = 0; q < Q; q++)
+      unrolled_for (int i = 0; i < P; i++) a[i][q] = i + VECTOR < P ? a[tile_smaller(i + VECTOR, P - 1)][q] : T(0);
     above++;
   }
 
@@ -329,10 +313,8 @@ template <typename Shape> struct panel_memory {
     while (above * LAYER < rows) {
       if (triangular) {
         const int below = first + column - above * LAYER - row * VECTOR; /* this lane's rows above the diagonal */
-#pragma unroll
-        for (int q = 0; q < Q; q++)
-#pragma unroll
-          for (int e = 0; e < VECTOR; e++)
+        unrolled_for (int q = 0; q < Q; q++)
+          unrolled_for (int e = 0; e < VECTOR; e++)
             if (e - q * GC > below) a[e][q] = T(0);
       }
       retire<false>(stage);
@@ -343,12 +325,9 @@ template <typename Shape> struct panel_memory {
   /* Columns of the identity, the last layer first: reflectors reach more and more layers, from the last one on. */
   DEVICE void become_identity() {
     above = layers_of_matrix() - 1;
-#pragma unroll
-    for (int layer = 0; layer < LAYERS; layer++)
-#pragma unroll
-      for (int q = 0; q < Q; q++)
-#pragma unroll
-        for (int e = 0; e < VECTOR; e++)
+    unrolled_for (int layer = 0; layer < LAYERS; layer++)
+      unrolled_for (int q = 0; q < Q; q++)
+        unrolled_for (int e = 0; e < VECTOR; e++)
           a[layer * VECTOR + e][q] = (above - layer) * LAYER + first_row<FRAGMENTS>() + e + down<FRAGMENTS>(q) ==
                                              first + across<FRAGMENTS>(q) + first_column<FRAGMENTS>()
                                          ? T(1)
@@ -379,15 +358,13 @@ template <typename Shape> struct panel_memory {
     }
     if (FRAGMENTS) locate();
     const int i = top * LAYER + row * VECTOR;
-#pragma unroll
-    for (int round = 0; round * GC < CHUNK; round++) {
+    unrolled_for (int round = 0; round * GC < CHUNK; round++) {
       const int r = round * GC + column;
       if (CHUNK < GC && r >= CHUNK) break;
       const int rows = FORMING && j + r >= p.work_columns ? 0 : p.m;
       const T *source = work + (j + r) * p.work.column_stride + i;
       T *place = half + r * PITCH + permuted(r, row * VECTOR);
-#pragma unroll
-      for (int layer = 0; layer < LAYERS; layer++)
+      unrolled_for (int layer = 0; layer < LAYERS; layer++)
         if (layer < layers)
           copy_asynchronously<16>(place + layer * LAYER, source + layer * STEP,
                                   i + layer * STEP < rows &&
@@ -404,8 +381,7 @@ template <typename Shape> struct panel_memory {
     const int begin = row * VECTOR - j % LAYER, diagonal = (column - begin) & (GC - 1), r = begin + diagonal;
     if (diagonal >= VECTOR || (uint32_t)r >= (uint32_t)CHUNK) return;
     T *place = half + r * PITCH + layer * LAYER + permuted(r, row * VECTOR);
-#pragma unroll
-    for (int e = 0; e < VECTOR; e++)
+    unrolled_for (int e = 0; e < VECTOR; e++)
       if (e <= diagonal) place[e] = e == diagonal ? T(1) : T(0);
   }
 

@@ -57,11 +57,9 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   template <int QQ, int PP> DEVICE void show(int owner, T *to) {
     if constexpr (!Shape::SHUFFLED) {
       if (column != owner) return;
-#pragma unroll
-      for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
+      unrolled_for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
         vector v;
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[tile_smaller(i + k, P - 1)][QQ];
+        unrolled_for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[tile_smaller(i + k, P - 1)][QQ];
         *(vector *)(to + i) = v;
       }
     }
@@ -69,8 +67,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* A lane's part of a column that is in shared memory lane by lane, from local row PP on. */
   template <int PP> static DEVICE void take(const T *from, T (&x)[P]) {
-#pragma unroll
-    for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR)
+    unrolled_for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR)
       each_of_vector(from + i, [&](int e, T number) {
         if (i + e < P) x[i + e] = number;
       });
@@ -85,8 +82,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     T alpha;
     if constexpr (Shape::SHUFFLED) {
       const int owner = item_lane + pivot_column * GR;
-#pragma unroll
-      for (int i = PP; i < P; i++) x[i] = __shfl_sync(0xffffffffu, a[i][QQ], owner + row);
+      unrolled_for (int i = PP; i < P; i++) x[i] = __shfl_sync(0xffffffffu, a[i][QQ], owner + row);
       alpha = GR == 1 ? x[PP] : __shfl_sync(0xffffffffu, a[PP][QQ], owner + pivot_row);
     } else {
       this->sync();
@@ -94,8 +90,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       alpha = GR == 1 ? x[PP]
                       : from[(lane_of(pivot_row) - row) * Shape::SLICE + PP + (pivot_row - lane_of(pivot_row)) / GR];
     }
-#pragma unroll
-    for (int i = 0; i < Shape::MERGED; i++)
+    unrolled_for (int i = 0; i < Shape::MERGED; i++)
       if (GR == 1 || i * GR + row <= pivot_row) x[PP + i] = T(0);
     return alpha;
   }
@@ -122,11 +117,9 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
    * with column QQ has sigma's bias. */
   template <int QQ, int PP, bool BIASED = false, int CHAINS = chains_of(Q - QQ)>
   DEVICE void dots(const T (&x)[P], T (&d)[Q], int owner = 0) const {
-#pragma unroll
-    for (int q = QQ; q < Q; q++) {
+    unrolled_for (int q = QQ; q < Q; q++) {
       T part[4] = {BIASED && q == QQ && column == owner ? tile_number<T>::BIAS_OF_SIGMA : T(0)};
-#pragma unroll
-      for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
+      unrolled_for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
       d[q] = sum_of<tile_smaller(CHAINS, P - PP)>(part);
     }
   }
@@ -136,14 +129,12 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     T sigma = T(0);
     if constexpr (!Shape::OWN_NORM) {
       T part[4] = {tile_number<T>::BIAS_OF_SIGMA};
-#pragma unroll
-      for (int i = PP; i < P; i++) part[(i - PP) & 3] = fused(x[i], x[i], part[(i - PP) & 3]);
+      unrolled_for (int i = PP; i < P; i++) part[(i - PP) & 3] = fused(x[i], x[i], part[(i - PP) & 3]);
       sigma = sum_of<tile_smaller(4, P - PP)>(part);
     }
     dots<QQ, PP, Shape::OWN_NORM>(x, d, pivot_column);
     if constexpr (!Shape::OWN_NORM) {
-#pragma unroll
-      for (int offset = 1; offset < GR; offset *= 2) sigma += __shfl_xor_sync(0xffffffffu, sigma, offset);
+      unrolled_for (int offset = 1; offset < GR; offset *= 2) sigma += __shfl_xor_sync(0xffffffffu, sigma, offset);
     }
     sum_over_lanes<QQ>(d);
     if constexpr (Shape::OWN_NORM) sigma = __shfl_sync(0xffffffffu, d[QQ], item_lane + pivot_column * GR);
@@ -151,8 +142,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   template <int PP> DEVICE void update(int q, const T (&x)[P], T y) {
-#pragma unroll
-    for (int i = PP; i < P; i++) a[i][q] = fused(-x[i], y, a[i][q]);
+    unrolled_for (int i = PP; i < P; i++) a[i][q] = fused(-x[i], y, a[i][q]);
   }
 
   /* u and nu of local column QQ, for v and tau. */
@@ -168,8 +158,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   DEVICE T u_of(int q) const { return Shape::CROWDED ? after_column(q)[0] : u[q]; }
   DEVICE T nu_of(int q) const { return Shape::CROWDED ? after_column(q)[1] : nu[q]; }
   DEVICE void forget_scalars() {
-#pragma unroll
-    for (int q = 0; q < Q; q++)
+    unrolled_for (int q = 0; q < Q; q++)
       if constexpr (Shape::CROWDED) {
         if (row == 0) after_column(q)[0] = after_column(q)[1] = T(0);
       } else
@@ -186,22 +175,19 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     rider.template meet<B>(J + s, seen, x);
     const T sigma = products<QQ, PP>(pivot_column, x, d);
     const householder<T> h = householder_of(sigma, alpha);
-#pragma unroll
-    for (int q = QQ; q < Q; q++) {
+    unrolled_for (int q = QQ; q < Q; q++) {
       T above = Shape::MERGED == 1 || pivot_row < GR ? a[PP][q] : a[PP + Shape::MERGED - 1][q];
       if constexpr (GR > 1)
         above = __shfl_sync(0xffffffffu, above, ((int)(threadIdx.x & 31) & ~(GR - 1)) | lane_of(pivot_row));
       d[q] = fused(h.u, above, d[q]);
       d[q] = h.g * (q > QQ || column > pivot_column ? d[q] : T(0));
     }
-#pragma unroll
-    for (int i = 0; i < Shape::MERGED; i++)
+    unrolled_for (int i = 0; i < Shape::MERGED; i++)
       if (GR == 1 || i * GR + row == pivot_row) x[PP + i] = h.u;
     update<PP>(QQ, x, d[QQ]);
     if constexpr (NEXT_Q != QQ) update<PP>(NEXT_Q, x, d[NEXT_Q]);
     if (column == pivot_column && !h.zero) {
-#pragma unroll
-      for (int i = 0; i < Shape::MERGED; i++)
+      unrolled_for (int i = 0; i < Shape::MERGED; i++)
         if (GR == 1 || i * GR + row == pivot_row) a[PP + i][QQ] = h.beta;
       keep<QQ>(h.u, h.nu);
     }
@@ -209,8 +195,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       show<QQ, PP>(pivot_column + 1, next);
     else if constexpr (NEXT < COLUMNS)
       show<NEXT_Q, NEXT_P>(NEXT % GC, next);
-#pragma unroll
-    for (int q = QQ + 1; q < Q; q++)
+    unrolled_for (int q = QQ + 1; q < Q; q++)
       if (q != NEXT_Q) update<PP>(q, x, d[q]);
     rider.template reflect<B>(J + s, h.u, h.g, x);
   }
@@ -221,14 +206,12 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     if constexpr (BLOCK > 1) {
       if (J % Shape::OFFSET_UNIT == 0 && J <= Shape::OFFSET_MOST && first == J) show<J / GC, J / GR>(J % GC, slice(J));
       if constexpr (Shape::UNROLLED) {
-#pragma unroll
-        for (int s = 0; s < BLOCK; s++)
+        unrolled_for (int s = 0; s < BLOCK; s++)
           if (J + s < ROWS - 1) step<B>(s, slice(J + s), slice(J + s + 1));
       } else {
         const int begin = max(first - J, 0), end = min(last - J, BLOCK);
         T *seen = slice(J + begin), *next = slice(J + begin + 1);
-#pragma unroll 1
-        for (int s = begin; s < end; s++) {
+        rolled_for (int s = begin; s < end; s++) {
           step<B>(s, seen, next);
           T *const old = seen; /* the next address is then known before the barrier */
           seen = next;
@@ -255,8 +238,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   DEVICE void finish(int64_t item, bool wanted, int q) {
     const int k = q * GC + column;
     const T inverse = inverse_of_u(q), tau = tau_of(q), unscale = scaled ? scales[k] : T(1);
-#pragma unroll
-    for (int i = 0; i < P; i++) {
+    unrolled_for (int i = 0; i < P; i++) {
       const bool all_below = i * GR >= (q + 1) * GC + (Shape::HALVES ? COLUMNS : 0),
                  none_below = (i + 1) * GR <= q * GC + 1; /* constants */
       a[i][q] *= all_below || (!none_below && i * GR + row > k + this->begin()) ? inverse : unscale;
@@ -299,8 +281,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   /* A lane's part of a column of `COUNT` local rows, made by value(i), to where row 0 of its lane stands; `STEP`
    * numbers apart. */
   template <int COUNT, int STEP, typename Value> static DEVICE void write_values(T *to, const Value &value) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i += STEP == 1 && COUNT % VECTOR == 0 ? VECTOR : 1)
+    unrolled_for (int i = 0; i < COUNT; i += STEP == 1 && COUNT % VECTOR == 0 ? VECTOR : 1)
       if constexpr (STEP == 1 && COUNT % VECTOR == 0)
         *(vector *)(to + i) = vector_of<T>([&](int e) { return value(i + e); });
       else
@@ -309,8 +290,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* R to the stage. value_of(local column) makes value(local row, number), which is stored. */
   template <typename ValueOf> DEVICE void stage_r(const ValueOf &value_of) const {
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
+    unrolled_for (int q = 0; q < Q; q++) {
       const auto value = value_of(q);
       write_values<COLUMNS / GR, GR>(stage + (q * GC + column) * R_LEADING + row,
                                      [&](int i) { return value(i, a[i][q]); });
@@ -323,12 +303,10 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* The reflectors of this half and the numbers in shared memory change places. */
   DEVICE void exchange() {
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
+    unrolled_for (int q = 0; q < Q; q++) {
       const int k = q * GC + column;
       T *place = stage + k * Shape::LEADING + row;
-#pragma unroll
-      for (int i = 0; i < P; i++) {
+      unrolled_for (int i = 0; i < P; i++) {
         const T fetched = place[i * GR];
         place[i * GR] = i * GR + row > k ? a[i][q] : i * GR + row == k ? T(1) : T(0);
         a[i][q] = fetched;
@@ -343,13 +321,11 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     if constexpr (GR == 1) {
       take<PP>(from, x);
     } else {
-#pragma unroll
-      for (int i = PP; i < P; i++) x[i] = from[i * GR];
+      unrolled_for (int i = PP; i < P; i++) x[i] = from[i * GR];
     }
     dots<0, PP>(x, d);
     sum_over_lanes<0>(d);
-#pragma unroll
-    for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);
+    unrolled_for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);
   }
 
   /* The second half of the columns has been fetched: it takes the place of the first half and is reflected. */
@@ -360,8 +336,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     this->sync();
     this->first_column = COLUMNS;
     this->scale_columns();
-#pragma unroll 1
-    for (int j = 0; j < COLUMNS; j++) apply<0>(j, factors()[j]);
+    rolled_for (int j = 0; j < COLUMNS; j++) apply<0>(j, factors()[j]);
   }
 
   /* All steps. Then the tile holds R, and x below it; columns that were finished at once hold H. */
@@ -376,8 +351,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   /* H and tau of columns that were not finished at once. */
   DEVICE void finish_all(int64_t item, bool wanted) {
     if (Shape::AT_ONCE && goes_directly) return;
-#pragma unroll
-    for (int q = 0; q < Q; q++) finish(item, wanted, q);
+    unrolled_for (int q = 0; q < Q; q++) finish(item, wanted, q);
   }
 };
 

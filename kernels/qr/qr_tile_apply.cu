@@ -42,8 +42,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
    * is a finite number, even if v is zero there. Later steps change no such row, so the last row shows it. */
   DEVICE bool some_are_beyond() const {
     T sum = T(0);
-#pragma unroll
-    for (int q = 0; q < tile::Q; q++) sum = fused(a[tile::P - 1][q], T(0), sum);
+    unrolled_for (int q = 0; q < tile::Q; q++) sum = fused(a[tile::P - 1][q], T(0), sum);
     return __any_sync(0xffffffffu, sum != T(0));
   }
 
@@ -51,25 +50,19 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   DEVICE void apply_again(const qr_tile_apply_parameters &out, int64_t item, const T *from, T *to, int rows) const {
     const int own = lane % WIDTH;
     const T *tau = (const T *)out.tau.data + item * out.tau.batch_stride;
-#pragma unroll 1
-    for (int i = own; i < rows; i += WIDTH) to[i] = from[i * out.c.row_stride] * T(0x1p-16);
-#pragma unroll 1
-    for (int step = 0; step < out.reflectors; step++) {
+    rolled_for (int i = own; i < rows; i += WIDTH) to[i] = from[i * out.c.row_stride] * T(0x1p-16);
+    rolled_for (int step = 0; step < out.reflectors; step++) {
       const int k = out.backward ? out.reflectors - 1 - step : step;
       const T *v = (const T *)out.v.data + item * out.v.batch_stride + k * out.v.column_stride;
       T sum = T(0);
-#pragma unroll 1
-      for (int i = own; i < rows; i += WIDTH)
+      rolled_for (int i = own; i < rows; i += WIDTH)
         if (i >= k) sum += (i == k ? T(1) : v[i * out.v.row_stride]) * to[i];
-#pragma unroll
-      for (int offset = 1; offset < WIDTH; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+      unrolled_for (int offset = 1; offset < WIDTH; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
       const T w = tau[k] * sum;
-#pragma unroll 1
-      for (int i = own; i < rows; i += WIDTH)
+      rolled_for (int i = own; i < rows; i += WIDTH)
         if (i >= k) to[i] -= (i == k ? T(1) : v[i * out.v.row_stride]) * w;
     }
-#pragma unroll 1
-    for (int i = own; i < rows; i += WIDTH) to[i] *= T(0x1p16);
+    rolled_for (int i = own; i < rows; i += WIDTH) to[i] *= T(0x1p16);
   }
 
   /* Columns of this warp in the stage with such numbers are computed again from C, which is unchanged. The matrices of
@@ -77,15 +70,13 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   DEVICE void mend(const qr_tile_apply_parameters &out, int64_t item, int64_t first, int columns) {
     const T *c = (const T *)out.c.data + item * out.c.batch_stride + first * out.c.column_stride;
     __syncwarp();
-#pragma unroll 1
-    for (int k = 0; k < tile::Q * COLUMN_LANES; k++) {
+    rolled_for (int k = 0; k < tile::Q * COLUMN_LANES; k++) {
       const int place = k / COLUMN_LANES * Shape::COLUMN_LANES + lane / WIDTH * COLUMN_LANES + k % COLUMN_LANES;
       const int j = place - this->across();
       T *to = stage + place * LEADING + p.offset;
       bool beyond = false;
       if (j >= 0 && j < columns)
-#pragma unroll 1
-        for (int i = lane % WIDTH; i < out.m; i += WIDTH) beyond |= to[i] * T(0) != T(0);
+        rolled_for (int i = lane % WIDTH; i < out.m; i += WIDTH) beyond |= to[i] * T(0) != T(0);
       beyond = any_of_matrix(beyond);
       if (__any_sync(0xffffffffu, beyond)) apply_again(out, item, c + j * out.c.column_stride, to, beyond ? out.m : 0);
     }
@@ -95,10 +86,8 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
 
   /* The ones of the reflectors, the first in row `one`, and zeros above them, from row `begin` on. */
   DEVICE void mask_reflectors(int one, int begin) const {
-#pragma unroll 1
-    for (int j = 0; j < p.n; j++)
-#pragma unroll 1
-      for (int i = begin + lane; i <= one + j; i += Shape::LANES)
+    rolled_for (int j = 0; j < p.n; j++)
+      rolled_for (int i = begin + lane; i <= one + j; i += Shape::LANES)
         stage[(this->across() + j) * LEADING + i] = i == one + j ? T(1) : T(0);
   }
 
@@ -106,16 +95,14 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   template <int B> DEVICE void apply_block(int first, int last, bool backward) {
     constexpr int I = B * BLOCK;
     const int begin = max(first, I), end = min(last, I + BLOCK), column = this->across() - first;
-#pragma unroll 1
-    for (int s = begin; s < end; s++) {
+    rolled_for (int s = begin; s < end; s++) {
       const int j = column + (backward ? begin + end - 1 - s : s);
       this->template apply<I / GR>(j, scales[j]);
     }
   }
   template <int... B> DEVICE void apply_blocks(std::integer_sequence<int, B...>, int first, int last, bool backward) {
     const int low = first / BLOCK, high = (last - 1) / BLOCK;
-#pragma unroll 1
-    for (int k = low; k <= high; k++) {
+    rolled_for (int k = low; k <= high; k++) {
       const int block = backward ? low + high - k : k;
       ((block == B ? apply_block<B>(first, last, backward) : void()), ...);
     }
@@ -154,13 +141,11 @@ template <typename Shape> DEVICE void qr_tile_apply(const qr_tile_apply_paramete
 
   const int columns = p.n, last = Shape::LOWERED ? (out.reflectors - 1) / Shape::COLUMNS * Shape::COLUMNS : 0;
   p.a = out.v, p.a_access = out.v_access;
-#pragma unroll 1
-  for (int done = 0; done <= last; done += Shape::COLUMNS)
+  rolled_for (int done = 0; done <= last; done += Shape::COLUMNS)
     tile.apply_some(out, item, out.backward ? last - done : done);
 
   p.n = columns;
-#pragma unroll
-  for (int q = 0; q < Shape::TILE_COLUMNS; q++)
+  unrolled_for (int q = 0; q < Shape::TILE_COLUMNS; q++)
     tile.write_column(tile.stage + (q * Shape::COLUMN_LANES + tile.column) * Shape::LEADING, q);
   if (tile.some_are_beyond()) tile.mend(out, item, first, columns);
   tile.sync();

@@ -131,8 +131,7 @@ template <typename Shape> struct tile_memory {
   template <int TALL, typename Move> DEVICE void walk_columns(const Move &move) {
 #pragma unroll 2
     for (int j = lane / 32; j < COLUMNS; j += Shape::LANES / 32)
-#pragma unroll
-      for (int i = 0; i < TALL; i += 32)
+      unrolled_for (int i = 0; i < TALL; i += 32)
         if (i + 32 <= TALL || lane % 32 < TALL % 32) move(i + lane % 32, j);
   }
 
@@ -271,10 +270,8 @@ template <typename Shape> struct tile_memory {
   /* move(count, local row) for a lane's part of a column. */
   template <bool ALIGNED, typename Move> static DEVICE void each_part(const Move &move) {
     constexpr int SINGLES = ALIGNED ? Shape::VECTORS_FROM : P;
-#pragma unroll
-    for (int i = 0; i < SINGLES; i++) move(std::integral_constant<int, 1>{}, i);
-#pragma unroll
-    for (int i = SINGLES; i < P; i += VECTOR) move(std::integral_constant<int, VECTOR>{}, i);
+    unrolled_for (int i = 0; i < SINGLES; i++) move(std::integral_constant<int, 1>{}, i);
+    unrolled_for (int i = SINGLES; i < P; i += VECTOR) move(std::integral_constant<int, VECTOR>{}, i);
   }
 
   DEVICE void take_vector(const T *from, int i, int q) {
@@ -303,8 +300,7 @@ template <typename Shape> struct tile_memory {
   }
 
   template <typename Index> DEVICE void read_columns(const T *from, Index column_stride) {
-#pragma unroll
-    for (int q = 0; q < Q; q++) read_column(from + (q * GC + column) * column_stride, q);
+    unrolled_for (int q = 0; q < Q; q++) read_column(from + (q * GC + column) * column_stride, q);
   }
   DEVICE void read_stage() { read_columns(stage, Shape::LEADING); }
 
@@ -327,8 +323,7 @@ template <typename Shape> struct tile_memory {
         if (is_inside)
           take_vector(element + further_of(i), i, q);
         else
-#pragma unroll
-          for (int k = 0; k < VECTOR; k++) a[i + k][q] = T(0);
+          unrolled_for (int k = 0; k < VECTOR; k++) a[i + k][q] = T(0);
       } else
         a[i][q] = is_inside ? element[further_of(i)] : T(0);
     });
@@ -348,8 +343,7 @@ template <typename Shape> struct tile_memory {
   DEVICE void read_directly(int64_t item) {
     const T *matrix = (const T *)p.a.data + item * p.a.batch_stride;
     if (full()) return read_columns(matrix, p.a.column_stride);
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
+    unrolled_for (int q = 0; q < Q; q++) {
       const int j = q * GC + column - p.offset;
       read_padded_column(matrix + j * p.a.column_stride, j, q);
     }

@@ -26,15 +26,13 @@ template <> struct tile_number<double> {
 /* number(0), number(1), .. */
 template <typename T, typename Number> DEVICE typename tile_number<T>::vector vector_of(const Number &number) {
   typename tile_number<T>::vector v;
-#pragma unroll
-  for (int e = 0; e < tile_number<T>::VECTOR; e++) ((T *)&v)[e] = number(e);
+  unrolled_for (int e = 0; e < tile_number<T>::VECTOR; e++) ((T *)&v)[e] = number(e);
   return v;
 }
 /* take(e, number) for the numbers of a vector. */
 template <typename T, typename Take> DEVICE void each_of_vector(const T *from, const Take &take) {
   const typename tile_number<T>::vector v = *(const typename tile_number<T>::vector *)from;
-#pragma unroll
-  for (int e = 0; e < tile_number<T>::VECTOR; e++) take(e, ((const T *)&v)[e]);
+  unrolled_for (int e = 0; e < tile_number<T>::VECTOR; e++) take(e, ((const T *)&v)[e]);
 }
 
 DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -114,10 +112,8 @@ DEVICE householder<double> householder_of(double sigma, double alpha) {
 
 /* Sums of values[FIRST ..] over ROW_LANES lanes. Each lane gets all sums. */
 template <typename Shape, int FIRST, typename T, int COUNT> DEVICE void butterfly(T (&values)[COUNT]) {
-#pragma unroll
-  for (int offset = 1; offset < Shape::ROW_LANES; offset *= 2)
-#pragma unroll
-    for (int q = FIRST; q < COUNT; q++) values[q] += __shfl_xor_sync(0xffffffffu, values[q], offset);
+  unrolled_for (int offset = 1; offset < Shape::ROW_LANES; offset *= 2)
+    unrolled_for (int q = FIRST; q < COUNT; q++) values[q] += __shfl_xor_sync(0xffffffffu, values[q], offset);
 }
 
 /* The same. Each level halves the values that a lane still sums; at the end each lane fetches all sums. */
@@ -127,25 +123,19 @@ template <typename Shape, int FIRST, typename T, int COUNT> DEVICE void scatter_
   static_assert((1 << LEVELS) <= LANES && KEPT <= 16);
   const int lane = threadIdx.x & 31;
   T part[PADDED];
-#pragma unroll
-  for (int i = 0; i < PADDED; i++) part[i] = i < KEPT ? values[FIRST + i] : T(0);
-#pragma unroll
-  for (int level = 0; level < LEVELS; level++) {
+  unrolled_for (int i = 0; i < PADDED; i++) part[i] = i < KEPT ? values[FIRST + i] : T(0);
+  unrolled_for (int level = 0; level < LEVELS; level++) {
     const int half = PADDED >> (level + 1), offset = LANES >> (level + 1);
     const bool upper = lane & offset;
-#pragma unroll
-    for (int i = 0; i < half; i++)
+    unrolled_for (int i = 0; i < half; i++)
       if (i < KEPT) {
         const T sent = upper ? part[i] : part[i + half], kept = upper ? part[i + half] : part[i];
         part[i] = kept + __shfl_xor_sync(0xffffffffu, sent, offset);
       }
   }
-#pragma unroll
-  for (int offset = (LANES >> LEVELS) / 2; offset >= 1; offset /= 2)
-#pragma unroll
-    for (int i = 0; i < LAST; i++) part[i] += __shfl_xor_sync(0xffffffffu, part[i], offset);
-#pragma unroll
-  for (int i = 0; i < KEPT; i++)
+  unrolled_for (int offset = (LANES >> LEVELS) / 2; offset >= 1; offset /= 2)
+    unrolled_for (int i = 0; i < LAST; i++) part[i] += __shfl_xor_sync(0xffffffffu, part[i], offset);
+  unrolled_for (int i = 0; i < KEPT; i++)
     values[FIRST + i] = __shfl_sync(0xffffffffu, part[i % LAST], (lane & ~(LANES - 1)) + i / LAST * (LANES >> LEVELS));
 }
 #endif

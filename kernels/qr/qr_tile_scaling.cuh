@@ -10,13 +10,11 @@
 template <typename T, int P, int Q> DEVICE uint32_t largest_in_column(const T (&a)[P][Q], int q) {
   if constexpr (sizeof(T) == 4) {
     T most[2] = {};
-#pragma unroll
-    for (int i = 0; i < P; i++) most[i & 1] = fmaxf(most[i & 1], fabsf(a[i][q]));
+    unrolled_for (int i = 0; i < P; i++) most[i & 1] = fmaxf(most[i & 1], fabsf(a[i][q]));
     return high_word(fmaxf(most[0], most[1]));
   } else {
     uint32_t most[2] = {}, low = 0;
-#pragma unroll
-    for (int i = 0; i < P; i++) {
+    unrolled_for (int i = 0; i < P; i++) {
       most[i & 1] = max(most[i & 1], high_word(a[i][q]) & 0x7fffffffu);
       low |= (uint32_t)__double2loint(a[i][q]);
     }
@@ -42,22 +40,18 @@ template <int ROW_LANES, int COLUMN_LANES, typename T, int P, int Q>
 DEVICE void scale_extreme_columns(T (&a)[P][Q], int row, int column, T *unscales, bool &scaled) {
   uint32_t most[Q];
   bool any = false;
-#pragma unroll
-  for (int q = 0; q < Q; q++) {
+  unrolled_for (int q = 0; q < Q; q++) {
     most[q] = largest_in_column(a, q);
     any |= is_extreme<T>(most[q]);
   }
   scaled = __any_sync(0xffffffffu, any);
   if (!scaled) return;
-#pragma unroll
-  for (int q = 0; q < Q; q++) {
-#pragma unroll
-    for (int offset = 1; offset < ROW_LANES; offset *= 2)
+  unrolled_for (int q = 0; q < Q; q++) {
+    unrolled_for (int offset = 1; offset < ROW_LANES; offset *= 2)
       most[q] = max(most[q], __shfl_xor_sync(0xffffffffu, most[q], offset));
     const int exponent = exponent_to_take<T>(most[q]);
     const T scale = power_of_two<T>(-exponent);
-#pragma unroll
-    for (int i = 0; i < P; i++) a[i][q] *= scale;
+    unrolled_for (int i = 0; i < P; i++) a[i][q] *= scale;
     if (row == 0) unscales[q * COLUMN_LANES + column] = power_of_two<T>(exponent);
   }
   __syncwarp();

@@ -59,13 +59,11 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     const int k = min(p.m, p.n);
     if (Shape::DIRECT && out.q_access <= tile::DIRECT_MOST) {
       if (wanted)
-#pragma unroll
-        for (int q = 0; q < Q; q++) this->write_directly(out.q, item, k, q);
+        unrolled_for (int q = 0; q < Q; q++) this->write_directly(out.q, item, k, q);
       return;
     }
     this->sync();
-#pragma unroll
-    for (int q = 0; q < Q; q++) this->write_column(stage + (q * GC + column) * Shape::LEADING, q);
+    unrolled_for (int q = 0; q < Q; q++) this->write_column(stage + (q * GC + column) * Shape::LEADING, q);
     this->sync();
     if (wanted) this->template put<ROWS, 8>(out.q, out.q_access, p.m, k, stage, Shape::LEADING, item);
   }
@@ -74,8 +72,7 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
 
   /* v and tau of this lane's columns to shared memory; tau as LAPACK has it. */
   DEVICE void keep_reflectors() {
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
+    unrolled_for (int q = 0; q < Q; q++) {
       const int k = q * GC + column;
       const T inverse = this->inverse_of_u(q);
       this->template write_values<P, 1>(stage + k * STRIDE + row * LANE_STRIDE, [&](int i) {
@@ -93,24 +90,20 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     const T tau = factors[j];
     this->template dots<QQ, PP>(x, d);
     this->template sum_over_lanes<QQ>(d);
-#pragma unroll
-    for (int q = QQ; q < Q; q++) this->template update<PP>(q, x, tau * d[q]);
+    unrolled_for (int q = QQ; q < Q; q++) this->template update<PP>(q, x, tau * d[q]);
   }
 
   template <int B> DEVICE void form_block(int first, int last) {
     constexpr int J = B * FORM_BLOCK;
-#pragma unroll 1
-    for (int j = min(last, J + FORM_BLOCK) - 1; j >= max(first, J); j--) reflect<J / GC, J / GR>(j);
+    rolled_for (int j = min(last, J + FORM_BLOCK) - 1; j >= max(first, J); j--) reflect<J / GC, J / GR>(j);
   }
   template <int... B> DEVICE void form_blocks(std::integer_sequence<int, B...>, int first, int last) {
     (form_block<FORM_BLOCKS - 1 - B>(first, last), ...);
   }
 
   DEVICE void form() {
-#pragma unroll
-    for (int q = 0; q < Q; q++)
-#pragma unroll
-      for (int i = 0; i < P; i++) a[i][q] = on_diagonal(i, q) ? T(1) : T(0);
+    unrolled_for (int q = 0; q < Q; q++)
+      unrolled_for (int i = 0; i < P; i++) a[i][q] = on_diagonal(i, q) ? T(1) : T(0);
     form_blocks(std::make_integer_sequence<int, FORM_BLOCKS>{}, p.offset, p.offset + min(p.m - 1, p.n));
   }
 

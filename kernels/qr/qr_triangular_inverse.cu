@@ -60,28 +60,23 @@ template <typename T> struct unit_triangle {
     const T *l = block(i, first) + odd * HALF;
     const int in_block = c % BLOCK & ~1;
     T sum[2][BLOCK / 2] = {};
-#pragma unroll 1
-    for (int k = first; k < i; k++, l += SIZE) {
+    rolled_for (int k = first; k < i; k++, l += SIZE) {
       /* In the first block row half of the warp's columns are still zero, and not stored. */
       const T *above = (c / BLOCK > k ? zeros() : block(k, c / BLOCK)) + in_block;
-#pragma unroll
-      for (int j = 0; j < BLOCK; j += VECTOR) {
+      unrolled_for (int j = 0; j < BLOCK; j += VECTOR) {
         pair x_j[VECTOR];
-#pragma unroll
-        for (int q = 0; q < VECTOR; q++) x_j[q] = *(const pair *)(above + row(j + q));
-#pragma unroll
-        for (int r = 0; r < BLOCK / 2; r++) {
+        unrolled_for (int q = 0; q < VECTOR; q++) x_j[q] = *(const pair *)(above + row(j + q));
+        unrolled_for (int r = 0; r < BLOCK / 2; r++) {
           const vector l_rj = *(const vector *)(l + r * BLOCK + j);
-#pragma unroll
-          for (int q = 0; q < VECTOR; q++) {
+          unrolled_for (int q = 0; q < VECTOR; q++) {
             sum[0][r] -= l_rj.value[q] * x_j[q].value[0];
             sum[1][r] -= l_rj.value[q] * x_j[q].value[1];
           }
         }
       }
     }
-#pragma unroll
-    for (int r = 0; r < BLOCK / 2; r++) { /* neighbours exchange a column, and get the other rows of their own */
+    unrolled_for (int r = 0; r < BLOCK / 2;
+                  r++) { /* neighbours exchange a column, and get the other rows of their own */
       const T own = odd ? sum[1][r] : sum[0][r], other = __shfl_xor_sync(0xffffffffu, odd ? sum[0][r] : sum[1][r], 1);
       x[r] = odd ? other : own;
       x[r + BLOCK / 2] = odd ? own : other;
@@ -91,13 +86,10 @@ template <typename T> struct unit_triangle {
   /* x := the inverse of the triangle on the diagonal times x. */
   DEVICE void solve(int i, T (&x)[BLOCK]) const {
     const T *l = block(i, i);
-#pragma unroll
-    for (int r = 1; r < BLOCK; r++)
-#pragma unroll
-      for (int s = 0; s < r; s += VECTOR) {
+    unrolled_for (int r = 1; r < BLOCK; r++)
+      unrolled_for (int s = 0; s < r; s += VECTOR) {
         const vector l_rs = *(const vector *)(l + row(r) + s);
-#pragma unroll
-        for (int q = 0; q < VECTOR; q++)
+        unrolled_for (int q = 0; q < VECTOR; q++)
           if (s + q < r) x[r] -= l_rs.value[q] * x[s + q];
       }
   }
@@ -114,8 +106,7 @@ template <typename T> struct unit_triangle {
     const bool has_turns = threads == 64;
     int group = thread / 32;
     write_zeros(present && thread < n, out + thread, row_stride);
-#pragma unroll 1
-    for (int i = 0; i < blocks(); i++) {
+    rolled_for (int i = 0; i < blocks(); i++) {
       const int c = group * 32 + thread % 32, own = c / BLOCK, first = group * (32 / BLOCK);
       T x[BLOCK] = {};
       if (i >= first) {
@@ -123,21 +114,17 @@ template <typename T> struct unit_triangle {
         const bool wanted = present && c < n, has_ones = i < first + 32 / BLOCK; /* in some thread of the warp */
         if (i > first) take_off(i, first, c, x);
         if (has_ones) {
-#pragma unroll
-          for (int r = 0; r < BLOCK; r++) x[r] = r == one ? T(1) : x[r];
+          unrolled_for (int r = 0; r < BLOCK; r++) x[r] = r == one ? T(1) : x[r];
         }
         solve(i, x);
         if (has_ones) { /* even in the row of an infinity or NaN */
-#pragma unroll
-          for (int r = 0; r < BLOCK; r++) x[r] = r == one ? T(1) : r < one ? T(0) : x[r];
+          unrolled_for (int r = 0; r < BLOCK; r++) x[r] = r == one ? T(1) : r < one ? T(0) : x[r];
         }
         T *to = out + c + i * BLOCK * row_stride;
         if (wanted && last >= BLOCK) {
-#pragma unroll
-          for (int r = 0; r < BLOCK; r++, to += row_stride) *to = x[r];
+          unrolled_for (int r = 0; r < BLOCK; r++, to += row_stride) *to = x[r];
         } else if (wanted) {
-#pragma unroll
-          for (int r = 0; r < BLOCK; r++, to += row_stride)
+          unrolled_for (int r = 0; r < BLOCK; r++, to += row_stride)
             if (r < last) *to = x[r];
         }
       }
@@ -145,8 +132,7 @@ template <typename T> struct unit_triangle {
       __syncthreads(); /* all threads have used this block row */
       if (i >= own) {
         T *to = block(i, own) + c % BLOCK;
-#pragma unroll
-        for (int r = 0; r < BLOCK; r++) to[row(r)] = x[r];
+        unrolled_for (int r = 0; r < BLOCK; r++) to[row(r)] = x[r];
       }
       if (has_turns) {
         group = 1 - group;

@@ -12,8 +12,7 @@
 #include "sample_number.h"
 
 DEVICE uint64_t largest_of_warp(uint64_t key, int lanes = 32) {
-#pragma unroll
-  for (int step = 16; step; step /= 2)
+  unrolled_for (int step = 16; step; step /= 2)
     if (step < lanes) key = max(key, __shfl_xor_sync(0xffffffffu, key, step));
   return key;
 }
@@ -32,8 +31,7 @@ template <int Blocks> DEVICE void argmax_row(const argmax_parameters &p) {
     const uint32_t count = min(p.n - column, 8u);
     float values[8];
     load_numbers(p.dtype, p.is_aligned, p.x, row * p.stride + column, count, values);
-#pragma unroll
-    for (uint32_t i = 0; i < 8; i++)
+    unrolled_for (uint32_t i = 0; i < 8; i++)
       if (i < count && sample_is_larger(values[i], best)) best = values[i], at = column + i;
   }
   if constexpr (Blocks > 1) let_successors_start();

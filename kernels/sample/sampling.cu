@@ -102,13 +102,11 @@ template <int Blocks> struct sampler {
   /* A reduction over all threads of all blocks. All threads get the result. A block may start the next reduction while
    * others still read this one's values: the two use different rows of s.exchanged. */
   template <typename Join> DEVICE uint64_t reduce(uint64_t value, const Join &join) {
-#pragma unroll
-    for (int step = 16; step; step /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, step));
+    unrolled_for (int step = 16; step; step /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, step));
     if (threadIdx.x % 32 == 0) s.warps[threadIdx.x / 32] = value;
     __syncthreads();
     value = s.warps[threadIdx.x % 32];
-#pragma unroll
-    for (int step = 16; step; step /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, step));
+    unrolled_for (int step = 16; step; step /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, step));
     if constexpr (Blocks == 1) {
       __syncthreads();
       return value;
@@ -117,16 +115,14 @@ template <int Blocks> struct sampler {
     if (threadIdx.x < Blocks) store(&all[rank], threadIdx.x, value);
     meet();
     value = all[0];
-#pragma unroll
-    for (int i = 1; i < Blocks; i++) value = join(value, all[i]);
+    unrolled_for (int i = 1; i < Blocks; i++) value = join(value, all[i]);
     return value;
   }
 
   /* Running sums over the threads of this block, each thread's own value included. */
   DEVICE void scan(uint64_t &value, uint32_t &count) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
+    unrolled_for (int step = 1; step < 32; step *= 2) {
       const uint64_t before = __shfl_up_sync(0xffffffffu, value, step);
       const uint32_t count_before = __shfl_up_sync(0xffffffffu, count, step);
       if (lane >= step) value += before, count += count_before;
@@ -135,8 +131,7 @@ template <int Blocks> struct sampler {
     __syncthreads();
     uint64_t before = lane < warp ? s.warps[lane] : 0;
     uint32_t count_before = lane < warp ? s.warp_counts[lane] : 0;
-#pragma unroll
-    for (int step = 16; step; step /= 2) before += __shfl_xor_sync(0xffffffffu, before, step);
+    unrolled_for (int step = 16; step; step /= 2) before += __shfl_xor_sync(0xffffffffu, before, step);
     count_before = __reduce_add_sync(0xffffffffu, count_before);
     value += before, count += count_before;
     __syncthreads();
@@ -156,8 +151,7 @@ template <int Blocks> struct sampler {
       float values[8];
       load_numbers(p.dtype, p.is_aligned, p.x, row * p.stride + column, count, values);
       if (p.is_held) store_numbers(RONDO_F32, true, held, column - first_column, 8, values);
-#pragma unroll
-      for (uint32_t i = 0; i < 8; i++)
+      unrolled_for (uint32_t i = 0; i < 8; i++)
         if (i < count && sample_is_larger(values[i], best)) best = values[i], at = column + i;
     }
     if constexpr (Blocks > 1) {
@@ -170,8 +164,7 @@ template <int Blocks> struct sampler {
   /* Calls take(value, column) for this block's columns. */
   template <typename Take> DEVICE void each(const Take &take) {
     const uint32_t count = last_column - first_column;
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < count; i += SAMPLE_THREADS)
+    rolled_for (uint32_t i = threadIdx.x; i < count; i += SAMPLE_THREADS)
       take(p.is_held ? held[i] : load_number(p.dtype, p.x, row * p.stride + first_column + i), first_column + i);
   }
 
@@ -215,8 +208,7 @@ template <int Blocks> struct sampler {
     const uint32_t block = threadIdx.x % Blocks;
     uint32_t count = load_part(&counts[bin], block);
     uint64_t sum = sums ? load_part(&low_parts[bin], block) + ((uint64_t)load_part(&high_parts[bin], block) << 12) : 0;
-#pragma unroll
-    for (int step = Blocks / 2; step; step /= 2) {
+    unrolled_for (int step = Blocks / 2; step; step /= 2) {
       count += __shfl_xor_sync(0xffffffffu, count, step);
       sum += __shfl_xor_sync(0xffffffffu, sum, step);
     }
