@@ -1,8 +1,7 @@
 /* arguments.h - reads a command line by tables. A table's row has the name of an option or field, the type of its
  * value, the offset of the value in a structure, and the text for --help. Options are "--name VALUE" or "--name=VALUE".
  * Fields are "name=VALUE"; only some commands have them. */
-#ifndef RONDO_ARGUMENTS_H
-#define RONDO_ARGUMENTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,5 +63,3 @@ int arguments_wrong(const char *program, const char *format, ...) __attribute__(
 
 /* Writes the fields as they are typed: " m=4096 k=0". It leaves out a field that is 0 in both structures. */
 void arguments_write(const struct argument_table *fields, const void *values, const void *preset, FILE *file);
-
-#endif

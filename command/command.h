@@ -1,7 +1,6 @@
 /* command.h - the commands of `rondo`, and their shared parts: the output, and the graph that the command line
  * describes. */
-#ifndef RONDO_COMMAND_H
-#define RONDO_COMMAND_H
+#pragma once
 
 #include "json.h"
 #include "ready_graphs.h"
@@ -73,5 +72,3 @@ struct graph_command {
 
 /* Reads GRAPH [FIELD=VALUE]... [OPTION]..., describes the graph, and runs the command on it. */
 int graph_command_run(const struct graph_command *command, int count, char **words, void *options);
-
-#endif

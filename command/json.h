@@ -1,7 +1,6 @@
 /* json.h - writes JSON with commas, indentation and escapes. The key is NULL for a value in an array. If the file is
  * NULL, the functions write nothing. */
-#ifndef RONDO_JSON_H
-#define RONDO_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ void json_whole(struct json *json, const char *key, uint64_t number);
 /* Writes null for infinity and NaN, which JSON cannot express. */
 void json_real(struct json *json, const char *key, double number);
 void json_flag(struct json *json, const char *key, bool flag);
-
-#endif

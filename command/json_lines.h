@@ -1,7 +1,6 @@
 /* json_lines.h - reads the files that the benches write with --json: an array of objects. The values of an object are
  * texts, numbers, true, false or null. */
-#ifndef RONDO_JSON_LINES_H
-#define RONDO_JSON_LINES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ double json_object_number(const struct json_object *object, const char *key);
 /* Calls `take` for each object of the file. Returns false after a sentence on stderr: the file cannot be read, or is
  * not such an array. `take` has then been called for the objects before the fault. */
 bool json_lines_read(const char *path, void (*take)(void *user, const struct json_object *object), void *user);
-
-#endif

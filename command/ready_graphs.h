@@ -1,6 +1,5 @@
 /* ready_graphs.h - the ready-made graphs by name, for the command line. Each has a table of its descriptor's fields. */
-#ifndef RONDO_READY_GRAPHS_H
-#define RONDO_READY_GRAPHS_H
+#pragma once
 
 #include <rondo_graphs.h>
 
@@ -54,5 +53,3 @@ extern const char ready_graph_names[];
 /* Describes the graph of the descriptor, in a graph with room for the tasks of a large QR. */
 rondo_status ready_graph_describe(const struct ready_graph *ready, const union ready_desc *desc, rondo_graph **graph,
                                   union ready_tensors *tensors);
-
-#endif

@@ -1,7 +1,6 @@
 /* graph_llama.h - shared by the files of the ready-made Llama graph: graph_llama_layer.c adds the layers, graph_llama.c
  * all other tasks, graph_llama_tensors.c named tensors and products. */
-#ifndef RONDO_GRAPH_LLAMA_H
-#define RONDO_GRAPH_LLAMA_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -63,5 +62,3 @@ struct layer_form llama_form_of(const struct llama_builder *b);
 /* Temporaries that all layers share. */
 rondo_status llama_temporaries_add(struct llama_builder *b);
 rondo_status llama_layer_add(const struct llama_builder *b, int32_t i);
-
-#endif

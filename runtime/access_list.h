@@ -1,6 +1,5 @@
 /* access_list.h - the reads and writes of one tensor that a later task may still have to wait for. */
-#ifndef RONDO_ACCESS_LIST_H
-#define RONDO_ACCESS_LIST_H
+#pragma once
 
 #include "chains.h"
 #include "graph.h"
@@ -77,5 +76,3 @@ static inline bool box_covers(const struct box *whole, const struct box *part) {
   for (int i = 0; i < RONDO_MAX_RANK; i++) inside &= part->high[i] <= whole->high[i];
   return inside;
 }
-
-#endif

@@ -1,9 +1,6 @@
 /* allocator.h - the default allocator of host memory: mimalloc. */
-#ifndef RONDO_ALLOCATOR_H
-#define RONDO_ALLOCATOR_H
+#pragma once
 
 #include <rondo.h>
 
 rondo_allocator allocator_default(void);
-
-#endif

@@ -1,10 +1,7 @@
 /* any_slot.h - the slots of an exec, counted while other threads use them. */
-#ifndef RONDO_ANY_SLOT_H
-#define RONDO_ANY_SLOT_H
+#pragma once
 
 #include "exec.h"
 
 /* The numbers of free slots and of slots in flight. */
 void slots_count(const rondo_exec *exec, uint32_t *free_count, uint32_t *in_flight_count);
-
-#endif

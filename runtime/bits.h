@@ -1,6 +1,5 @@
 /* bits.h - square bit matrices: rows of 64-bit words, for reachability and conflicts. */
-#ifndef RONDO_BITS_H
-#define RONDO_BITS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ static inline uint32_t bits_next(const uint64_t *row, uint32_t words, uint32_t f
   }
   return word * 64 + (uint32_t)__builtin_ctzll(rest);
 }
-
-#endif

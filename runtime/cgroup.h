@@ -1,6 +1,5 @@
 /* cgroup.h - the control groups of this process (cgroups(7)) and their limits on memory and processor time. */
-#ifndef RONDO_CGROUP_H
-#define RONDO_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ bool cgroup_number(const struct cgroup *group, const char *file, int64_t *number
 /* The number of a file's line "NAME NUMBER" or "NAME: NUMBER", as memory.stat and /proc/meminfo have them. False: there
  * is none. */
 bool cgroup_field(const char *path, const char *name, uint64_t *number);
-
-#endif

@@ -5,8 +5,7 @@
  * chain are exactly those below some height, and each task keeps one height a chain. If a new task does not follow the
  * top of its chain, the top is taken off. For a task that was taken off it is kept, where known, which task follows it.
  */
-#ifndef RONDO_CHAINS_H
-#define RONDO_CHAINS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -55,5 +54,3 @@ static inline bool chain_heights_reach(const struct chain_heights *heights, cons
 static inline void chain_heights_rise(struct chain_heights *heights, const struct chain_heights *others) {
   for (int i = 0; i < CHAINS; i++) heights->of[i] = heights->of[i] > others->of[i] ? heights->of[i] : others->of[i];
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* clock.h - nanoseconds of a clock that only grows. No system call if the kernel offers the clock in the vDSO. */
-#ifndef RONDO_CLOCK_H
-#define RONDO_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -10,5 +9,3 @@ static inline uint64_t now_ns(void) {
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
 }
-
-#endif

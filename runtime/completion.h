@@ -1,7 +1,6 @@
 /* completion.h - the words by which the last kernels of a graph publish that the replay is done. They are part of the
  * kernels' parameters, shared by host code and kernels. */
-#ifndef RONDO_COMPLETION_H
-#define RONDO_COMPLETION_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ struct completion {
   uint64_t *counts;
   uint64_t *words;
 };
-
-#endif

@@ -4,8 +4,7 @@
  * The cores are those of the thread that opens the runtime. A single core means that this thread is pinned, as a
  * replaying thread should be, which says nothing of the process. Then the main thread's cores count. If these are a
  * single core too, the cores of the process at the load of the library count, if they were more. */
-#ifndef RONDO_CORES_H
-#define RONDO_CORES_H
+#pragma once
 
 #include <sched.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ const struct cores *cores_choose(const struct cores *caller, const struct cores 
 uint32_t cores_threads(const struct cores *cores);
 /* The quota; `root` is before all paths, "" but in tests. */
 uint32_t cores_quota(const char *root);
-
-#endif

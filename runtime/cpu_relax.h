@@ -1,6 +1,5 @@
 /* cpu_relax.h - the pause of a spinning loop between two looks. */
-#ifndef RONDO_CPU_RELAX_H
-#define RONDO_CPU_RELAX_H
+#pragma once
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -13,5 +12,3 @@ static inline void cpu_relax(void) {
   __asm__ volatile("yield");
 #endif
 }
-
-#endif

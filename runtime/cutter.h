@@ -1,7 +1,6 @@
 /* cutter.h - one piece of memory for many arrays. The same function first measures, with a cutter that has no memory,
  * and then cuts, with a cutter that has the measured number of bytes. */
-#ifndef RONDO_CUTTER_H
-#define RONDO_CUTTER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ static inline void *cut(struct cutter *cutter, uint64_t bytes) {
   cutter->used += (bytes + 63) / 64 * 64;
   return piece;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* dependencies.h - the tasks that each task must follow, inferred from the rectangles that tasks read and write. */
-#ifndef RONDO_DEPENDENCIES_H
-#define RONDO_DEPENDENCIES_H
+#pragma once
 
 #include "graph.h"
 
@@ -22,5 +21,3 @@ uint64_t dependencies_most_bytes(const rondo_graph *graph);
 
 /* Must `first` come before `second`, through inferred dependencies and what rondo_after has said? */
 rondo_status dependencies_reach(rondo_graph *graph, uint32_t first, uint32_t second, bool *reached);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The runtime turns a graph and its plan into a program: nodes in a legal order, with addresses and exact predecessors.
  * A backend makes an executable graph of the program for each slot. No file above this interface knows CUDA. */
-#ifndef RONDO_DEVICE_H
-#define RONDO_DEVICE_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -186,5 +185,3 @@ struct device_ops {
 
 extern const struct device_ops host_device_ops;
 extern const struct device_ops cuda_device_ops;
-
-#endif

@@ -1,8 +1,7 @@
 /* elements.h - the elements of its root that a tensor, a view or a reshape has. If `is_box` is true, they are all
  * elements of its box, and the box is enough. These functions are exact for all others too. Elements are counted in the
  * order of memory, from the root's first. */
-#ifndef RONDO_ELEMENTS_H
-#define RONDO_ELEMENTS_H
+#pragma once
 
 #include "graph.h"
 
@@ -23,5 +22,3 @@ bool elements_equal(const struct tensor *a, const struct tensor *b);
 int64_t elements_at(const struct tensor *tensor, int64_t index);
 /* The number of elements of the tensor from position `at` on without a gap; 0 if it does not have that element. */
 int64_t elements_run(const struct tensor *tensor, int64_t at);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec.h - an instantiated graph: what it holds, and checks of a call's exec. instantiate.c makes it. */
-#ifndef RONDO_EXEC_H
-#define RONDO_EXEC_H
+#pragma once
 
 #include "graph.h"
 #include "notice.h"
@@ -125,5 +124,3 @@ rondo_status exec_check_outside(const rondo_exec *exec, const char *function);
 /* Checks that the tensor is of the exec's graph and of one of the kinds (bit 1 << kind), and no view unless `views`. */
 rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, bool views,
                                const char *expected, const char *function);
-
-#endif

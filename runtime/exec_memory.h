@@ -1,6 +1,5 @@
 /* exec_memory.h - takes the memory of an exec from the runtime's pools, and gives it back. */
-#ifndef RONDO_EXEC_MEMORY_H
-#define RONDO_EXEC_MEMORY_H
+#pragma once
 
 #include "exec.h"
 #include "plan.h"
@@ -12,5 +11,3 @@ rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, const rond
 
 /* Gives back all that exec_make took. The runtime's lock is held. */
 void exec_give_back(rondo_exec *exec);
-
-#endif

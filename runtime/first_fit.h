@@ -1,7 +1,6 @@
 /* first_fit.h - places buffers one after the other, in a given order: each buffer gets the lowest offset at which no
  * placed buffer is in conflict with it. The caller gives working memory of first_fit_work_bytes. */
-#ifndef RONDO_FIRST_FIT_H
-#define RONDO_FIRST_FIT_H
+#pragma once
 
 #include "bits.h"
 
@@ -20,5 +19,3 @@ uint64_t first_fit(uint32_t count, const uint64_t *bytes, const uint32_t *order,
 
 /* Indices 0 .. count - 1 by descending key, ties by index. */
 void first_fit_order(uint32_t count, const uint64_t *keys, uint32_t *order);
-
-#endif

@@ -1,8 +1,7 @@
 /* floats.h - the floating-point state of a thread: rounding, flushing to zero, traps (Intel SDM, volume 1, 8.1.5
  * and 10.2.3). A thread inherits it from the thread that starts it. A program may have any state; -ffast-math, for
  * example, flushes. Rondo computes everything in the default state. */
-#ifndef RONDO_FLOATS_H
-#define RONDO_FLOATS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ static inline struct floats floats_default(void) {
   floats_set((struct floats){.sse = 0x1f80, .x87 = 0x037f});
   return before;
 }
-
-#endif

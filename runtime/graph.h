@@ -1,6 +1,5 @@
 /* graph.h - the description: tensors, tasks, and the order that rondo_after demands. Pure data, without a device. */
-#ifndef RONDO_GRAPH_H
-#define RONDO_GRAPH_H
+#pragma once
 
 #include "device.h"
 #include "floats.h"
@@ -136,5 +135,3 @@ const char *tensor_kind_name(enum tensor_kind kind);
 
 /* "[2, 3, 4] f32" into text. */
 void tensor_describe(const struct tensor *tensor, char *text, size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* heap.h - a binary heap of numbers, for queues and for sorting in place. The item that comes first is on top. */
-#ifndef RONDO_HEAP_H
-#define RONDO_HEAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ static inline void heap_sort(struct heap heap) {
     heap.items[heap.count] = top;
   }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* integer.h - integer operations that the C library lacks. */
-#ifndef RONDO_INTEGER_H
-#define RONDO_INTEGER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ static inline int32_t log2_of(int64_t power) {
   while (power >> log2 > 1) log2++;
   return log2;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* kernels.h - the part of kernels/ that the runtime names: the few operations that a plan adds by itself, and the
  * device code. All other operations come with the tasks that use them (graph_add). */
-#ifndef RONDO_KERNELS_H
-#define RONDO_KERNELS_H
+#pragma once
 
 #include "op.h"
 
@@ -27,5 +26,3 @@ struct device_image {
 };
 extern const struct device_image device_images[];
 extern const uint32_t device_image_count;
-
-#endif

@@ -1,6 +1,5 @@
 /* lane.h - lanes: the wishes of rondo_open, what each lane was given, and the arena that its execs share. */
-#ifndef RONDO_LANE_H
-#define RONDO_LANE_H
+#pragma once
 
 #include "runtime.h"
 
@@ -23,5 +22,3 @@ void arena_give(rondo_runtime *runtime, uint32_t lane);
 unsigned char *arena_memory(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
 
 rondo_status lane_exists(const rondo_runtime *runtime, uint32_t lane, const char *phase);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * graphs/ asks and kernels/ answers, so that no size of a kernel stands in a graph. A graph is described without a
  * chip: the answer follows from the layer's sizes and types, and is the same on every chip and on the host. */
-#ifndef RONDO_LAYER_FORM_H
-#define RONDO_LAYER_FORM_H
+#pragma once
 
 #include <rondo.h>
 #include <stdbool.h>
@@ -28,5 +27,3 @@ struct layer_form layer_form_of(const struct layer_sizes *layer);
 
 /* rondo_add_feed_forward, which leaves less work to a late last part. */
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late);
-
-#endif

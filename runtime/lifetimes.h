@@ -3,8 +3,7 @@
  * Two buffers may share bytes only if, along every path of the graph, all accesses of one precede all accesses of the
  * other. Then no legal order, however parallel, lets them live at the same time. Planners that look at one total order
  * (TFLM, XNNPACK, XLA's heap simulator) allow more, and would race here. */
-#ifndef RONDO_LIFETIMES_H
-#define RONDO_LIFETIMES_H
+#pragma once
 
 #include "cutter.h"
 #include "reach.h"
@@ -37,5 +36,3 @@ void lifetimes_conflicts(void *lifetimes, const uint32_t *batch, uint32_t batch_
 /* The most bytes that live at one node: the buffers that it touches, and those touched both before and after it, live
  * together, since two of them that did not conflict would put an access after one of its own ancestors. */
 uint64_t lifetimes_bound(struct lifetimes *lifetimes);
-
-#endif

@@ -2,8 +2,7 @@
  * the entries of each list in begin[list]. lists_end turns the counts into the ends of the lists. The second pass puts
  * each entry before the entries of its list that are already there. Then begin[list] is the begin of each list, and
  * begin[list + 1] its end. */
-#ifndef RONDO_LISTS_H
-#define RONDO_LISTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ static inline void lists_end(uint32_t *begin, uint32_t list_count, uint32_t firs
   for (uint32_t i = 0; i < list_count; i++) begin[i] = first += begin[i];
   begin[list_count] = first;
 }
-
-#endif

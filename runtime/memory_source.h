@@ -1,8 +1,7 @@
 /* memory_source.h - where graphs and plans get their host memory: from a runtime's host pool, from an allocator, or, if
  * there is neither, from mimalloc. The memory is not cleared, and is given back with the number of bytes with which it
  * was taken. */
-#ifndef RONDO_MEMORY_SOURCE_H
-#define RONDO_MEMORY_SOURCE_H
+#pragma once
 
 #include "runtime.h"
 
@@ -19,5 +18,3 @@ rondo_status memory_take(struct memory_source source, uint64_t bytes, const char
  * lies together. */
 rondo_status memory_take_for_now(struct memory_source source, uint64_t bytes, const char *owner, void **memory);
 void memory_give(struct memory_source source, void *memory, uint64_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* notice.h - the write to an eventfd that ends a replay: the state that a slot keeps for it, and the steps of a
  * backend. */
-#ifndef RONDO_NOTICE_H
-#define RONDO_NOTICE_H
+#pragma once
 
 #include <errno.h>
 #include <poll.h>
@@ -45,5 +44,3 @@ static inline void notice_cancel(struct notice *notice) {
 static inline bool notice_is_due(const struct notice *notice) {
   return atomic_load_explicit(&notice->due_count, memory_order_acquire) != 0;
 }
-
-#endif

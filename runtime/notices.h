@@ -1,6 +1,5 @@
 /* notices.h - waits until the notices of replays that are done have been written (notice.h). */
-#ifndef RONDO_NOTICES_H
-#define RONDO_NOTICES_H
+#pragma once
 
 #include "exec.h"
 
@@ -9,5 +8,3 @@ rondo_status notices_wait(const rondo_exec *exec, uint64_t timeout_ns);
 
 /* Sets the file of a slot that is not in flight; -1: none. The old file may be closed afterwards. */
 rondo_status slot_notify(const rondo_exec *exec, struct slot *slot, int file);
-
-#endif

@@ -8,8 +8,7 @@
  * files; the functions of its rows), FAMILY.c (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and
  * FAMILY_*.cu.
  */
-#ifndef RONDO_OP_H
-#define RONDO_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -189,5 +188,3 @@ static inline int64_t op_elements(const struct op_operand *operand) {
   for (uint32_t i = 0; i < operand->rank; i++) count *= operand->shape[i];
   return count;
 }
-
-#endif

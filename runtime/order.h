@@ -1,6 +1,5 @@
 /* order.h - a legal order of tasks and joins, as close to the order of adding as rondo_after allows. */
-#ifndef RONDO_ORDER_H
-#define RONDO_ORDER_H
+#pragma once
 
 #include "cutter.h"
 #include "dependencies.h"
@@ -17,5 +16,3 @@ void order_cut(struct order_work *work, struct cutter *cutter, uint32_t unit_cou
  * placed, and a join right before the first task that may need it. */
 void order_find(struct order_work *work, const rondo_graph *graph, const struct dependencies *dependencies,
                 uint32_t *order);
-
-#endif

@@ -1,7 +1,6 @@
 /* own_thread.h - threads that the library starts. They block the application's signals, have the default floating-point
  * state and a stack that is large enough for all code of Rondo, and run on the cores that were found at open. */
-#ifndef RONDO_OWN_THREAD_H
-#define RONDO_OWN_THREAD_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -20,5 +19,3 @@ enum { OWN_STACK_BYTES = 1 << 20 };
 /* Around calls in which others start threads, the driver above all: these inherit what is blocked. */
 void own_thread_block_signals(sigset_t *before);
 void own_thread_restore_signals(const sigset_t *before);
-
-#endif

@@ -1,7 +1,6 @@
 /* ownership.h - the owners of constants and states: which exec owns them, which borrow them, and which may be closed.
  */
-#ifndef RONDO_OWNERSHIP_H
-#define RONDO_OWNERSHIP_H
+#pragma once
 
 #include "exec.h"
 
@@ -27,5 +26,3 @@ bool was_replayed(const rondo_exec *exec);
 /* The number of the runtime's execs, and the names of their first tasks: "'a', 'b'". */
 enum { EXEC_NAMES_BYTES = 256 };
 uint32_t ownership_name_execs(const rondo_runtime *runtime, char text[EXEC_NAMES_BYTES]);
-
-#endif

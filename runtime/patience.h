@@ -1,8 +1,7 @@
 /* patience.h - should a thread that waits for the same replay again and again spin or rest (waiting.h)? A rest costs
  * the time in which a sleeper wakes up. A spin takes a core that the work may need. The dearer way depends on the work,
  * the cores and the load. So waits try both ways, and keep the faster one for a while. */
-#ifndef RONDO_PATIENCE_H
-#define RONDO_PATIENCE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ uint64_t patience_spin_ns(const struct patience *patience);
 void patience_learn(struct patience *patience, uint64_t waited_ns);
 /* The wait has ended at its time limit: the next one continues it. */
 void patience_end_early(struct patience *patience, uint64_t waited_ns);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Nothing here allocates: the caller gives working memory of the size that *_work_bytes returns. The result depends on
  * the problem alone, since counts of steps bound the work, never a clock. */
-#ifndef RONDO_PLACEMENT_H
-#define RONDO_PLACEMENT_H
+#pragma once
 
 #include "placement_problem.h"
 
@@ -13,5 +12,3 @@ uint64_t placement_work_bytes(uint32_t count);
  * peak. Writes the offsets of the lowest peak found, and returns that peak. */
 uint64_t placement_find(const struct placement_problem *problem, uint64_t *offsets, void *work)
     __attribute__((nonnull(3)));
-
-#endif

@@ -1,8 +1,7 @@
 /* placement_problem.h - the problem that placement.h solves: an offset for each buffer, such that no two buffers in
  * conflict share a byte and the end of the highest buffer, the peak, is low. Pure arithmetic, without graph and device.
  */
-#ifndef RONDO_PLACEMENT_PROBLEM_H
-#define RONDO_PLACEMENT_PROBLEM_H
+#pragma once
 
 #include "bits.h"
 
@@ -19,5 +18,3 @@ struct placement_problem {
   uint64_t step_limit;        /* most buffers that the search puts down; 0: PLACEMENT_DEFAULT_WORK / count */
   uint64_t *steps;            /* NULL, or where to write the number of steps taken */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* placement_search.h - a search that lowers the peak of a placement, down to the lower bound if it can. */
-#ifndef RONDO_PLACEMENT_SEARCH_H
-#define RONDO_PLACEMENT_SEARCH_H
+#pragma once
 
 #include "placement_problem.h"
 
@@ -13,5 +12,3 @@ uint64_t placement_search_work_bytes(uint32_t count);
 
 /* `offsets` hold a placement. The search replaces it by the best placement found and returns that one's peak. */
 uint64_t placement_search(const struct placement_problem *problem, uint64_t *offsets, void *work);
-
-#endif

@@ -1,7 +1,6 @@
 /* plan.h - the plan of a graph: its nodes in a legal order, the edges between them, and an offset for each tensor. A
  * plan knows no device. planner.h makes it. */
-#ifndef RONDO_PLAN_H
-#define RONDO_PLAN_H
+#pragma once
 
 #include "completion.h"
 #include "graph.h"
@@ -65,5 +64,3 @@ enum {
  * source and a destination. `operands` has room for OP_MAX_OPERANDS. */
 void plan_node_name(const rondo_graph *graph, const struct plan_node *node, char name[NAME_BYTES]);
 struct op_task plan_node_task(const rondo_graph *graph, const struct plan_node *node, struct op_operand *operands);
-
-#endif

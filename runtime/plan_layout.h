@@ -1,7 +1,6 @@
 /* plan_layout.h - the offset of each tensor: constants and states one after the other in the exec's own memory, inputs
  * and outputs in a slot's pinned extent, temporaries and scratch in the arena, where buffers may share bytes. */
-#ifndef RONDO_PLAN_LAYOUT_H
-#define RONDO_PLAN_LAYOUT_H
+#pragma once
 
 #include "lifetimes.h"
 #include "plan.h"
@@ -27,5 +26,3 @@ void layout_cut(struct layout *layout, struct cutter *cutter, uint32_t node_coun
  * nodes. */
 void layout_find(struct layout *layout, const rondo_graph *graph, const struct reach_graph *edges,
                  const uint32_t *node_of_task, struct plan *plan);
-
-#endif

@@ -1,6 +1,5 @@
 /* plan_moves.h - the allocation of each tensor, and the nodes that copy inputs to the device and outputs back. */
-#ifndef RONDO_PLAN_MOVES_H
-#define RONDO_PLAN_MOVES_H
+#pragma once
 
 #include "cutter.h"
 #include "plan.h"
@@ -33,5 +32,3 @@ static inline uint32_t move_nodes(const struct move_counts *counts) {
 void moves_count(struct moves *moves, const rondo_graph *graph);
 void moves_cut(struct moves *moves, struct cutter *cutter, uint32_t tensor_count);
 void moves_fill(struct moves *moves, const rondo_graph *graph, uint32_t first_output);
-
-#endif

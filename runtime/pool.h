@@ -1,8 +1,7 @@
 /* pool.h - a fixed pool: extents carved from one slab, from its bottom or its top. It never grows and never allocates,
  * not even for its bookkeeping: each extent has a node in its owner's memory, and the pool is a list of these nodes. So
  * the number of extents is not limited, and the slab may be memory that the host cannot reach. */
-#ifndef RONDO_POOL_H
-#define RONDO_POOL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -63,5 +62,3 @@ void pool_give(struct pool *pool, void *memory);
 
 /* What pool_take takes of the pool. */
 static inline uint64_t pool_take_bytes(uint64_t bytes) { return POOL_HEADER_BYTES + pool_round(bytes ? bytes : 1); }
-
-#endif

@@ -1,6 +1,5 @@
 /* program.h - what an exec runs: its nodes, and the addresses of their operands in one slot at a time. */
-#ifndef RONDO_PROGRAM_H
-#define RONDO_PROGRAM_H
+#pragma once
 
 #include "exec.h"
 #include "plan.h"
@@ -20,5 +19,3 @@ bool program_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor);
 
 /* The program that the backend makes executable for the slot. */
 struct device_program program_of(const rondo_exec *exec, struct slot *slot);
-
-#endif

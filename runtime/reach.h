@@ -1,8 +1,7 @@
 /* reach.h - which nodes of a graph follow which. The question is asked for REACH_COLUMNS nodes at a time, with one bit
  * for each, and one pass over the edges answers it. So the memory grows with the number of nodes, not with its square.
  */
-#ifndef RONDO_REACH_H
-#define RONDO_REACH_H
+#pragma once
 
 #include "bits.h"
 
@@ -25,5 +24,3 @@ void reach_reduce(struct reach_graph *graph, uint64_t *rows);
 /* Bits are passed on along the edges, from each node to all that follow it, or to all that precede it. */
 void reach_spread_forward(const struct reach_graph *graph, uint64_t *rows);
 void reach_spread_backward(const struct reach_graph *graph, uint64_t *rows);
-
-#endif

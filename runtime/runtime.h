@@ -1,6 +1,5 @@
 /* runtime.h - the inside of rondo_runtime, and the checks that calls make of it. open.c opens and closes it. */
-#ifndef RONDO_RUNTIME_H
-#define RONDO_RUNTIME_H
+#pragma once
 
 #include <pthread.h>
 
@@ -52,5 +51,3 @@ uint64_t runtime_free_bytes(const rondo_runtime *runtime);
 /* RONDO_INVALID_STATE inside a host function or a capture callback of this runtime. Each call that waits checks this.
  */
 rondo_status runtime_check_outside(const rondo_runtime *runtime, const char *function);
-
-#endif

@@ -1,6 +1,5 @@
 /* slot.h - one slot of an exec: check its handle, take it, launch it, wait for it, give it back. */
-#ifndef RONDO_SLOT_H
-#define RONDO_SLOT_H
+#pragma once
 
 #include "exec.h"
 
@@ -43,5 +42,3 @@ rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot);
 rondo_status slot_wait(const rondo_exec *exec, struct slot *slot, uint64_t timeout_ns);
 /* The same for all slots together; after an error *slot is the first that was not done. */
 rondo_status slots_wait(rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot);
-
-#endif

@@ -1,7 +1,6 @@
 /* spare_memory.h - the memory that a process can still get: of the machine, and of the control groups of a container or
  * a service. A system that overcommits promises a pool beyond it, and ends the process that then uses the pool. */
-#ifndef RONDO_SPARE_MEMORY_H
-#define RONDO_SPARE_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -25,5 +24,3 @@ rondo_status spare_memory_check_pinned(uint64_t bytes, const char *purpose);
  * Leaves the content as it is, also where others use it meanwhile. Where pages may be lacking, `checks` says that those
  * that are to come are compared with what there is. */
 rondo_status spare_memory_settle(void *memory, uint64_t bytes, bool checks, const char *purpose);
-
-#endif

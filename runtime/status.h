@@ -1,6 +1,5 @@
 /* status.h - sets the text of rondo_error_text. */
-#ifndef RONDO_STATUS_H
-#define RONDO_STATUS_H
+#pragma once
 
 #include <rondo.h>
 
@@ -12,5 +11,3 @@ static inline rondo_status status_same(rondo_status status) { return status; }
 
 /* Behind a noun that follows a count. */
 #define PLURAL(count) ((count) == 1 ? "" : "s")
-
-#endif

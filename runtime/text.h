@@ -1,7 +1,6 @@
 /* text.h - printing of names. A name comes from a program or a file and may have any bytes. An error text, a report and
  * the command print its characters, and a replacement character for all other bytes. */
-#ifndef RONDO_TEXT_H
-#define RONDO_TEXT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ void text_print(char *to, size_t bytes, const char *from);
 
 /* The same to a file, with a backslash before each of `escaped`: "" for people, "\"\\" within a string of JSON. */
 void text_write(FILE *file, const char *text, const char *escaped);
-
-#endif

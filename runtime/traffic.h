@@ -1,7 +1,6 @@
 /* traffic.h - the bytes that a task reads and writes, by its shapes alone: dense, and all that it may touch. For
  * reports and rondo_profile. */
-#ifndef RONDO_TRAFFIC_H
-#define RONDO_TRAFFIC_H
+#pragma once
 
 #include "device.h"
 #include "op.h"
@@ -15,5 +14,3 @@ struct traffic traffic_of(const struct op_task *task);
 
 /* The name of an operation, or "kernel" or "capture" for the user's own work (op NULL). */
 const char *operation_name(const struct op *op, const struct user_work *work);
-
-#endif

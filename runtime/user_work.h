@@ -1,8 +1,7 @@
 /* user_work.h - the user's own work as one movable piece of memory: the struct, then its by-value arguments, each
  * aligned to 64 bytes as any C type may demand, then the function's name. The graph keeps such a piece, and an exec
  * keeps a copy. */
-#ifndef RONDO_USER_WORK_H
-#define RONDO_USER_WORK_H
+#pragma once
 
 #include <string.h>
 
@@ -51,5 +50,3 @@ static inline uint64_t user_work_bytes(const struct user_work *work) {
 static inline struct user_work *user_work_copy(const struct user_work *from, void *memory) {
   return user_work_cut(&(struct cutter){(unsigned char *)memory, 0}, from);
 }
-
-#endif

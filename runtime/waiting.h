@@ -1,7 +1,6 @@
 /* waiting.h - the wait of a thread of the program: for the replay of one slot, for a replay of any slot, or for a free
  * slot. */
-#ifndef RONDO_WAITING_H
-#define RONDO_WAITING_H
+#pragma once
 
 #include "patience.h"
 #include "runtime.h"
@@ -25,5 +24,3 @@ struct waiting {
 
 /* RONDO_OK after a true look. RONDO_TIMEOUT, without a text. RONDO_DEVICE_LOST: it will not come. */
 rondo_status wait_until(const struct waiting *waiting, uint64_t timeout_ns);
-
-#endif

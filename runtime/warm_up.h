@@ -1,6 +1,5 @@
 /* warm_up.h - makes a new exec ready: zeros in its constants and states, and one warm replay of each slot. */
-#ifndef RONDO_WARM_UP_H
-#define RONDO_WARM_UP_H
+#pragma once
 
 #include "exec.h"
 
@@ -10,5 +9,3 @@ rondo_status exec_make_ready(rondo_exec *exec, bool without_warm_up);
 
 /* Zeros into the exec's own constants and states, and into the borrowed states that its warm replays wrote. */
 rondo_status exec_zero(rondo_exec *exec);
-
-#endif

@@ -1,7 +1,6 @@
 /* written.h - is each element written before it is read? The answer follows from those writes of a tensor that no later
  * write covers. */
-#ifndef RONDO_WRITTEN_H
-#define RONDO_WRITTEN_H
+#pragma once
 
 #include "access_list.h"
 
@@ -12,5 +11,3 @@ bool is_written(const struct access_list *writes, const rondo_graph *graph, cons
 
 /* It is known of one more. Of two rectangles the larger one is kept. */
 void written_grow(struct box *written, const struct tensor *tensor);
-
-#endif

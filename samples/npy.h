@@ -1,8 +1,7 @@
 /* npy.h - NumPy's .npy files (numpy.lib.format, versions 1.0, 2.0 and 3.0) for the samples: little-endian arrays in C
  * order with up to four dimensions. Fortran order is accepted if it is the same order. The reader rejects every other
  * or damaged file with a reason. NumPy has no bf16; files store its bits as NPY_U16. */
-#ifndef NPY_H
-#define NPY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void npy_free(struct npy *array);
 int64_t npy_count(const struct npy *array);                 /* elements; below 2^63 in an array that was read */
 double npy_element(const struct npy *array, int64_t index); /* in C order */
 const char *npy_type_name(enum npy_type type);              /* NumPy's: "float16" */
-
-#endif

@@ -1,6 +1,5 @@
 /* sample.h - the common code of the samples: the command line, files, opening a runtime, timing and checks. */
-#ifndef SAMPLE_H
-#define SAMPLE_H
+#pragma once
 
 #include <rondo.h>
 
@@ -56,5 +55,3 @@ int compare_times(const void *a, const void *b);
 
 /* Prints a check's figure and its bound. False if the figure exceeds the bound, or is NaN. */
 bool check(const char *what, double figure, double bound);
-
-#endif

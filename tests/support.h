@@ -1,7 +1,6 @@
 /* support.h - what all tests share: a graph on one backend from description to result, random numbers, and
  * conversions. A failure inside ends the test with the library's own error text. */
-#ifndef RONDO_TESTS_SUPPORT_H
-#define RONDO_TESTS_SUPPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,5 +87,3 @@ uint16_t oracle_to_bf16(double value);
 uint8_t oracle_to_e4m3(double value); /* nearest even, 448 at most */
 double oracle_read(rondo_dtype dtype, const void *data, int64_t index);
 void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value); /* f64 f32 f16 bf16 e4m3 */
-
-#endif

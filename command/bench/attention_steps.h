@@ -1,7 +1,6 @@
 /* attention_steps.h - the kernels of attention_steps.cu: the library's portable attention kernel for many rows in bf16,
  * complete and with one step of attention_tile.cuh left out. */
-#ifndef RONDO_ATTENTION_STEPS_H
-#define RONDO_ATTENTION_STEPS_H
+#pragma once
 
 #include "../../kernels/attention/attention.h"
 
@@ -19,5 +18,3 @@
   KERNEL(unswizzled, "no swizzle", without_swizzle, 128, 2, 2, 2, 0, 0)
 
 #define ATTENTION_STEPS_TILE(dimension) ((dimension) == 128 ? 64 : 128)
-
-#endif

@@ -1,7 +1,6 @@
 /* bandwidth_plot.h - a picture of products: the share of the read rate that each reaches, over the bytes that it
  * moves. */
-#ifndef RONDO_BANDWIDTH_PLOT_H
-#define RONDO_BANDWIDTH_PLOT_H
+#pragma once
 
 #include "kernel_results.h"
 
@@ -9,5 +8,3 @@
  * dash at the share that each must reach. Returns false after a sentence on stderr if the file was not written
  * completely. */
 bool bandwidth_plot_write(const char *path, const struct kernel_results *results, const struct kernel_results *rivals);
-
-#endif

@@ -1,6 +1,5 @@
 /* bench.h - the measurements of `rondo bench`. */
-#ifndef RONDO_BENCH_H
-#define RONDO_BENCH_H
+#pragma once
 
 int bench_kernels(int count, char **words);
 int bench_lanes(int count, char **words);
@@ -9,5 +8,3 @@ int bench_plan(int count, char **words);
 int bench_replay(int count, char **words);
 int bench_upload(int count, char **words);
 int bench_wait(int count, char **words);
-
-#endif

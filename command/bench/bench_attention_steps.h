@@ -1,6 +1,5 @@
 /* bench_attention_steps.h - measures the kernels of attention_steps.cu one after the other. */
-#ifndef RONDO_BENCH_ATTENTION_STEPS_H
-#define RONDO_BENCH_ATTENTION_STEPS_H
+#pragma once
 
 #include "bench_softmax.h"
 #include "timing.h"
@@ -12,5 +11,3 @@ bool attention_steps_label(size_t index, char label[SOFTMAX_LABEL_BYTES]);
  * the number of wrong results. */
 uint32_t attention_steps_measure(struct softmax_memory *memory, struct report *report, const char *only,
                                  uint32_t samples);
-
-#endif

@@ -1,6 +1,5 @@
 /* bench_data.h - the parameters of the kernel that fills memory with random numbers (bench_data.cu). */
-#ifndef RONDO_BENCH_DATA_H
-#define RONDO_BENCH_DATA_H
+#pragma once
 
 enum { BENCH_FILL_THREADS = 256, BENCH_READ_THREADS_MOST = 512 };
 
@@ -18,5 +17,3 @@ enum bench_data {
   BENCH_NORMAL_F32,
   BENCH_NORMAL_F64
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* bench_device.h - the GPU for the timing of kernels: memory with random numbers, and graphs of many launches that
  * events time. It uses the CUDA driver directly. If a call of the driver fails, the program ends with the call's name
  * and the driver's sentence. */
-#ifndef RONDO_BENCH_DEVICE_H
-#define RONDO_BENCH_DEVICE_H
+#pragma once
 
 #include "../../runtime/cuda/driver.h"
 #include "bench_data.h"
@@ -83,5 +82,3 @@ uint32_t bench_copies(uint64_t bytes_of_copy, bool is_warm);
  * of `apart` bytes. */
 double bench_read_us(struct bench_device *device, cu_address memory, uint64_t bytes, uint64_t apart, uint32_t copies,
                      uint32_t samples);
-
-#endif

@@ -1,7 +1,6 @@
 /* bench_gemv.h - measures one product: describes it as a program does, launches the kernels that the library chooses,
  * checks the result, and times it. */
-#ifndef RONDO_BENCH_GEMV_H
-#define RONDO_BENCH_GEMV_H
+#pragma once
 
 #include "bench_device.h"
 #include "kernel_case.h"
@@ -51,5 +50,3 @@ double gemv_read_us(const struct gemv_memory *memory, const struct kernel_case *
                     const struct gemv_options *options);
 /* The read rate in bytes for each microsecond, from reading 1 GB. */
 double gemv_read_rate(const struct gemv_memory *memory, uint32_t samples);
-
-#endif

@@ -1,7 +1,6 @@
 /* bench_qr.h - times batched QR, its application, and triangular inverses, in graphs of many launches. The launches
  * cycle through copies of A and of the outputs. Cold: 400 MB of other copies pass between two uses of a copy. */
-#ifndef RONDO_BENCH_QR_H
-#define RONDO_BENCH_QR_H
+#pragma once
 
 #include "bench_device.h"
 #include "qr_results.h"
@@ -24,5 +23,3 @@ void qr_memory_take(struct bench_device *device, uint32_t samples, struct qr_mem
  * time the case. */
 bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, const struct qr_options *options,
                 struct qr_result *result);
-
-#endif

@@ -1,7 +1,6 @@
 /* bench_softmax.h - measures attention or a fused softmax: describes it as a program does, launches the kernels that
  * the library chooses, checks the result, and times it. */
-#ifndef RONDO_BENCH_SOFTMAX_H
-#define RONDO_BENCH_SOFTMAX_H
+#pragma once
 
 #include "bench_device.h"
 #include "softmax_results.h"
@@ -27,5 +26,3 @@ void softmax_memory_take(struct bench_device *device, struct softmax_memory *mem
  * it returns 0 after a sentence on stderr, and does not time the case. */
 size_t softmax_measure(struct softmax_memory *memory, const struct softmax_case *shape,
                        const struct softmax_options *options, struct softmax_result results[2]);
-
-#endif

@@ -1,7 +1,6 @@
 /* kernel_case.h - the products that rondo bench kernels times: the table, the figures to reach, the choice by words of
  * the command line, and the bytes that a product moves. It uses no device. */
-#ifndef RONDO_KERNEL_CASE_H
-#define RONDO_KERNEL_CASE_H
+#pragma once
 
 #include <rondo.h>
 #include <stdbool.h>
@@ -47,5 +46,3 @@ uint64_t kernel_weight_scale_bytes(const struct kernel_case *shape);
 /* The bytes that a product must read and write, each once. */
 uint64_t kernel_case_bytes(const struct kernel_case *shape);
 double kernel_case_flops(const struct kernel_case *shape);
-
-#endif

@@ -1,7 +1,6 @@
 /* kernel_results.h - results of timing products: lines of a table and of JSON, the figures to reach, and reading
  * results from a file. It uses no device. */
-#ifndef RONDO_KERNEL_RESULTS_H
-#define RONDO_KERNEL_RESULTS_H
+#pragma once
 
 #include "../json_lines.h"
 #include "bench_gemv.h"
@@ -34,5 +33,3 @@ double kernel_must_us(const struct kernel_results *results, size_t index, const 
 /* Writes a line of the table and of the JSON. Counts a missed figure. */
 void kernel_result_report(struct report *report, const struct kernel_results *results, size_t index,
                           const struct kernel_results *rivals);
-
-#endif

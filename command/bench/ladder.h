@@ -1,6 +1,5 @@
 /* ladder.h - the kernels of ladder.cu and their parameters. */
-#ifndef RONDO_LADDER_H
-#define RONDO_LADDER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ struct ladder_product {
   uint32_t m, k;
   float scale;
 };
-
-#endif

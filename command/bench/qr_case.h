@@ -1,7 +1,6 @@
 /* qr_case.h - the batched QR that rondo bench kernels times: the table, the labels, the figures to reach, and the work
  * of a case. It uses no device. */
-#ifndef RONDO_QR_CASE_H
-#define RONDO_QR_CASE_H
+#pragma once
 
 #include <rondo.h>
 #include <stdbool.h>
@@ -39,5 +38,3 @@ void qr_case_label(const struct qr_case *shape, char label[QR_LABEL_BYTES]);
 double qr_case_flops(const struct qr_case *shape);
 /* The bytes: A, the outputs and the right-hand side once; C twice; half of a triangle that is inverted. */
 uint64_t qr_case_bytes(const struct qr_case *shape);
-
-#endif

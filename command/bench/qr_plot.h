@@ -1,6 +1,5 @@
 /* qr_plot.h - a picture of QR results: the speed of 1000 square factorisations over their size. */
-#ifndef RONDO_QR_PLOT_H
-#define RONDO_QR_PLOT_H
+#pragma once
 
 #include "qr_results.h"
 
@@ -8,5 +7,3 @@
  * lower panel has the fraction of the bound. Both have a line for Rondo in f32 and in f64, and for each rival. Returns
  * false after a sentence on stderr if the file was not written completely. */
 bool qr_plot_write(const char *path, const struct qr_results *results, const struct qr_results *rivals);
-
-#endif

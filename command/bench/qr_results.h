@@ -1,7 +1,6 @@
 /* qr_results.h - results of timing batched QR: lines of a table and of JSON, the figures to reach, and reading results
  * from a file. It uses no device. */
-#ifndef RONDO_QR_RESULTS_H
-#define RONDO_QR_RESULTS_H
+#pragma once
 
 #include "../json_lines.h"
 #include "qr_case.h"
@@ -39,5 +38,3 @@ double qr_result_must_us(const struct qr_results *results, const struct qr_resul
 /* Writes a line of the table and of the JSON for a result of `results`. Counts a missed figure. */
 void qr_result_report(struct report *report, const struct qr_results *results, const struct qr_result *result,
                       const struct qr_results *rivals);
-
-#endif

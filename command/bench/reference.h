@@ -1,7 +1,6 @@
 /* reference.h - references in double precision on the host, from the bytes of the device's operands. They share no code
  * with the kernels. */
-#ifndef RONDO_REFERENCE_H
-#define RONDO_REFERENCE_H
+#pragma once
 
 #include <rondo.h>
 #include <stdbool.h>
@@ -51,5 +50,3 @@ double reference_applied_ratio(rondo_dtype dtype, size_t m, size_t n, size_t col
 /* |I - LX| / (|L| |X|) / (n * machine epsilon), where L is the unit lower triangle below a's diagonal; L and X are
  * row-major. Infinity if X is not a unit lower triangle. Correct code stays below 30. */
 double reference_inverse_ratio(rondo_dtype dtype, size_t n, const double *a, const double *x);
-
-#endif

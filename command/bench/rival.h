@@ -1,6 +1,5 @@
 /* rival.h - the rival of rondo bench replay: the same small graphs, made with the CUDA driver directly. */
-#ifndef RONDO_TIMING_RIVAL_H
-#define RONDO_TIMING_RIVAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ struct cu_graph_exec *rival_many_in_out(struct rival *rival);
 
 void rival_launch(struct rival *rival, struct cu_graph_exec *exec);
 void rival_synchronize(struct rival *rival);
-
-#endif

@@ -1,6 +1,5 @@
 /* rowmax_tile.h - the kernels of rowmax_tile.cu and their parameters. */
-#ifndef RONDO_ROWMAX_TILE_H
-#define RONDO_ROWMAX_TILE_H
+#pragma once
 
 enum { ROWMAX_TILE = 16 }; /* rows, columns and depth of the product */
 
@@ -10,5 +9,3 @@ enum { ROWMAX_TILE = 16 }; /* rows, columns and depth of the product */
   KERNEL(permuted_by_quads, "registers, permuted, a mask a quad", 0)                                                   \
   KERNEL(permuted, "registers, permuted", 0)                                                                           \
   KERNEL(as_they_lie, "registers, as they lie", 0)
-
-#endif

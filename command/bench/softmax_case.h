@@ -1,7 +1,6 @@
 /* softmax_case.h - the attention and the fused softmax that rondo bench kernels times: the table, the labels, the
  * figures to reach, and the work of a case. It uses no device. */
-#ifndef RONDO_SOFTMAX_CASE_H
-#define RONDO_SOFTMAX_CASE_H
+#pragma once
 
 #include <rondo.h>
 #include <stdbool.h>
@@ -74,5 +73,3 @@ float softmax_case_scale(const struct softmax_case *shape);
 double softmax_case_flops(const struct softmax_case *shape);
 /* The bytes of all operands, each once. */
 uint64_t softmax_case_bytes(const struct softmax_case *shape);
-
-#endif

@@ -1,7 +1,6 @@
 /* softmax_results.h - results of timing attention and the fused softmax: lines of a table and of JSON, the figures to
  * reach, and reading results from a file. It uses no device. */
-#ifndef RONDO_SOFTMAX_RESULTS_H
-#define RONDO_SOFTMAX_RESULTS_H
+#pragma once
 
 #include "../json_lines.h"
 #include "softmax_case.h"
@@ -40,5 +39,3 @@ double softmax_must_us(const struct softmax_results *results, size_t index, cons
 /* Writes a line of the table and of the JSON. Counts a missed figure. */
 void softmax_result_report(struct report *report, const struct softmax_results *results, size_t index,
                            const struct softmax_results *rivals);
-
-#endif

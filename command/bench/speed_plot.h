@@ -1,6 +1,5 @@
 /* speed_plot.h - a picture of attention results: the speed of Rondo and of rivals over the length of prompts. */
-#ifndef RONDO_SPEED_PLOT_H
-#define RONDO_SPEED_PLOT_H
+#pragma once
 
 #include "softmax_results.h"
 
@@ -9,5 +8,3 @@
  * pause, dashed under sustained load. Returns false after a sentence on stderr if the file was not written
  * completely. */
 bool speed_plot_write(const char *path, const struct softmax_results *results, const struct softmax_results *rivals);
-
-#endif

@@ -1,6 +1,5 @@
 /* spin.h - a task of a known duration that uses no memory bandwidth. */
-#ifndef RONDO_SPIN_H
-#define RONDO_SPIN_H
+#pragma once
 
 #include "../command.h"
 
@@ -9,5 +8,3 @@ enum { SPIN_THREADS = 1024 };
 /* Adds a task of `blocks` blocks of SPIN_THREADS threads; each block waits for `ns` nanoseconds. On the host one thread
  * waits for `host_ns` nanoseconds. */
 void spin_add(rondo_graph *graph, uint32_t blocks, uint64_t ns, uint64_t host_ns);
-
-#endif

@@ -1,7 +1,6 @@
 /* svg.h - functions that draw the benches' pictures as SVG. Lengths are tenths of a pixel, so that no number needs a
  * decimal point. */
-#ifndef RONDO_SVG_H
-#define RONDO_SVG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ void svg_text(FILE *file, int32_t x, int32_t y, int32_t size, const char *anchor
 void svg_line(FILE *file, int32_t x1, int32_t y1, int32_t x2, int32_t y2, const char *colour);
 /* A viewer shows the title while the pointer rests on the dot. */
 void svg_dot(FILE *file, int32_t x, int32_t y, int32_t radius, const char *colour, const char *title);
-
-#endif

@@ -1,7 +1,6 @@
 /* timing.h - the common part of the benches: samples, percentiles, histograms, and the report as a table and as
  * JSON. */
-#ifndef RONDO_TIMING_H
-#define RONDO_TIMING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ void report_figure(struct report *report, const char *name, double value, const 
 /* Writes the number of missed figures. Returns the exit code: EXIT_OK, EXIT_MISSED, or EXIT_FAILED if the JSON was not
  * written completely. */
 int report_end(struct report *report);
-
-#endif

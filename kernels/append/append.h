@@ -4,8 +4,7 @@
  * Both tensors are divided into pieces, which are dense runs of bytes. Each piece has an index in every outer
  * dimension. One outer dimension counts the rows: the piece of row i of src goes to row i + position of dst, if dst has
  * that row. */
-#ifndef RONDO_APPEND_H
-#define RONDO_APPEND_H
+#pragma once
 
 #include <stdint.h>
 
@@ -65,5 +64,4 @@ void append_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status append_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 extern const struct op op_append;
-#endif
 #endif

@@ -9,8 +9,7 @@
  *
  * The KV sequence may be divided into splits. Each split is attended on its own, into scratch memory;
  * rondo_attention_combine then merges the splits in their order. */
-#ifndef RONDO_ATTENTION_H
-#define RONDO_ATTENTION_H
+#pragma once
 
 #include <stdint.h>
 
@@ -177,5 +176,4 @@ int64_t attention_touched_elements(const struct op_task *task, uint32_t operand,
 int64_t attention_host_items(const struct op_task *task);
 void attention_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-#endif
 #endif

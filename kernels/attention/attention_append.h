@@ -3,8 +3,7 @@
  *
  * It runs where the kernel that attends cannot do both itself. It writes rotated queries and lengths to scratch memory,
  * after the partial results of splits. */
-#ifndef RONDO_ATTENTION_APPEND_H
-#define RONDO_ATTENTION_APPEND_H
+#pragma once
 
 #include "attention.h"
 
@@ -48,5 +47,4 @@ struct attention_rest {
 };
 
 void attention_append_launch(const struct op_call *call, struct attention_rest *rest, struct op_launches *launches);
-#endif
 #endif

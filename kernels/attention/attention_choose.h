@@ -1,7 +1,6 @@
 /* attention_choose.h - the designs of attention: which one attends, and what it launches. A plan is a pure function of
  * the task's shape and the chip; a launch only carries it out. */
-#ifndef RONDO_ATTENTION_CHOOSE_H
-#define RONDO_ATTENTION_CHOOSE_H
+#pragma once
 
 #include "../common/size_range.h"
 #include "attention_decode.h"
@@ -64,5 +63,3 @@ const struct attention_choice *attention_choose(const struct attention_problem *
  * capacity alone: not on the batch, nor on the chip. */
 attention_planner attention_decode_plan_of, attention_wgmma_plan_of, attention_portable_plan_of;
 attention_launcher attention_decode_launch, attention_wgmma_launch, attention_portable_launch;
-
-#endif

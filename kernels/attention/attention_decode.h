@@ -3,8 +3,7 @@
  * KV rows are dealt in tiles of 16. Tile i of a split goes to warp i % warps of part i / warps % 8. Any length is
  * shared evenly in this way. Which sums are made, and in which order they are joined, depends only on the length and on
  * the number of splits: not on the batch, nor on whether a block has one part of a head or all parts. */
-#ifndef RONDO_ATTENTION_DECODE_H
-#define RONDO_ATTENTION_DECODE_H
+#pragma once
 
 #include "attention.h"
 
@@ -139,5 +138,4 @@ struct attention_decode_plan {
 
 /* Of the KV rows. `asked`: that the task asks for, or 0. */
 int64_t attention_decode_splits(int64_t kv_heads, int64_t capacity, int64_t asked);
-#endif
 #endif

@@ -5,8 +5,7 @@
  * rows is copied with old memory in their places; the warp overwrites these places in the ring, and writes the same
  * rows to the cache. A tile belongs to one warp of one block, so each row is written once, and no other warp reads it.
  */
-#ifndef RONDO_ATTENTION_DECODE_APPEND_CUH
-#define RONDO_ATTENTION_DECODE_APPEND_CUH
+#pragma once
 
 #include "../model/rope.cuh"
 #include "attention_decode_copies.cuh"
@@ -123,5 +122,3 @@ DEVICE void place_new_rows(const attention_decode_parameters &p, const work<Size
   }
   __syncwarp();
 }
-
-#endif

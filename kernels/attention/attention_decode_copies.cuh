@@ -1,7 +1,6 @@
 /* attention_decode_copies.cuh - copies of a warp of attention_decode.cu: query rows to registers, and tiles of K and V
  * to its ring. */
-#ifndef RONDO_ATTENTION_DECODE_COPIES_CUH
-#define RONDO_ATTENTION_DECODE_COPIES_CUH
+#pragma once
 
 #include "attention_decode_tile.cuh"
 
@@ -209,5 +208,3 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
     cp_async_commit();
   }
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* attention_decode_tile.cuh - the work of a warp of attention_decode.cu on its KV rows: scores, weights and sums of
  * tiles, and the join of several parts. attention_decode_copies.cuh copies the tiles. */
-#ifndef RONDO_ATTENTION_DECODE_TILE_CUH
-#define RONDO_ATTENTION_DECODE_TILE_CUH
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -381,5 +380,3 @@ DEVICE void attend_tile(const attention_decode_parameters &p, const work<Size> &
   else
     accumulate_seen<Size>(limits, first, w.t, value, weights, now.o);
 }
-
-#endif

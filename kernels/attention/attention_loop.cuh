@@ -14,8 +14,7 @@
  * A KV row that no row of the block sees is read as zeros. A score of a KV row that the query row does not see becomes
  * -infinity. Since 0 * NaN is NaN, infinities and NaNs of V become zeros in tiles that only some rows of the block see;
  * afterwards they are added to the rows that see them. */
-#ifndef RONDO_ATTENTION_LOOP_CUH
-#define RONDO_ATTENTION_LOOP_CUH
+#pragma once
 
 #include "attention_warp.cuh"
 
@@ -149,5 +148,3 @@ template <typename Size> DEVICE void attend(const attention_parameters &p) {
   }
   finish<Size>(p, w, state, o, shared);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* attention_portable.h - the kernels of attention_general.cu, which take pages, a window, a soft cap and e4m3 in every
  * combination, and the plan of all kernels that run on every chip: these and those of attention.cu. */
-#ifndef RONDO_ATTENTION_PORTABLE_H
-#define RONDO_ATTENTION_PORTABLE_H
+#pragma once
 
 #include "attention.h"
 
@@ -45,5 +44,4 @@ struct attention_portable_plan {
 };
 
 struct attention_parameters attention_parameters_of(const struct op_call *call, const struct attention_shape *shape);
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* attention_tile.cuh - rows of Q, K and V in shared memory, for the portable kernels: the sizes of a kernel, the places
  * of a row's chunks, and the copies of tiles. */
-#ifndef RONDO_ATTENTION_TILE_CUH
-#define RONDO_ATTENTION_TILE_CUH
+#pragma once
 
 #include "../common/device_code.cuh"
 #include "../common/element.cuh"
@@ -168,5 +167,3 @@ template <typename Size> struct stream {
     return found;
   }
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* attention_warp.cuh - the work of a warp on its rows and one tile of K and V in shared memory: scores, masks,
  * references, weights, sums, infinities and NaNs of V, results. attention_loop.cuh and attention_general.cu bring the
  * tiles, each in its own way. */
-#ifndef RONDO_ATTENTION_WARP_CUH
-#define RONDO_ATTENTION_WARP_CUH
+#pragma once
 
 #include <math.h>
 
@@ -370,5 +369,3 @@ DEVICE void finish(const attention_parameters &p, const work &w, const softmax_s
   });
   if (p.splits == 1) output_store<Size>(p, w, o, shared);
 }
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A query tile is 64 positions of one query head for each computing warpgroup of a block. attention_wgmma_tiles.cuh
  * deals query tiles to clusters by arithmetic. */
-#ifndef RONDO_ATTENTION_WGMMA_H
-#define RONDO_ATTENTION_WGMMA_H
+#pragma once
 
 #include "../common/tensor_map.h"
 #include "attention.h"
@@ -110,5 +109,4 @@ struct attention_wgmma_plan {
   int64_t heads_together, rounds; /* see attention_wgmma_parameters */
   int64_t blocks;
 };
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* attention_wgmma_block.cuh - for all warps of a block of attention_wgmma.cu and attention_wgmma_e4m3.cu: the sizes of
  * a kernel in 16 bits, the layout of shared memory, and the query tiles of a pass. */
-#ifndef RONDO_ATTENTION_WGMMA_BLOCK_CUH
-#define RONDO_ATTENTION_WGMMA_BLOCK_CUH
+#pragma once
 
 #include "../common/device_code.cuh"
 #include "../common/element.cuh"
@@ -164,5 +163,3 @@ DEVICE bool next_tile(tile_walk<Size> &walk, const shared_layout<Size> &at, uint
   }
   return false;
 }
-
-#endif

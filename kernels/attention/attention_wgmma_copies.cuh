@@ -1,8 +1,7 @@
 /* attention_wgmma_copies.cuh - the copying warpgroup of attention_wgmma.cu and attention_wgmma_e4m3.cu: one warp each
  * for Q and K, one for V in 16 bits. Each warp copies as far ahead of the computing warpgroups as it has empty slots.
  */
-#ifndef RONDO_ATTENTION_WGMMA_COPIES_CUH
-#define RONDO_ATTENTION_WGMMA_COPIES_CUH
+#pragma once
 
 #include "attention_wgmma_block.cuh"
 
@@ -217,5 +216,3 @@ DEVICE void copy_tiles(const attention_wgmma_parameters &p, const shared_layout<
     if (pass == PASSES - 1 || !again(at, pass)) break;
   }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* attention_wgmma_e4m3_copies.cuh - the two warps that bring V in e4m3. Each copies half of every KV tile and
  * transposes it, since products of e4m3 reduce only contiguous numbers. */
-#ifndef RONDO_ATTENTION_WGMMA_E4M3_COPIES_CUH
-#define RONDO_ATTENTION_WGMMA_E4M3_COPIES_CUH
+#pragma once
 
 #include "attention_wgmma_copies.cuh"
 
@@ -119,5 +118,3 @@ template <typename Size> struct value_transposer {
     }
   }
 };
-
-#endif

@@ -5,8 +5,7 @@
  * vanish. So the reference makes the largest weight of a row's first tile 2^6. It moves when a weight is rounded to
  * 448, as all larger weights are. Afterwards the largest weight is at least 2^6 again. So a small weight loses at most
  * 2^-16 of the largest. */
-#ifndef RONDO_ATTENTION_WGMMA_E4M3_SOFTMAX_CUH
-#define RONDO_ATTENTION_WGMMA_E4M3_SOFTMAX_CUH
+#pragma once
 
 #include "attention_wgmma_softmax.cuh"
 
@@ -90,5 +89,3 @@ template <int Words> DEVICE void hold_e4m3(const uint16_t (&upper)[Words], float
                "r"(any), "r"(__float_as_uint(scale_log2))
                : "memory");
 }
-
-#endif

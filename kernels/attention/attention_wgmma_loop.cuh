@@ -11,8 +11,7 @@
  *   put_back                   infinities and NaNs of V
  *   sum_of, fits, store_row    a row's sum, whether it is in range, results
  *   copy                       the warps that copy */
-#ifndef RONDO_ATTENTION_WGMMA_LOOP_CUH
-#define RONDO_ATTENTION_WGMMA_LOOP_CUH
+#pragma once
 
 #include "../common/launch.cuh"
 #include "attention_wgmma_products.cuh"
@@ -150,5 +149,3 @@ template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parame
   /* Others of the cluster may still copy into this block's memory, or arrive at its barriers. */
   if (Size::cluster > 1) cluster_meet();
 }
-
-#endif

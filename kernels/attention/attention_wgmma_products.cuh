@@ -1,7 +1,6 @@
 /* attention_wgmma_products.cuh - what a computing warpgroup of attention_wgmma.cu or attention_wgmma_e4m3.cu has in its
  * registers, its products, and its masks. `Size` is the kernel's tiling. */
-#ifndef RONDO_ATTENTION_WGMMA_PRODUCTS_CUH
-#define RONDO_ATTENTION_WGMMA_PRODUCTS_CUH
+#pragma once
 
 #include "../common/wgmma.cuh"
 #include "attention_wgmma_copies.cuh"
@@ -222,5 +221,3 @@ template <typename Size> struct warpgroup_products {
     return limit_of<Size>(p, tile, tile.row_begin + first_row + 8 * half) > 0;
   }
 };
-
-#endif

@@ -5,8 +5,7 @@
  * overflow or vanish. So a row keeps the maximum of its first tile, and moves it only after a sum has grown large. This
  * saves the maximum of every other tile, its shuffles and their latencies. If the scores of the first tile lie far
  * apart, or if a weight overflows all the same, the row has a running maximum. */
-#ifndef RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
-#define RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -201,5 +200,3 @@ template <int Count> DEVICE void hold(float (&s)[Count], const softmax_rows &row
                "f"(rows.sum[0] + rows.sum[1]), "f"(-scale_log2)
                : "memory");
 }
-
-#endif

@@ -5,8 +5,7 @@
  * causal mask the last positions see most KV rows. Heads are then dealt in groups whose K and V stay in L2 together.
  * Within a group the last positions of all heads go first, and clusters take turns forwards and backwards: a cluster
  * with a longer tile in one round gets a shorter one in the next. There is no table and no counter to reset. */
-#ifndef RONDO_ATTENTION_WGMMA_TILES_CUH
-#define RONDO_ATTENTION_WGMMA_TILES_CUH
+#pragma once
 
 #include "../common/device_code.cuh"
 #include "attention_wgmma.h"
@@ -89,5 +88,3 @@ template <typename Size> DEVICE int kv_begin_of(const attention_wgmma_parameters
   const int limit = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
   return limit - kv_tiles_of<Size>(p, tile) * Size::tile;
 }
-
-#endif

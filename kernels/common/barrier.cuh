@@ -1,6 +1,5 @@
 /* barrier.cuh - barriers in shared memory (PTX ISA, mbarrier). Each function wraps one instruction; the waits loop. */
-#ifndef RONDO_BARRIER_CUH
-#define RONDO_BARRIER_CUH
+#pragma once
 
 #include "device_code.cuh"
 #include <stdint.h>
@@ -33,5 +32,3 @@ DEVICE void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
                "r"(parity)
                : "memory");
 }
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A block may access another block's shared memory only while that block runs. A kernel therefore calls meet_cluster()
  * before the first such access and after the last. */
-#ifndef RONDO_CLUSTER_CUH
-#define RONDO_CLUSTER_CUH
+#pragma once
 
 #include "device_code.cuh"
 #include <stdint.h>
@@ -57,5 +56,3 @@ DEVICE void store_in_block(uint32_t there, uint64_t value) {
   asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(there), "l"(value) : "memory");
 #endif
 }
-
-#endif

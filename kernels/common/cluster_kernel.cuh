@@ -1,6 +1,5 @@
 /* cluster_kernel.cuh - defines a kernel of a list that runs in clusters of blocks (launch.cuh). */
-#ifndef RONDO_CLUSTER_KERNEL_CUH
-#define RONDO_CLUSTER_KERNEL_CUH
+#pragma once
 
 #include "launch.cuh"
 
@@ -13,5 +12,3 @@
     __VA_ARGS__(p);                                                                                                    \
     publish(p.done);                                                                                                   \
   }
-
-#endif

@@ -6,8 +6,7 @@
  *
  * unroll<4, 2>([&](int i, int j) { ... }) is two nested loops, both unrolled: otherwise the index of a register would
  * not be a constant. `return` goes on to the next step. */
-#ifndef RONDO_DEVICE_CODE_CUH
-#define RONDO_DEVICE_CODE_CUH
+#pragma once
 
 #define DEVICE __device__ __forceinline__
 #define unrolled_for _Pragma("unroll") for
@@ -22,5 +21,3 @@ template <int Count, int Inner, typename Function> DEVICE void unroll(Function s
 template <int Count, int Middle, int Inner, typename Function> DEVICE void unroll(Function step) {
   unroll<Count>([&](int i) { unroll<Middle, Inner>([&](int j, int k) { step(i, j, k); }); });
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* done.h - the list of the kernels in done.cu, and the constants by which the runtime names them
  * (runtime/kernels.h). */
-#ifndef RONDO_DONE_H
-#define RONDO_DONE_H
+#pragma once
 
 #include "../../runtime/completion.h"
 
@@ -9,5 +8,3 @@
 #define DONE_KERNELS(KERNEL)                                                                                           \
   KERNEL(EVERY_CHIP, completion, rondo_begin, 1, op_begin_kernel)                                                      \
   KERNEL(EVERY_CHIP, completion, rondo_done, 1, op_done_kernel)
-
-#endif

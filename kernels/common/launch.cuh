@@ -1,7 +1,6 @@
 /* launch.cuh - the first and the last statement of a kernel, which connect it to its graph: the wait for the
  * predecessors, and the publication of the replay's completion. */
-#ifndef RONDO_LAUNCH_CUH
-#define RONDO_LAUNCH_CUH
+#pragma once
 
 #include "../../runtime/completion.h"
 #include "device_code.cuh"
@@ -110,5 +109,3 @@ DEVICE void publish(const completion &done) { publish(done, replay_count(done));
     __VA_ARGS__(p);                                                                                                    \
     publish(p.done, count);                                                                                            \
   }
-
-#endif

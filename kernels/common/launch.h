@@ -7,8 +7,7 @@
  *
  * The .cu file defines the kernels of the list. The select file chooses among its entries. build/list_kernels.c prints
  * the list, and the build compares it with the device code. */
-#ifndef RONDO_LAUNCH_H
-#define RONDO_LAUNCH_H
+#pragma once
 
 #include "../../runtime/op.h"
 
@@ -26,5 +25,3 @@ static inline uint32_t launch_chip(const struct chip *chip) {
 /* Adds a launch with a grid and blocks of one dimension. `parameters` is the kernel's struct. */
 struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,
                              int64_t threads, uint64_t shared_bytes, const void *parameters, size_t parameter_bytes);
-
-#endif

@@ -4,8 +4,7 @@
  * Conversions from f32 round to nearest, ties to even. Conversions to f32 have neither branches nor tables, so that the
  * compiler turns loops over them into vector instructions. The device has instructions for these conversions; tests
  * compare the two. */
-#ifndef RONDO_NUMBER_H
-#define RONDO_NUMBER_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -99,5 +98,3 @@ static inline uint8_t e2m1_of_f32(float value) {
                               : 7;
   return (uint8_t)(sign | code);
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * If all rows begin at multiples of a vector, the numbers move as vectors of 8 or 16 bytes, else one by one. The loads
  * do not use the read-only path, and so a kernel may read its own results. */
-#ifndef RONDO_NUMBERS_CUH
-#define RONDO_NUMBERS_CUH
+#pragma once
 
 #include "device_code.cuh"
 #include <cuda_bf16.h>
@@ -88,5 +87,3 @@ DEVICE void store_numbers(uint32_t dtype, bool whole, void *data, int64_t elemen
       *(uint2 *)((uint16_t *)data + element) = make_uint2(words[0], words[1]);
   }
 }
-
-#endif

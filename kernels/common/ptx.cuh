@@ -7,8 +7,7 @@
  *   C, 16 x 8:  four floats; c[0..1] are row group, c[2..3] row group + 8, columns 2 quad and 2 quad + 1
  *
  * The four lanes with the same group therefore hold whole rows of C. Functions and comments call them a quad too. */
-#ifndef RONDO_PTX_CUH
-#define RONDO_PTX_CUH
+#pragma once
 
 #include "device_code.cuh"
 #include <cuda_bf16.h>
@@ -134,5 +133,3 @@ template <> DEVICE uint32_t pack_two<__nv_bfloat16>(float low, float high) {
   __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<uint32_t *>(&pair);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* rectangle.cuh - the indices of a row of a rectangle. A rectangle has rows along its last dimension and `Outer` other
  * dimensions, the outermost first. */
-#ifndef RONDO_RECTANGLE_CUH
-#define RONDO_RECTANGLE_CUH
+#pragma once
 
 #include "device_code.cuh"
 #include <stdint.h>
@@ -16,5 +15,3 @@ DEVICE void row_indices(uint32_t row, const uint32_t (&extent)[Outer], const Tak
     row = outer;
   }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* rows.h - operands on the host as rows along their last dimension. rows_load converts numbers of a row to f32;
  * rows_store converts them back to the operand's type. */
-#ifndef RONDO_ROWS_H
-#define RONDO_ROWS_H
+#pragma once
 
 #include "../../runtime/op.h"
 #include "number.h"
@@ -44,5 +43,3 @@ static inline void rows_store(rondo_dtype dtype, void *data, int64_t element, in
   else
     for (int64_t i = 0; i < count; i++) halves[i] = bf16_of_f32(values[i]);
 }
-
-#endif

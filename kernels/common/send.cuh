@@ -1,8 +1,7 @@
 /* send.cuh - sends words and numbers to another block of a cluster, whose barrier counts their bytes (PTX ISA,
  * st.async). A block waits for its own bytes only; the cluster does not meet. A barrier handles one packet at a time:
  * sixteen bytes take as long as four. */
-#ifndef RONDO_SEND_CUH
-#define RONDO_SEND_CUH
+#pragma once
 
 #include "cluster.cuh"
 #include "device_code.cuh"
@@ -46,5 +45,3 @@ DEVICE void send_of_four_lanes(uint32_t word, uint32_t to, uint32_t barrier) {
     send_four_words(address_in_block(to, block), words, address_in_block(barrier, block));
   }
 }
-
-#endif

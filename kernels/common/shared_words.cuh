@@ -1,7 +1,6 @@
 /* shared_words.cuh - loads and stores of words and numbers in shared memory, by its own addresses: through a generic
  * address each access would first ask which memory it is in. */
-#ifndef RONDO_SHARED_WORDS_CUH
-#define RONDO_SHARED_WORDS_CUH
+#pragma once
 
 #include "device_code.cuh"
 #include <stdint.h>
@@ -56,5 +55,3 @@ DEVICE void store_two_numbers(uint32_t to, float2 v) {
 DEVICE void store_four_words(uint32_t to, const uint4 &v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
-
-#endif

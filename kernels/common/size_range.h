@@ -1,6 +1,5 @@
 /* size_range.h - the sizes that a row of a family's table of choices takes. */
-#ifndef RONDO_SIZE_RANGE_H
-#define RONDO_SIZE_RANGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,5 +11,3 @@ struct size_range {
 static inline bool is_in_range(int64_t size, struct size_range range) {
   return size >= range.least && (!range.most || size <= range.most);
 }
-
-#endif

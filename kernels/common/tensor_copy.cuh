@@ -1,8 +1,7 @@
 /* tensor_copy.cuh - bulk tensor copies, and the barriers and cluster operations that they need, sm_90 (PTX ISA,
  * cp.async.bulk.tensor, mbarrier and barrier.cluster). Each function wraps one instruction. uint32_t addresses are of
  * shared memory. */
-#ifndef RONDO_TENSOR_COPY_CUH
-#define RONDO_TENSOR_COPY_CUH
+#pragma once
 
 #include <stdint.h>
 
@@ -146,5 +145,3 @@ DEVICE void store_there(uint32_t address, float x, float y, uint32_t barrier) {
                "f"(x), "f"(y), "r"(barrier)
                : "memory");
 }
-
-#endif

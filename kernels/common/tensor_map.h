@@ -8,8 +8,7 @@
  *              (const uint32_t[]){1, 1, 128, 128});
  *
  * The kernel takes the address of the member of its __grid_constant__ parameters. */
-#ifndef RONDO_TENSOR_MAP_H
-#define RONDO_TENSOR_MAP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -43,7 +42,5 @@ struct op_operand with_batch(const struct op_operand *operand);
  * panel, row, head, batch, panel}, and the operand's rows must be a multiple of 128 bytes long. */
 void launch_map(struct op_launch *launch, size_t offset, const struct op_operand *operand, const void *data,
                 const uint32_t *box);
-
-#endif
 
 #endif

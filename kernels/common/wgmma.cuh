@@ -8,8 +8,7 @@
  *
  * In shared memory an operand is divided into panels of 64 columns. The rows of a panel have 128 bytes and the 128-byte
  * swizzle, as bulk tensor copies write them. A panel begins at a multiple of 1024 bytes. */
-#ifndef RONDO_WGMMA_CUH
-#define RONDO_WGMMA_CUH
+#pragma once
 
 #include "device_code.cuh"
 #include <cuda_bf16.h>
@@ -103,5 +102,3 @@ WGMMA_PRODUCTS(96, "48", "49", "50", "51", "52")
 WGMMA_PRODUCTS(128, "64", "65", "66", "67", "68")
 WGMMA_PRODUCTS(192, "96", "97", "98", "99", "100")
 WGMMA_PRODUCTS(256, "128", "129", "130", "131", "132")
-
-#endif

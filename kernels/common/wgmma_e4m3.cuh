@@ -5,8 +5,7 @@
  *
  *   a0: row group,     columns 4 quad to 4 quad + 3        a2: row group,     the same columns + 16
  *   a1: row group + 8, columns 4 quad to 4 quad + 3        a3: row group + 8, the same columns + 16 */
-#ifndef RONDO_WGMMA_E4M3_CUH
-#define RONDO_WGMMA_E4M3_CUH
+#pragma once
 
 #include "device_code.cuh"
 #include "wgmma.cuh"
@@ -39,5 +38,3 @@ template <int Columns> struct e4m3_product;
 
 WGMMA_E4M3_PRODUCT(128, "64", "65", "66", "67", "68")
 WGMMA_E4M3_PRODUCT(136, "68", "69", "70", "71", "72")
-
-#endif

@@ -3,8 +3,7 @@
  * A rectangle is rows of bytes. Dimensions that are dense in both tensors become part of the row; at most three outer
  * dimensions remain. exec.c uses this operation for inputs and outputs, between pinned and device memory, and so either
  * address may be the host's. Several small inputs or outputs share one launch: transfer.h. */
-#ifndef RONDO_COPY_H
-#define RONDO_COPY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -66,5 +65,4 @@ rondo_status copy_check(const struct op_task *task);
 int64_t copy_host_items(const struct op_task *task);
 void copy_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status copy_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-#endif
 #endif

@@ -3,8 +3,7 @@
  * Only the runtime adds this task. It moves a graph's small inputs and outputs that no task uses in place, up to eight
  * with one node (runtime/plan.c). Either address of a pair may be the host's. It may also be a buffer of the program,
  * which ends with the tensor's last byte. */
-#ifndef RONDO_TRANSFER_H
-#define RONDO_TRANSFER_H
+#pragma once
 
 #include "copy.h"
 
@@ -39,5 +38,4 @@ static_assert(2 * TRANSFER_TENSORS <= OP_MAX_OPERANDS, "each tensor has a source
 int64_t transfer_host_items(const struct op_task *task);
 void transfer_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status transfer_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-#endif
 #endif

@@ -3,8 +3,7 @@
  * A cluster has a KV head and its group of query heads. Its blocks share the rows of q, k and v, then the context, then
  * the rows of the output. The cluster sums the output's columns of its own heads: that is part number `KV head` of the
  * result. Blocks exchange results from shared memory to shared memory. */
-#ifndef RONDO_ATTENTION_BLOCK_H
-#define RONDO_ATTENTION_BLOCK_H
+#pragma once
 
 #include <rondo.h>
 #include <stdint.h>
@@ -96,5 +95,3 @@ enum {
   ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_bf16_128, RONDO_BF16, 128)                                      \
   ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_nvfp4_64, RONDO_NVFP4, 64)                                      \
   ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_nvfp4_128, RONDO_NVFP4, 128)
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Tiles of 16 KV rows are dealt to the blocks, then to a block's warps, which copy and attend them like those of
  * attention_decode.cu. */
-#ifndef RONDO_ATTENTION_BLOCK_ATTEND_CUH
-#define RONDO_ATTENTION_BLOCK_ATTEND_CUH
+#pragma once
 
 #include "attention_block_shared.cuh"
 #include "decoder_integers.cuh"
@@ -240,5 +239,3 @@ template <typename Size> DEVICE void join_partials(const attention_block_paramet
     }
   }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* attention_block_numbers.cuh - from the first product's sums to q, k and v, for attention_block.cu and
  * attention_block_wide.cu: a block's rows of the matrix, their rotation, and their way to all blocks. */
-#ifndef RONDO_ATTENTION_BLOCK_NUMBERS_CUH
-#define RONDO_ATTENTION_BLOCK_NUMBERS_CUH
+#pragma once
 
 #include "../model/rope.cuh"
 #include "attention_block_product.cuh"
@@ -88,5 +87,3 @@ DEVICE void send_numbers(const attention_block_parameters &p, const block_place 
     send_pairs<Size>(p, b, head, pair, words, to_block);
   }
 }
-
-#endif

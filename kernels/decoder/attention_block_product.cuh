@@ -6,8 +6,7 @@
  *
  * All weights of a block lie in shared memory and are requested before the wait. Tiles of 16 rows and pieces of their
  * columns are dealt to the warps, whose sums meet in shared memory. */
-#ifndef RONDO_ATTENTION_BLOCK_PRODUCT_CUH
-#define RONDO_ATTENTION_BLOCK_PRODUCT_CUH
+#pragma once
 
 #include "../gemv/e2m1.cuh"
 #include "attention_block_shared.cuh"
@@ -145,5 +144,3 @@ DEVICE float4 sum_cuts(uint32_t cuts, const attention_block_share &share, uint32
                        float factor) {
   return sum_fours(cuts + tile * 64 + couple * 16, share, 64, factor);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* attention_block_shared.cuh - shared by the parts of attention_block.cu: a block's position in its cluster, and
  * numbers in shared memory. */
-#ifndef RONDO_ATTENTION_BLOCK_SHARED_CUH
-#define RONDO_ATTENTION_BLOCK_SHARED_CUH
+#pragma once
 
 #include "../attention/attention_decode_tile.cuh"
 #include "attention_block.h"
@@ -64,5 +63,3 @@ DEVICE uint4 load_shared_words_four(uint32_t from) {
   load_four_words(from, four);
   return {four[0], four[1], four[2], four[3]};
 }
-
-#endif

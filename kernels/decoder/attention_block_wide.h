@@ -4,8 +4,7 @@
  *
  * Several clusters, `splits`, share the query heads of a KV head. Each computes k and v for itself, and leaves a part
  * of the result. Two blocks share a multiprocessor: otherwise only fifteen of sixteen clusters of eight find room. */
-#ifndef RONDO_ATTENTION_BLOCK_WIDE_H
-#define RONDO_ATTENTION_BLOCK_WIDE_H
+#pragma once
 
 #include "attention_block.h"
 
@@ -60,5 +59,3 @@ enum {
 #define ATTENTION_BLOCK_WIDE_KERNELS(KERNEL)                                                                           \
   ATTENTION_BLOCK_WIDE_KERNEL(KERNEL, rondo_attention_block_wide_bf16, RONDO_BF16)                                     \
   ATTENTION_BLOCK_WIDE_KERNEL(KERNEL, rondo_attention_block_wide_nvfp4, RONDO_NVFP4)
-
-#endif

@@ -3,8 +3,7 @@
  * Each lane requests by cp.async the 16 bytes of two rows that it multiplies itself, and the warp their scales, so that
  * there is no barrier. In NVFP4 all weights have slots of their own; in bf16 the slots are a ring. Warps share each
  * tile of the first product; of the second product each warp has its own tiles. */
-#ifndef RONDO_ATTENTION_BLOCK_WIDE_PRODUCT_CUH
-#define RONDO_ATTENTION_BLOCK_WIDE_PRODUCT_CUH
+#pragma once
 
 #include "attention_block_numbers.cuh"
 #include "attention_block_wide.h"
@@ -207,5 +206,3 @@ DEVICE void multiply_second(const attention_block_parameters &p, const block_pla
     }
   }
 }
-
-#endif

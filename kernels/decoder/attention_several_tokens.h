@@ -3,8 +3,7 @@
  *
  * A cluster has a KV head and eight tokens, each of a sequence of its own. Its blocks share the products, whose weights
  * are read once for eight tokens; each block attends the context of one token. */
-#ifndef RONDO_ATTENTION_SEVERAL_TOKENS_H
-#define RONDO_ATTENTION_SEVERAL_TOKENS_H
+#pragma once
 
 #include "attention_block.h"
 
@@ -30,5 +29,3 @@ enum {
 #define ATTENTION_SEVERAL_TOKENS_KERNELS(KERNEL)                                                                       \
   ATTENTION_SEVERAL_TOKENS_KERNEL(KERNEL, rondo_attention_several_tokens_bf16, RONDO_BF16)                             \
   ATTENTION_SEVERAL_TOKENS_KERNEL(KERNEL, rondo_attention_several_tokens_nvfp4, RONDO_NVFP4)
-
-#endif

@@ -3,8 +3,7 @@
  *
  * On chips with clusters a half is one kernel if its sizes suit one (decoder_choose.h). Everywhere else it is steps,
  * each a task of another operation (decoder_step.c): a sum of parts, a product, attention, a product. */
-#ifndef RONDO_DECODER_H
-#define RONDO_DECODER_H
+#pragma once
 
 enum { DECODER_MOST_ROWS = 16, DECODER_SCALE_GROUP = 16 /* NVFP4: elements that share a scale factor */ };
 
@@ -94,5 +93,4 @@ bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_ste
 
 /* decoder_choose.c */
 rondo_status decoder_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-#endif
 #endif

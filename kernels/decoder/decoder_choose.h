@@ -3,8 +3,7 @@
  * A choice says by ranges which sizes its kernel takes. Its planner, a pure function of sizes and chip, fills a plan or
  * refuses; `fill` adds addresses and attributes to the plan's parameters. The choice depends on shapes, types and
  * layout alone, so a task has the same bits wherever it stands in a graph. */
-#ifndef RONDO_DECODER_CHOOSE_H
-#define RONDO_DECODER_CHOOSE_H
+#pragma once
 
 #include "../../runtime/integer.h"
 #include "../common/size_range.h"
@@ -80,5 +79,3 @@ decoder_filler attention_block_fill; /* of all three */
 /* feed_forward_plan.c */
 decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_plan;
 decoder_filler feed_forward_fill, feed_forward_known_fill, feed_forward_stream_fill;
-
-#endif

@@ -6,8 +6,7 @@
  * mma.m16n8k32's operand B keep the lanes of a quad apart: column 2 t has the high bytes of lane t's numbers, column 2
  * t + 1 the low bytes, and both are zero at the other lanes' k. So each lane has its own groups' sums in its own
  * registers, and multiplies two sums by the scale, not 16 codes. */
-#ifndef RONDO_DECODER_INTEGERS_CUH
-#define RONDO_DECODER_INTEGERS_CUH
+#pragma once
 
 #include <cuda_fp16.h>
 
@@ -204,5 +203,3 @@ template <typename Bytes> DEVICE void multiply_codes(const Bytes &bytes, const c
 
 /* Of a quad. */
 DEVICE float2 sums_of_quad(float2 sum) { return {quad_sum(sum.x), quad_sum(sum.y)}; }
-
-#endif

@@ -1,6 +1,5 @@
 /* decoder_shared.cuh - for both layer halves: numbers in bf16, and copies before the wait. */
-#ifndef RONDO_DECODER_SHARED_CUH
-#define RONDO_DECODER_SHARED_CUH
+#pragma once
 
 #include "../common/barrier.cuh"
 #include "../common/cluster_kernel.cuh"
@@ -36,5 +35,3 @@ DEVICE void prefetch_early(const void *from, uint32_t bytes) {
 template <int Bytes> DEVICE void copy_early(uint32_t to, const void *from) {
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" EARLY ::"r"(to), "l"(from), "n"(Bytes) : "memory");
 }
-
-#endif

@@ -3,8 +3,7 @@
  * A cluster has a share of the gated columns. Its blocks share the rows of gate and up for these columns, exchange the
  * gated numbers, and share the rows of the second product. The cluster multiplies its own columns only: that is one
  * part of the result. */
-#ifndef RONDO_FEED_FORWARD_H
-#define RONDO_FEED_FORWARD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -67,5 +66,3 @@ struct feed_forward_parameters {
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_few, RONDO_NVFP4, true, 1, 8)                                   \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, false, 2, 3)                                   \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_many, RONDO_NVFP4, false, 2, 8)
-
-#endif

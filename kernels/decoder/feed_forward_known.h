@@ -1,8 +1,7 @@
 /* feed_forward_known.h - the gated half of a layer whose sizes the compiler knows, of one token and of several: the
  * list of sizes, the kernels made of it, and their parameters. Clusters, parts and blocks share the work as in
  * feed_forward.h. */
-#ifndef RONDO_FEED_FORWARD_KNOWN_H
-#define RONDO_FEED_FORWARD_KNOWN_H
+#pragma once
 
 #include "feed_forward.h"
 
@@ -55,5 +54,3 @@ struct feed_forward_known_parameters {
   FEED_FORWARD_TOKENS_OF(KERNEL, rondo_feed_forward_several_tokens_##model##_nvfp4_8, 1, RONDO_NVFP4, __VA_ARGS__)     \
   FEED_FORWARD_TOKENS_OF(KERNEL, rondo_feed_forward_several_tokens_##model##_nvfp4_16, 2, RONDO_NVFP4, __VA_ARGS__)
 #define FEED_FORWARD_SEVERAL_TOKENS_KERNELS(KERNEL) FEED_FORWARD_KNOWN_SIZES(FEED_FORWARD_SEVERAL_TOKENS_OF, KERNEL)
-
-#endif

@@ -1,7 +1,6 @@
 /* feed_forward_registers.cuh - a layer's weights in registers before the wait: fragments of operand A of mma.m16n8k16,
  * and functions that keep the compiler from computing fragments and addresses again after the wait. */
-#ifndef RONDO_FEED_FORWARD_REGISTERS_CUH
-#define RONDO_FEED_FORWARD_REGISTERS_CUH
+#pragma once
 
 #include "../gemv/gemv_operands.cuh"
 #include "decoder_shared.cuh"
@@ -139,5 +138,3 @@ template <typename T> DEVICE T *kept(T *pointer) {
 }
 
 DEVICE uint32_t pack_one(float x) { return pack(x, 0.0f); }
-
-#endif

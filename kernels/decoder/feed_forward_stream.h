@@ -1,7 +1,6 @@
 /* feed_forward_stream.h - the feed forward half of a layer in one launch, for one token and large matrices in NVFP4:
  * its kernel and its parameters. Clusters and blocks share the work as in feed_forward.h. */
-#ifndef RONDO_FEED_FORWARD_STREAM_H
-#define RONDO_FEED_FORWARD_STREAM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -66,5 +65,3 @@ enum {
   FEED_FORWARD_STREAM_RECEIVED = FEED_FORWARD_STREAM_GATED + FEED_FORWARD_STREAM_GROUPS * 128,
   FEED_FORWARD_STREAM_FIXED = FEED_FORWARD_STREAM_RECEIVED + FEED_FORWARD_STREAM_GROUPS * 256
 };
-
-#endif

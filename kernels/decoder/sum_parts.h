@@ -1,7 +1,6 @@
 /* sum_parts.h - the first step of a layer half: out = x + the sum of the parts of the half before; and zeros for those
  * of its own parts that no product writes. No graph describes it. */
-#ifndef RONDO_SUM_PARTS_H
-#define RONDO_SUM_PARTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -38,5 +37,4 @@ enum { SUM_PARTS_X, SUM_PARTS_PARTS, SUM_PARTS_OUT, SUM_PARTS_ZEROS, SUM_PARTS_O
 rondo_status sum_parts_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 int64_t sum_parts_host_items(const struct op_task *task);
 void sum_parts_host_run(const struct op_call *call, int64_t first, int64_t last);
-#endif
 #endif

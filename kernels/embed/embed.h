@@ -1,7 +1,6 @@
 /* embed.h - rondo_add_embed: the operation, its kernel and the kernel's parameters. An embedding copies rows of a table
  * by ids that the device reads. */
-#ifndef RONDO_EMBED_H
-#define RONDO_EMBED_H
+#pragma once
 
 #include <stdint.h>
 
@@ -48,5 +47,4 @@ void embed_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status embed_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 extern const struct op op_embed;
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* gemm.h - products of a matrix with 1 to 65,536 vectors, out = scale X W^T + bias + residual: the operation, and what
  * host code tells kernels. Operands and attributes are those of gemv (gemv.h). X are the vectors, a row each. */
-#ifndef RONDO_GEMM_H
-#define RONDO_GEMM_H
+#pragma once
 
 #include "../common/tensor_map.h"
 #include "../gemv/gemv.h"
@@ -157,5 +156,4 @@ rondo_status gemm_check(const struct op_task *task);
 int64_t gemm_host_items(const struct op_task *task);
 void gemm_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status gemm_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-#endif
 #endif

@@ -2,8 +2,7 @@
  *
  * A choice says by ranges which sizes its kernel takes. Its planner, a pure function of problem and choice, fills a
  * plan with an estimate of cycles, or refuses; its launch makes the launch of a plan. */
-#ifndef RONDO_GEMM_CHOOSE_H
-#define RONDO_GEMM_CHOOSE_H
+#pragma once
 
 #include "../common/size_range.h"
 #include "gemm.h"
@@ -61,5 +60,3 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
                                const struct gemm_plan *plan, struct op_launches *launches);
 rondo_status gemm_portable_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
                                   const struct gemm_plan *plan, struct op_launches *launches);
-
-#endif

@@ -2,8 +2,7 @@
  * gemm_wgmma.cuh.
  *
  * The copies carry no L2 cache hint: with one, even evict_normal, L2 delivers a third less (docs/lab/gemm.md). */
-#ifndef RONDO_GEMM_COPIES_CUH
-#define RONDO_GEMM_COPIES_CUH
+#pragma once
 
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
@@ -143,5 +142,3 @@ template <typename D, bool IsWeights> struct gemm_copier {
 };
 
 } // namespace
-
-#endif

@@ -1,7 +1,6 @@
 /* gemm_finish.cuh - from sums in registers to results, for all kernels of products of many rows: scale, bias and
  * residual, in this order, in fp32. With silu_mul two neighbours become one before the residual. */
-#ifndef RONDO_GEMM_FINISH_CUH
-#define RONDO_GEMM_FINISH_CUH
+#pragma once
 
 #include "../common/numbers.cuh"
 #include "gemm.h"
@@ -43,5 +42,3 @@ DEVICE uint32_t word_of_16(bool is_bf16, float low, float high) {
 }
 
 } // namespace
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A lane's numbers: d[4 j + 2 h + e] is row 16 w + g + 8 h of P and row 8 j + 2 t + e of Q, for lane 4 g + t of warp w
  * (common/wgmma.cuh). If W is P, columns of results are rows of P: stmatrix turns them. */
-#ifndef RONDO_GEMM_RESULTS_CUH
-#define RONDO_GEMM_RESULTS_CUH
+#pragma once
 
 #include "gemm_copies.cuh"
 #include "gemm_finish.cuh"
@@ -412,5 +411,3 @@ template <typename D> struct gemm_warpgroup {
 };
 
 } // namespace
-
-#endif

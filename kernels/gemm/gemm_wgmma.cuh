@@ -11,8 +11,7 @@
  *
  * A row's sum has the same order wherever it stands: k in steps of 16; with parts, the first half and then the second.
  */
-#ifndef RONDO_GEMM_WGMMA_CUH
-#define RONDO_GEMM_WGMMA_CUH
+#pragma once
 
 #include "../common/cluster_kernel.cuh"
 #include "../common/wgmma.cuh"
@@ -168,5 +167,3 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
 #define DEFINE_GEMM(chips, parameters, name, threads, tile, stages)                                                    \
   DEFINE_CLUSTER_KERNEL(, gemm_tile_cluster(gemm_tile{GEMM_LIST tile}), parameters, name, threads, 1,                  \
                         gemm<GEMM_LIST tile, stages>)
-
-#endif

@@ -1,7 +1,6 @@
 /* gemm_softmax.h - products whose rows are reduced in registers: the functions of both operations, and the portable
  * kernels with their parameters. */
-#ifndef RONDO_GEMM_SOFTMAX_H
-#define RONDO_GEMM_SOFTMAX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -73,5 +72,4 @@ int64_t gemm_softmax_host_items(const struct op_task *task);
 void gemm_rowmax_host_run(const struct op_call *call, int64_t first, int64_t last);
 void gemm_softmax_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status gemm_softmax_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-#endif
 #endif

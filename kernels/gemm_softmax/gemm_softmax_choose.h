@@ -3,8 +3,7 @@
  *
  * A choice says by ranges which sizes its design takes. Its planner, a pure function of problem and choice, fills a
  * plan or refuses; its launch makes the launch of a plan. */
-#ifndef RONDO_GEMM_SOFTMAX_CHOOSE_H
-#define RONDO_GEMM_SOFTMAX_CHOOSE_H
+#pragma once
 
 #include "../common/size_range.h"
 #include "gemm_softmax_wgmma.h"
@@ -56,5 +55,3 @@ void gemm_softmax_wgmma_launch(const struct op_call *call, const struct gemm_sof
                                struct op_launches *launches);
 void gemm_softmax_portable_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
                                   struct op_launches *launches);
-
-#endif

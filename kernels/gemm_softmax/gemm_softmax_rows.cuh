@@ -8,8 +8,7 @@
  * Exponents are relative to the largest logit of this warpgroup. Warpgroups that share a row then exchange (maximum,
  * sum) once, and each multiplies its exponentials by 2^(own - all) / sum: S is made once, and exponentials are taken
  * once. */
-#ifndef RONDO_GEMM_SOFTMAX_ROWS_CUH
-#define RONDO_GEMM_SOFTMAX_ROWS_CUH
+#pragma once
 
 #include "../common/ptx.cuh"
 #include "../common/tensor_copy.cuh"
@@ -259,5 +258,3 @@ DEVICE void box_fill_32(uint32_t box, const float *s) {
 }
 
 } // namespace
-
-#endif

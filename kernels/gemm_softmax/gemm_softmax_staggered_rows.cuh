@@ -8,8 +8,7 @@
  *
  * A lane has numbers of eight rows, r = 2 j + e. Each row lies in the eight lanes with the same t. Reductions leave row
  * r in the lane with g = r: each lane speaks for one of the tile's 32 rows, 8 (g / 2) + 2 t + g % 2. */
-#ifndef RONDO_GEMM_SOFTMAX_STAGGERED_ROWS_CUH
-#define RONDO_GEMM_SOFTMAX_STAGGERED_ROWS_CUH
+#pragma once
 
 #include "../common/element.cuh"
 #include "../common/wgmma.cuh"
@@ -253,5 +252,4 @@ DEVICE float exponentials_from(tile_numbers &s, const float (&less)[8], float fa
 
 } // namespace
 
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* gemm_softmax_wgmma.h - the kernels of sm_90a for products whose rows are reduced in registers, their parameters and
  * their sizes. */
-#ifndef RONDO_GEMM_SOFTMAX_WGMMA_H
-#define RONDO_GEMM_SOFTMAX_WGMMA_H
+#pragma once
 
 #include "../common/tensor_map.h"
 #include "gemm_softmax.h"
@@ -122,5 +121,3 @@ struct gemm_softmax_wgmma_parameters {
   GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, rondo_gemm_softmax_held_c2, STREAMED_HELD_THREADS, true, 2, true)               \
   GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, rondo_gemm_softmax_held_c4, STREAMED_HELD_THREADS, true, 4, true)               \
   GEMM_SOFTMAX_STREAMED_KERNEL(KERNEL, rondo_gemm_rowmax_streamed, STREAMED_THREADS, false, 4, false)
-
-#endif

@@ -9,8 +9,7 @@
  * device code may ask for the order and the factor: on the host both are those of other chips.
  *
  * build/check-kernels looks for the instruction in the machine code. The code for sm_100a has never run. */
-#ifndef RONDO_E2M1_CUH
-#define RONDO_E2M1_CUH
+#pragma once
 
 #include <stdint.h>
 
@@ -87,7 +86,5 @@ E2M1_FUNCTION void order_as_e2m1(const uint32_t *words, uint32_t *pairs) {
   pairs[0] = take_bytes(words[0], words[1], 0x5410), pairs[1] = take_bytes(words[2], words[3], 0x5410);
   pairs[2] = take_bytes(words[0], words[1], 0x7632), pairs[3] = take_bytes(words[2], words[3], 0x7632);
 }
-
-#endif
 
 #endif

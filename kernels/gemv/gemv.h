@@ -1,7 +1,6 @@
 /* gemv.h - products of a matrix with up to 16 vectors, and quantising to NVFP4: the operations, and what host code
  * tells kernels. */
-#ifndef RONDO_GEMV_H
-#define RONDO_GEMV_H
+#pragma once
 
 #include <stdint.h>
 
@@ -181,5 +180,4 @@ uint8_t quantize_host_block(const float *values, float global_scale, uint8_t *co
 int64_t quantize_host_items(const struct op_task *task);
 void quantize_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status quantize_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-#endif
 #endif

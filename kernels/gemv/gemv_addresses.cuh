@@ -1,6 +1,5 @@
 /* gemv_addresses.cuh - addresses of a product's operands (struct gemv_parameters); its warps, tiles and successors. */
-#ifndef RONDO_GEMV_ADDRESSES_CUH
-#define RONDO_GEMV_ADDRESSES_CUH
+#pragma once
 
 #include "gemv.h"
 #include "gemv_formats.cuh"
@@ -95,5 +94,3 @@ DEVICE void wait_and_may_start_one(const gemv_parameters &p) {
     __VA_ARGS__(p);                                                                                                    \
     publish(p.done);                                                                                                   \
   }
-
-#endif

@@ -1,6 +1,5 @@
 /* gemv_bulk.cuh - early bulk copies of weights to shared memory, and the choice of the lane that asks for them. */
-#ifndef RONDO_GEMV_BULK_CUH
-#define RONDO_GEMV_BULK_CUH
+#pragma once
 
 #include "gemv_copies.cuh"
 
@@ -24,5 +23,4 @@ DEVICE bool elected() {
   return is;
 }
 
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* gemv_clusters.cuh - the end of products whose k is split over the blocks of a cluster. Their sums meet through each
  * other's shared memory (PTX ISA, mapa and barrier.cluster), in a fixed order, and become results. */
-#ifndef RONDO_GEMV_CLUSTERS_CUH
-#define RONDO_GEMV_CLUSTERS_CUH
+#pragma once
 
 #include "../common/cluster.cuh"
 #include "gemv_finish.cuh"
@@ -54,5 +53,3 @@ DEVICE void finish_cluster(const gemv_parameters &p, const cluster_tiles &tiles,
   }
   meet_cluster(); /* nobody may end while others read its sums */
 }
-
-#endif

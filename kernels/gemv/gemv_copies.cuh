@@ -1,7 +1,6 @@
 /* gemv_copies.cuh - early asynchronous copies of weights to shared memory (PTX ISA, cp.async), and other loads and
  * stores there. A group of copies ends with cp_async_commit; cp_async_wait waits for it (common/ptx.cuh). */
-#ifndef RONDO_GEMV_COPIES_CUH
-#define RONDO_GEMV_COPIES_CUH
+#pragma once
 
 #include "../common/barrier.cuh"
 #include "../common/launch.cuh"
@@ -45,5 +44,3 @@ DEVICE void store_shared_words(uint32_t address, const uint32_t *word) {
                "r"(word[3])
                : "memory");
 }
-
-#endif

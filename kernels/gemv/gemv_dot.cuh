@@ -2,8 +2,7 @@
  *
  * Twice an e2m1 value is an integer of at most 12. So the product of two blocks is a dot product of bytes (dp4a), and
  * its sum, at most 2304, is exact. Scales are multiplied in once a block. */
-#ifndef RONDO_GEMV_DOT_CUH
-#define RONDO_GEMV_DOT_CUH
+#pragma once
 
 #include "gemv_addresses.cuh"
 
@@ -88,5 +87,3 @@ DEVICE float dot_of_row(const words (&weights)[Slices], const uint32_t (&scales)
   }
   return even + odd;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * This is the last microsecond of short kernels: a warp has vectors, its lanes have rows, and no index is divided. Most
  * products need a factor and a rounding only, so these are a branch of their own. All operations are fp32; a result is
  * rounded once, at the store. */
-#ifndef RONDO_GEMV_FINISH_CUH
-#define RONDO_GEMV_FINISH_CUH
+#pragma once
 
 #include "../common/numbers.cuh"
 #include "gemv_addresses.cuh"
@@ -284,5 +283,3 @@ DEVICE void finish_chunk(const gemv_parameters &p, const tile_rows &tile, uint32
   else
     finish_rows_fully(p, tile, sum_of_chunks, factor_of);
 }
-
-#endif

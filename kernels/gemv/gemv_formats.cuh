@@ -1,6 +1,5 @@
 /* gemv_formats.cuh - loads, number formats, and sums over lanes, for products and for the decoder's kernels. */
-#ifndef RONDO_GEMV_FORMATS_CUH
-#define RONDO_GEMV_FORMATS_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -155,5 +154,3 @@ DEVICE float sum_of_parts(uint32_t first, uint32_t stride, uint32_t parts) {
   }
   return sum;
 }
-
-#endif

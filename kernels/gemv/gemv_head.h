@@ -1,6 +1,5 @@
 /* gemv_head.h - what the kernels of matrices with many short rows and gemv_head_plan.c agree on. */
-#ifndef RONDO_GEMV_HEAD_H
-#define RONDO_GEMV_HEAD_H
+#pragma once
 
 #include "gemv.h"
 
@@ -62,5 +61,3 @@ enum {
 #define GEMV_HEAD_16_KERNELS(KERNEL)                                                                                   \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, rondo_gemv_head_16bit_q1, GEMV_HEAD_16_WARPS * 32, 1, 1)    \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, rondo_gemv_head_16bit_q1x2, GEMV_HEAD_16_WARPS * 32, 1, 2)
-
-#endif

@@ -1,8 +1,7 @@
 /* gemv_lanes.h - sixteen numbers of fp32 at a time, and 32 columns of a row decoded to twice as many. Two AVX2
  * registers or, where LANES_512 is defined, one of AVX-512: every operation rounds alike, so the bits are the same. Not
  * included twice: it makes static functions for one or the other. */
-#ifndef RONDO_GEMV_LANES_H
-#define RONDO_GEMV_LANES_H
+#pragma once
 
 #include <immintrin.h>
 #include <string.h>
@@ -161,5 +160,3 @@ ALWAYS_INLINE void scales_decode(const unsigned char *codes, rondo_scale_layout 
     memcpy(scales + i, &decoded, sizeof decoded);
   }
 }
-
-#endif

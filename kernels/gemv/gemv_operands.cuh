@@ -4,8 +4,7 @@
  * inside is free as long as both share it. It is the order in which weights are decoded.
  *
  * NVFP4 weights become f16 with the scale multiplied in: at most six bits, so exact. */
-#ifndef RONDO_GEMV_OPERANDS_CUH
-#define RONDO_GEMV_OPERANDS_CUH
+#pragma once
 
 #include "../common/element.cuh"
 #include "gemv_formats.cuh"
@@ -96,5 +95,3 @@ template <rondo_dtype V> DEVICE float2 f32_of_pair(uint32_t pair) {
   if constexpr (V == RONDO_BF16) return f32_of_bf16_pair(pair);
   return __half22float2(half2_of(pair));
 }
-
-#endif

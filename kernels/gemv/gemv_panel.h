@@ -1,7 +1,6 @@
 /* gemv_panel.h - rows of a matrix times vectors that are decoded, on the host: what gemv_host.c asks of the loops in
  * gemv_panel_loops.h, which are compiled for AVX2 and for AVX-512 and give the same bits. */
-#ifndef RONDO_GEMV_PANEL_H
-#define RONDO_GEMV_PANEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ static inline float panel_unit(rondo_dtype dtype) { return dtype == RONDO_E4M3 ?
 void gemv_panel_256(const struct gemv_panel *panel);
 bool gemv_panel_has_512(void);
 void gemv_panel_512(const struct gemv_panel *panel);
-
-#endif

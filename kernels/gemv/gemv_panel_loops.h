@@ -1,8 +1,7 @@
 /* gemv_panel_loops.h - the loops of gemv_panel.h, over the lanes of gemv_lanes.h. Element i of a row goes into one lane
  * of a sum, in the order of the columns, whatever the number of vectors and rows that are multiplied together. One
  * vector is multiplied as weights are decoded; for several, a few rows are decoded once, into the cache. */
-#ifndef RONDO_GEMV_PANEL_LOOPS_H
-#define RONDO_GEMV_PANEL_LOOPS_H
+#pragma once
 
 #include "../../runtime/integer.h"
 #include "gemv_lanes.h"
@@ -177,5 +176,3 @@ static void multiply(const struct gemv_panel *panel) {
     break;
   }
 }
-
-#endif

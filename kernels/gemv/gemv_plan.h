@@ -3,8 +3,7 @@
  * gemv_choose.c has the family's one table. Its rows are asked in order; a row names the problems that it takes by
  * ranges, and its planner (gemv_*_plan.c) lays out the launch or refuses. Ranges and planners are pure functions of the
  * problem, so that bits never change. */
-#ifndef RONDO_GEMV_PLAN_H
-#define RONDO_GEMV_PLAN_H
+#pragma once
 
 #include "../common/launch.h"
 #include "../common/size_range.h"
@@ -172,5 +171,3 @@ GEMV_LAUNCHER(gemv_ring_launch);
 GEMV_LAUNCHER(gemv_stream_launch);
 GEMV_LAUNCHER(gemv_scalar_launch);
 GEMV_LAUNCHER(gemv_launch);
-
-#endif

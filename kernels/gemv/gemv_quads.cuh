@@ -14,8 +14,7 @@
  * tile, or as many blocks as fit; these load their next tile as soon as they have multiplied one. If the matrix fills
  * the GPU once only (`Half`), half of a tile is loaded before the vectors are converted, and half after. If all of it
  * were loaded at once, it would arrive at once, and nothing would hide the arithmetic. */
-#ifndef RONDO_GEMV_QUADS_CUH
-#define RONDO_GEMV_QUADS_CUH
+#pragma once
 
 #include "../common/cluster_kernel.cuh"
 #include "gemv_clusters.cuh"
@@ -448,5 +447,3 @@ template <typename S> DEVICE void gemv_quads(const gemv_parameters &p) {
 #define DEFINE_QUADS_CLUSTER(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, cluster)    \
   DEFINE_CLUSTER_KERNEL(may_start_all(p), cluster, parameters, name, threads, BLOCKS(blocks),                          \
                         gemv_quads<quads_shape<W, V, quads, columns, rows, slices, false, GEMV_EXACT, cluster>>)
-
-#endif

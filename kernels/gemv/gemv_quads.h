@@ -1,6 +1,5 @@
 /* gemv_quads.h - the kernels of gemv_quads.cuh and gemv_integer.cu, which gemv_quads_plan.c chooses among. */
-#ifndef RONDO_GEMV_QUADS_H
-#define RONDO_GEMV_QUADS_H
+#pragma once
 
 #include "gemv.h"
 
@@ -91,5 +90,3 @@ enum gemv_cut {
 #define GEMV_CLUSTERS_16_KERNELS(KERNEL)                                                                               \
   GEMV_NEWER(KERNEL, rondo_gemv_16bit_q2_r8_s4_c2, 512, 1, GEMV_16_BITS, GEMV_16_BITS, 2, 1, 8, 4, 2)                  \
   GEMV_NEWER(KERNEL, rondo_gemv_16bit_q2_r8_s4_c4, 512, 1, GEMV_16_BITS, GEMV_16_BITS, 2, 1, 8, 4, 4)
-
-#endif

@@ -1,6 +1,5 @@
 /* gemv_ring.h - what gemv_ring.cu and gemv_ring_plan.c agree on. */
-#ifndef RONDO_GEMV_RING_H
-#define RONDO_GEMV_RING_H
+#pragma once
 
 #include "gemv.h"
 
@@ -25,5 +24,3 @@ GEMV_PARAMETERS(gemv_ring_parameters) {
   GEMV_RING(KERNEL, rondo_gemv_ring_nvfp4_s7, 384, 1, RONDO_NVFP4, 1, 1, 7168, 1024, integer_product, 1, 7)            \
   GEMV_RING(KERNEL, rondo_gemv_ring_nvfp4_s4, 512, 1, RONDO_NVFP4, 1, 1, 4096, 1024, integer_product, 1, 4)            \
   GEMV_RING(KERNEL, rondo_gemv_ring_nvfp4_q2_s4, 512, 1, RONDO_NVFP4, 4, 8, 1024, 256, quads_product, 2, 4)
-
-#endif

@@ -1,6 +1,5 @@
 /* gemv_scalar.h - what gemv_scalar.cu and gemv_scalar_plan.c agree on. */
-#ifndef RONDO_GEMV_SCALAR_H
-#define RONDO_GEMV_SCALAR_H
+#pragma once
 
 #include "gemv.h"
 
@@ -19,5 +18,3 @@ GEMV_PARAMETERS(gemv_scalar_parameters) {
 /* KERNEL(chips, parameters, name, threads, blocks that a multiprocessor must hold at least, what it calls). */
 #define GEMV_SCALAR_KERNELS(KERNEL)                                                                                    \
   KERNEL(EVERY_CHIP, gemv_scalar_parameters, rondo_gemv_scalar, GEMV_SCALAR_THREADS, 2, gemv_scalar)
-
-#endif

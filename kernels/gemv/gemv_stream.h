@@ -1,6 +1,5 @@
 /* gemv_stream.h - what gemv_stream.cu and gemv_stream_plan.c agree on. */
-#ifndef RONDO_GEMV_STREAM_H
-#define RONDO_GEMV_STREAM_H
+#pragma once
 
 #include "gemv.h"
 
@@ -25,5 +24,3 @@ GEMV_PARAMETERS(gemv_stream_parameters) {
 #define GEMV_STREAM_KERNELS(KERNEL)                                                                                    \
   GEMV_STREAM(KERNEL, rondo_gemv_stream_nvfp4, RONDO_NVFP4)                                                            \
   GEMV_STREAM(KERNEL, rondo_gemv_stream_16bit, GEMV_16_BITS)
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Beside weights of 4 or 8 bits, bf16 vectors become f16. Each quad's part is multiplied by a power of two that fits
  * its largest magnitude, and the sums are divided by it. */
-#ifndef RONDO_GEMV_VECTORS_CUH
-#define RONDO_GEMV_VECTORS_CUH
+#pragma once
 
 #include "gemv_addresses.cuh"
 #include "gemv_operands.cuh"
@@ -178,5 +177,3 @@ DEVICE float convert_vector(const gemv_parameters &p, const raw_vector<W, V, Sli
     reorder<W, false>(raw.loaded, out);
   return correction;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* quantize.cuh - NVFP4's scale of a block and code of an element, for the quantiser and for products that write NVFP4.
  * Divisions are IEEE's and every comparison is exact: the bytes are those of quantize_host.c. */
-#ifndef RONDO_QUANTIZE_CUH
-#define RONDO_QUANTIZE_CUH
+#pragma once
 
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -31,5 +30,3 @@ DEVICE uint32_t e2m1_of(float value) {
   uint32_t code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
   return code | (__float_as_uint(value) >> 31 << 3);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * matrices take two launches. The first is rondo_add_qr's: H and tau, to the task's scratch. The second applies the
  * reflectors and substitutes: a block for one or four right-hand sides, or, if a block cannot hold their rows, a warp
  * for up to four. */
-#ifndef RONDO_LEAST_SQUARES_H
-#define RONDO_LEAST_SQUARES_H
+#pragma once
 
 #include "../qr/qr_tile.h"
 
@@ -137,5 +136,4 @@ rondo_status least_squares_check(const struct op_task *task);
 uint64_t least_squares_scratch_bytes(const struct op_task *task);
 bool least_squares_touches_once(const struct op_task *task);
 rondo_status least_squares_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* least_squares_choose.h - the designs of least squares: which one solves a task, its plan, and its launches. */
-#ifndef RONDO_LEAST_SQUARES_CHOOSE_H
-#define RONDO_LEAST_SQUARES_CHOOSE_H
+#pragma once
 
 #include "../qr/qr_choose.h"
 #include "least_squares.h"
@@ -22,5 +21,3 @@ const struct least_squares_choice *least_squares_choices(size_t *count);
 
 /* False if no tile holds the matrix, or a large one would factor it many times. */
 least_squares_planner least_squares_plan_tile;
-
-#endif

@@ -7,8 +7,7 @@
  * that and the barrier (H200, 1000 of 128 x 128 in f64: 530 us instead of 540). All warps of a matrix carry one, even
  * if there are fewer right-hand sides: a branch would lengthen each step by its latency (H200, 1000 of 128 x 128: f32
  * 265 us instead of 214, f64 686 instead of 543). */
-#ifndef RONDO_LEAST_SQUARES_RHS_CUH
-#define RONDO_LEAST_SQUARES_RHS_CUH
+#pragma once
 
 #include "../qr/qr_tile.cuh"
 #include "least_squares.h"
@@ -236,5 +235,3 @@ template <typename Shape> struct carried_rhs {
     write_solution(out, scales, item, wanted, rhs, info);
   }
 };
-
-#endif

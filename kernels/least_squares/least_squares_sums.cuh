@@ -1,7 +1,6 @@
 /* least_squares_sums.cuh - how the kernels that come after qr keep sums over right-hand sides in the range of numbers.
  */
-#ifndef RONDO_LEAST_SQUARES_SUMS_CUH
-#define RONDO_LEAST_SQUARES_SUMS_CUH
+#pragma once
 
 #include "../qr/qr_device.cuh"
 #include "least_squares.h"
@@ -15,5 +14,3 @@ template <typename T> DEVICE bool is_near_largest(T largest) { return largest > 
 template <typename T> DEVICE int norm_exponent(T largest) {
   return largest > T(0) && largest <= range_of<T>::largest ? exponent_of(largest) : 0;
 }
-
-#endif

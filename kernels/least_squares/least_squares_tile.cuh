@@ -4,8 +4,7 @@
  * becomes Q^T b. Then R goes to shared memory, each warp substitutes back, and the rows below R give the residual. A
  * and b are scaled as the tile scales columns of extreme size; x and the norm of the residual get the powers of two
  * back. Bound as H and tau are: by the chain of steps. */
-#ifndef RONDO_LEAST_SQUARES_TILE_CUH
-#define RONDO_LEAST_SQUARES_TILE_CUH
+#pragma once
 
 #include "../qr/qr_launch.cuh"
 #include "least_squares.h"
@@ -81,5 +80,3 @@ template <typename OneShape, int THREADS> DEVICE void least_squares(const least_
 /* For the lists of least_squares.h. */
 #define DEFINE_LEAST_SQUARES_KERNEL(chips, parameters, name, threads, blocks, ...)                                     \
   DEFINE_LATE_KERNEL(chips, parameters, name, threads, blocks, least_squares<tile_shape<__VA_ARGS__>, threads>)
-
-#endif

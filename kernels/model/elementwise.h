@@ -2,8 +2,7 @@
  *
  * The three operands have one shape and one type. They are treated as rows: dimensions that are dense in all three
  * become part of the row. */
-#ifndef RONDO_ELEMENTWISE_H
-#define RONDO_ELEMENTWISE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -51,5 +50,4 @@ rondo_status silu_mul_select(const struct op_call *call, const struct chip *chip
 rondo_status add_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 extern const struct op op_silu_mul, op_add;
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* norm.h - rondo_add_rms_norm: the operation, its kernels and their parameters. The norm divides rows by their root
  * mean square. */
-#ifndef RONDO_NORM_H
-#define RONDO_NORM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -53,5 +52,4 @@ void rms_norm_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 extern const struct op op_rms_norm;
-#endif
 #endif

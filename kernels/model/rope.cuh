@@ -5,8 +5,7 @@
  * exact below 2^52 quarter turns. The remainder, pi/4 at most, is accurate to the last bits of fp32. The polynomials
  * are those of Moshier's Cephes (sinf, cosf). There is no table and no branch; CUDA's sinf keeps a table in local
  * memory. */
-#ifndef RONDO_ROPE_CUH
-#define RONDO_ROPE_CUH
+#pragma once
 
 #include <stdint.h>
 
@@ -35,5 +34,3 @@ DEVICE void rotate_pair(const rotation &by, float &low, float &high) {
   high = __fmaf_rn(high, by.cosine, low * by.sine);
   low = rotated;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* rope.h - rondo_add_rope, the rotary embedding: the operation, its kernels and their parameters. */
-#ifndef RONDO_ROPE_H
-#define RONDO_ROPE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -57,5 +56,4 @@ void rope_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status rope_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 extern const struct op op_rope;
-#endif
 #endif

@@ -3,8 +3,7 @@
  * A matrix is an address and three strides, so layouts, leading dimensions and column panels are one case. Conventions
  * are LAPACK's: H = I - tau v v^T with v = (0, .., 0, 1, x / (alpha - beta)) and beta = -sign(alpha) |(alpha, x)|. If x
  * is zero or empty, tau = 0: H = I, and alpha is kept. */
-#ifndef RONDO_QR_H
-#define RONDO_QR_H
+#pragma once
 
 #include <stdint.h>
 
@@ -254,5 +253,4 @@ int64_t qr_extract_host_items(const struct op_task *task);
 void qr_extract_host_run(const struct op_call *call, int64_t first, int64_t last);
 int64_t triangular_inverse_host_items(const struct op_task *task);
 void triangular_inverse_host_run(const struct op_call *call, int64_t first, int64_t last);
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* qr_choose.h - the designs of QR: which one factors a matrix or applies Q, its plan, and its launches. */
-#ifndef RONDO_QR_CHOOSE_H
-#define RONDO_QR_CHOOSE_H
+#pragma once
 
 #include "../common/size_range.h"
 #include "qr_panels.h"
@@ -101,5 +100,3 @@ uint64_t qr_triangle_bytes(const struct qr_problem *problem);
 
 /* Numbers from column to column of a workspace: whole vectors of 16 bytes. */
 static inline int64_t qr_workspace_leading(int64_t m) { return (m + 3) / 4 * 4; }
-
-#endif

@@ -12,8 +12,7 @@
  * If the products leave the range of numbers, they are summed again with v, whose numbers are at most 1 (LAPACK's
  * order). If w is still no number, the column is made smaller for that step: its norm is in the range of numbers, and
  * so is the result. Each thread computes norm, beta and tau from the same sums in the same order: no exchange. */
-#ifndef RONDO_QR_DEVICE_CUH
-#define RONDO_QR_DEVICE_CUH
+#pragma once
 
 #include <cfloat>
 #include <cmath>
@@ -354,4 +353,3 @@ DEVICE void copy(int thread, int threads, bool along_columns, Index m, Index n, 
       to(row, column) = from(row, column);
     }
 }
-#endif

@@ -2,8 +2,7 @@
  *
  * Blocks of a successor that started early would take the places of this grid's own, and the next blocks of this grid
  * would be spread unevenly over multiprocessors (H200: x of 132 of 256 x 256 in f32 190 us after H and tau, not 52). */
-#ifndef RONDO_QR_LAUNCH_CUH
-#define RONDO_QR_LAUNCH_CUH
+#pragma once
 
 #include "../common/launch.cuh"
 
@@ -15,5 +14,3 @@
     let_successors_start();                                                                                            \
     publish(p.done);                                                                                                   \
   }
-
-#endif

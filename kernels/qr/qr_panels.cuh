@@ -24,8 +24,7 @@
  * that reach it, the last one first, in the same groups with T instead of T^T. It has met them all before it is written
  * over its own. The tile has the layers of the identity in reverse: if reflectors reach one layer more, no number
  * moves. */
-#ifndef RONDO_QR_PANELS_CUH
-#define RONDO_QR_PANELS_CUH
+#pragma once
 
 #include "qr_launch.cuh"
 #include "qr_panels_fragments.cuh"
@@ -390,5 +389,3 @@ template <typename Shape> DEVICE void qr_panels(const qr_panels_parameters &p) {
   DEFINE_LATE_KERNEL(EVERY_CHIP, parameters, name, threads, blocks, qr_panels<panel_shape<forming, __VA_ARGS__>>)
 #define DEFINE_QR_PANELS_KERNEL(chips, ...) DEFINE_QR_PANELS(false, __VA_ARGS__)
 #define DEFINE_QR_THIN_Q_KERNEL(chips, ...) DEFINE_QR_PANELS(true, __VA_ARGS__)
-
-#endif

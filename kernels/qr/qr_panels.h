@@ -2,8 +2,7 @@
  *
  * A block has one matrix and goes through it by panels of a fixed width. Each panel is read once, stays in registers
  * while the reflectors on its left are applied and its own are found, and is written once. */
-#ifndef RONDO_QR_PANELS_H
-#define RONDO_QR_PANELS_H
+#pragma once
 
 #include "qr_tile.h"
 
@@ -46,4 +45,3 @@ QR_CONSTANT int32_t qr_panels_shared_bytes(int32_t element_bytes, int32_t rows, 
   KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_256, 128, 2, double, 8, 4, 16, 8, 8, 8, 8)                       \
   KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 8, 8)                       \
   KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 4, 2)
-#endif

@@ -13,8 +13,7 @@
  * first product is m8n8k4, for which an H200 has half the rate of larger ones (63 multiply-adds a clock and
  * multiprocessor, not 127; DFMA 57). In larger ones a lane's two numbers of A are of one row and two columns, but its
  * numbers of the sum C^T are of two rows and one column. */
-#ifndef RONDO_QR_PANELS_FRAGMENTS_CUH
-#define RONDO_QR_PANELS_FRAGMENTS_CUH
+#pragma once
 
 #include "qr_panels_memory.cuh"
 
@@ -210,4 +209,3 @@ template <typename Shape> struct panel_fragments : panel_memory<Shape> {
       memory::scale_columns();
   }
 };
-#endif

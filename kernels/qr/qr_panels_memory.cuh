@@ -5,8 +5,7 @@
  * and registers directly, without a condition for each vector (H200, 1000 of 256 x 256 in f32: 1068 us instead of
  * 1159). Others go through shared memory in rolled loops, in which the lanes of a warp access neighbours in memory in
  * every layout. */
-#ifndef RONDO_QR_PANELS_MEMORY_CUH
-#define RONDO_QR_PANELS_MEMORY_CUH
+#pragma once
 
 #include "qr_panels.h"
 #include "qr_tile_memory.cuh"
@@ -387,4 +386,3 @@ template <typename Shape> struct panel_memory {
 
   DEVICE void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
 };
-#endif

@@ -19,8 +19,7 @@
  * The lists of qr_tile.h have the tiles, lanes, threads and blocks. A block has 0.1 to 146 KB of shared memory. With
  * 1000 or 10,000 matrices a kernel reaches 0.07 to 0.86 of the rate of copying 1 GB; panels of 16 columns come nearest
  * (README.md). The chain of steps, with shuffles and a barrier in each, bounds squares and panels of 32 columns. */
-#ifndef RONDO_QR_TILE_CUH
-#define RONDO_QR_TILE_CUH
+#pragma once
 
 #include "../common/launch.cuh"
 #include "qr_tile_memory.cuh"
@@ -354,5 +353,3 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     unrolled_for (int q = 0; q < Q; q++) finish(item, wanted, q);
   }
 };
-
-#endif

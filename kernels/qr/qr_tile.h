@@ -2,8 +2,7 @@
  *
  * A kernel has a tile of a fixed size, and any smaller matrix runs in it. The matrix stands `offset` rows and columns
  * into the tile, near the end of its diagonal: steps are cheapest there. */
-#ifndef RONDO_QR_TILE_H
-#define RONDO_QR_TILE_H
+#pragma once
 
 #include "qr.h"
 
@@ -134,4 +133,3 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
   QR_TILE(KERNEL, f64_512x32_whole, 256, 1, double, 512, 32, 32, 8, TILE_PERSISTENT | TILE_SCATTERED)                  \
   QR_TILE(KERNEL, f64_512x32, 256, 1, double, 512, 32, 32, 8, TILE_SCATTERED | TILE_DIRECT)                            \
   QR_TILE(KERNEL, f64_1024x32, 256, 1, double, 1024, 16, 32, 8, TILE_HALVES)
-#endif

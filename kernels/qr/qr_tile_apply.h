@@ -3,8 +3,7 @@
  * In a square tile V stands as far down the diagonal as it fits. C has the same rows, and as many columns at a time as
  * the tile has to the right of V's first. In a lowered tile both stand in the last rows and the first columns, and V
  * comes in parts of as many reflectors as the tile has columns. */
-#ifndef RONDO_QR_TILE_APPLY_H
-#define RONDO_QR_TILE_APPLY_H
+#pragma once
 
 #include "qr_tile.h"
 
@@ -41,4 +40,3 @@ struct qr_tile_apply_parameters {
   QR_TILE_APPLY(KERNEL, f64_256x32, 128, 1, double, 256, 32, 16, 8, TILE_LOWERED)                                      \
   QR_TILE_APPLY(KERNEL, f64_512x16, 128, 1, double, 512, 16, 32, 4, TILE_LOWERED)                                      \
   QR_TILE_APPLY(KERNEL, f64_1024x8, 128, 1, double, 1024, 8, 32, 4, TILE_LOWERED)
-#endif

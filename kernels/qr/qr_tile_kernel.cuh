@@ -5,8 +5,7 @@
  * block has one matrix or a few small ones. Large tiles have a second kernel for H of whole dense matrices: its blocks
  * walk over the matrices, and fetch the next one while they factor. Tiles of 16 columns have one for H of matrices that
  * lanes read and write in place. */
-#ifndef RONDO_QR_TILE_KERNEL_CUH
-#define RONDO_QR_TILE_KERNEL_CUH
+#pragma once
 
 #include "qr_tile_thin_q.cuh"
 
@@ -135,5 +134,3 @@ template <typename Shape> DEVICE void qr_tile(const qr_tile_task &out) {
     qr_tile<tile_shape<__VA_ARGS__>>(p);                                                                               \
     publish(p.done);                                                                                                   \
   }
-
-#endif

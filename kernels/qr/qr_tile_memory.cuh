@@ -1,7 +1,6 @@
 /* qr_tile_memory.cuh - the registers and shared memory of a register tile, and the copies between them and matrices in
  * any layout: directly, or through shared memory. */
-#ifndef RONDO_QR_TILE_MEMORY_CUH
-#define RONDO_QR_TILE_MEMORY_CUH
+#pragma once
 
 #include <cuda_fp16.h>
 #include <utility>
@@ -362,4 +361,3 @@ template <typename Shape> struct tile_memory {
 
   DEVICE void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
 };
-#endif

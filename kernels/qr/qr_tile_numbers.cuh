@@ -1,7 +1,6 @@
 /* qr_tile_numbers.cuh - arithmetic of the QR kernels for f32 and f64: powers of two, the scalars of a step of the
  * register tiles, and sums over lanes. */
-#ifndef RONDO_QR_TILE_NUMBERS_CUH
-#define RONDO_QR_TILE_NUMBERS_CUH
+#pragma once
 
 #include <stdint.h>
 
@@ -138,4 +137,3 @@ template <typename Shape, int FIRST, typename T, int COUNT> DEVICE void scatter_
   unrolled_for (int i = 0; i < KEPT; i++)
     values[FIRST + i] = __shfl_sync(0xffffffffu, part[i % LAST], (lane & ~(LANES - 1)) + i / LAST * (LANES >> LEVELS));
 }
-#endif

@@ -1,7 +1,6 @@
 /* qr_tile_scaling.cuh - scaling of columns of extreme size, in the registers of a block. Squares of their numbers would
  * overflow or vanish, so kernels multiply such columns by a power of two. */
-#ifndef RONDO_QR_TILE_SCALING_CUH
-#define RONDO_QR_TILE_SCALING_CUH
+#pragma once
 
 #include "../common/device_code.cuh"
 #include "qr_tile_numbers.cuh"
@@ -56,4 +55,3 @@ DEVICE void scale_extreme_columns(T (&a)[P][Q], int row, int column, T *unscales
   }
   __syncwarp();
 }
-#endif

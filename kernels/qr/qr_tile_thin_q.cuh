@@ -5,8 +5,7 @@
  * reflectors are applied to it from the last to the first: Q = H_0 .. H_(k-1) I. Column c is e_c until step c, and
  * v . e_c = 0 for each later step, so no step needs a mask, a pivot or a barrier: a warp's columns are its own. A few
  * coarse blocks of steps leave out the rows and columns before their own. */
-#ifndef RONDO_QR_TILE_THIN_Q_CUH
-#define RONDO_QR_TILE_THIN_Q_CUH
+#pragma once
 
 #include "qr_tile.cuh"
 
@@ -117,5 +116,3 @@ template <typename Shape> struct thin_tile : register_tile<Shape> {
     put_q(out, item, wanted);
   }
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* argmax.h - rondo_add_argmax, the column of each row's largest number: the operation, its kernels and their
  * parameters. */
-#ifndef RONDO_ARGMAX_H
-#define RONDO_ARGMAX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -38,5 +37,4 @@ void argmax_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status argmax_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 extern const struct op op_argmax;
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* penalty.h - rondo_add_penalty, which makes recently drawn columns less likely: the operation, its kernel and the
  * kernel's parameters. */
-#ifndef RONDO_PENALTY_H
-#define RONDO_PENALTY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -46,5 +45,4 @@ void penalty_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status penalty_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 extern const struct op op_penalty;
-#endif
 #endif

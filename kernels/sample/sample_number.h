@@ -7,8 +7,7 @@
  *
  * scaled to an integer up to 2^42. Sums over a row are therefore exact, and the same in any order. t is measured in
  * octaves: factors of two. */
-#ifndef RONDO_SAMPLE_NUMBER_H
-#define RONDO_SAMPLE_NUMBER_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -146,5 +145,3 @@ SAMPLE_FUNCTION uint64_t sample_random(uint32_t seed, uint32_t step) {
 
 /* The sum of probabilities that the columns up to the drawn one reach, as a random share of a sum that is not 0. */
 SAMPLE_FUNCTION uint64_t sample_drawn(uint64_t random, uint64_t sum) { return SAMPLE_HIGH_64(random, sum) + 1; }
-
-#endif

@@ -1,6 +1,5 @@
 /* sampling.h - rondo_add_sample, which draws a column of each row: the operation, its kernels and their parameters. */
-#ifndef RONDO_SAMPLING_H
-#define RONDO_SAMPLING_H
+#pragma once
 
 #include <stdint.h>
 
@@ -66,5 +65,4 @@ void sample_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status sample_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 extern const struct op op_sample;
-#endif
 #endif

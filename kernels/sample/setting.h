@@ -1,6 +1,5 @@
 /* setting.h - settings of sampling and penalties: operands with one number for all rows, or one for each row. */
-#ifndef RONDO_SETTING_H
-#define RONDO_SETTING_H
+#pragma once
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,5 +32,3 @@ static inline int32_t setting_whole(const struct op_call *call, uint32_t index, 
   if (!call->task->operands[index].present) return absent;
   return ((const int32_t *)call->data[index])[setting_is_of_each_row(call->task, index) ? row : 0];
 }
-
-#endif

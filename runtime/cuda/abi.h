@@ -1,8 +1,7 @@
 /* abi.h - the little of the CUDA driver's binary interface that Rondo uses, declared by Rondo itself, so that it builds
  * where there is no CUDA toolkit. Handles are opaque; the numbers are those of the driver's ABI, which never change.
  * tests/driver/abi_check.c compares all of it with NVIDIA's header where there is one. */
-#ifndef RONDO_CUDA_ABI_H
-#define RONDO_CUDA_ABI_H
+#pragma once
 
 #include <assert.h>
 #include <stddef.h>
@@ -187,5 +186,3 @@ static_assert(sizeof(struct cu_copy_2d) == 128, "CUDA_MEMCPY2D_v2");
 static_assert(offsetof(struct cu_copy_2d, destination) == 56, "CUDA_MEMCPY2D_v2");
 static_assert(sizeof(struct cu_tensor_map) == 128, "CUtensorMap");
 static_assert(sizeof(struct cu_instantiate_parameters) == 32, "CUDA_GRAPH_INSTANTIATE_PARAMS");
-
-#endif

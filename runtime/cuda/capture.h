@@ -1,7 +1,6 @@
 /* capture.h - work that a callback enqueues on a stream becomes nodes of a graph: see capture.c. The device's lock is
  * held. */
-#ifndef RONDO_CAPTURE_H
-#define RONDO_CAPTURE_H
+#pragma once
 
 #include "cuda_device.h"
 
@@ -22,5 +21,3 @@ rondo_status capture_audit(struct device *device, struct cu_graph *graph, const 
 
 /* Is the calling thread inside a callback of this device? */
 bool cuda_in_callback(struct device *device);
-
-#endif

@@ -1,7 +1,6 @@
 /* cuda_device.h - the structs that the files of the CUDA backend share. The ground floor: it knows none of their
  * functions. */
-#ifndef RONDO_CUDA_DEVICE_H
-#define RONDO_CUDA_DEVICE_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -82,5 +81,3 @@ struct device_exec {
   struct cu_library **libraries; /* of the user's images */
   struct notice *notice;
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* cuda_failure.h - what happens when a driver call fails, and the guards around driver calls.
  *
  * The context is pushed around each call, so that any thread may make it and the caller's context stays current. */
-#ifndef RONDO_CUDA_FAILURE_H
-#define RONDO_CUDA_FAILURE_H
+#pragma once
 
 #include "cuda_device.h"
 
@@ -31,5 +30,3 @@ void device_restore(const struct device *device, int mode);
 /* cuStreamQuery and cuStreamSynchronize between the two. The context is current. */
 cu_result device_query(const struct device *device, struct cu_stream *stream);
 cu_result device_synchronize(const struct device *device, struct cu_stream *stream);
-
-#endif

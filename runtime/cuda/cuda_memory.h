@@ -1,7 +1,6 @@
 /* cuda_memory.h - device memory: uploads, downloads, zeros, memory besides the pools, and waits for a lane. The
  * functions are those of struct device_ops, where their promises stand. */
-#ifndef RONDO_CUDA_MEMORY_H
-#define RONDO_CUDA_MEMORY_H
+#pragma once
 
 #include "cuda_device.h"
 
@@ -16,5 +15,3 @@ uint64_t cuda_free_bytes(struct device *device);
 
 /* Free bytes of the device; 0 if the driver does not say. The context is current. */
 rondo_status device_free_memory(struct device *device, uint64_t *bytes);
-
-#endif

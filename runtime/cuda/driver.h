@@ -1,7 +1,6 @@
 /* driver.h - the CUDA driver, opened with dlopen and entered through a table of its functions. The table belongs to a
  * device, not to the process: Rondo has no global state. */
-#ifndef RONDO_CUDA_DRIVER_H
-#define RONDO_CUDA_DRIVER_H
+#pragma once
 
 #include "../op.h"
 #include "abi.h"
@@ -19,5 +18,3 @@ rondo_status driver_load(struct driver *driver);
 
 /* "CUDA_ERROR_OUT_OF_MEMORY: out of memory" into text. Also works on a table that is not filled yet. */
 void driver_describe(const struct driver *driver, cu_result result, char *text, size_t bytes);
-
-#endif

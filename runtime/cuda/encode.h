@@ -1,6 +1,5 @@
 /* encode.h - the tensor maps that a launch describes (runtime/op.h), made by the driver. */
-#ifndef RONDO_ENCODE_H
-#define RONDO_ENCODE_H
+#pragma once
 
 #include "../op.h"
 #include "driver.h"
@@ -8,5 +7,3 @@
 /* Fills in the maps in the launch's parameters. After a failure *failed is the map's index. The context is
  * current. */
 cu_result encode_maps(const struct driver *driver, struct op_launch *launch, uint32_t *failed);
-
-#endif

@@ -1,6 +1,5 @@
 /* heartbeat.h - keeps an idle GPU awake: see heartbeat.c. */
-#ifndef RONDO_HEARTBEAT_H
-#define RONDO_HEARTBEAT_H
+#pragma once
 
 #include "cuda_device.h"
 
@@ -8,5 +7,3 @@ rondo_status cuda_keep_warm(struct device *device, bool on);
 
 /* The calling thread has launched a replay: beats come from its core, and none is due now. */
 void heartbeat_follow(struct device *device);
-
-#endif

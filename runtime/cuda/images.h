@@ -1,6 +1,5 @@
 /* images.h - the device code of the library, loaded for one device. The context is current for all functions. */
-#ifndef RONDO_IMAGES_H
-#define RONDO_IMAGES_H
+#pragma once
 
 #include "cuda_device.h"
 
@@ -12,5 +11,3 @@ void images_unload(struct device *device);
 /* Looks a kernel up, and loads its image the first time. CU_NOT_FOUND if no image has the kernel. *function is the
  * driver's function that failed. The caller holds the device's lock, or opens the device. */
 cu_result images_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel, const char **function);
-
-#endif

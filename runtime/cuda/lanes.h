@@ -1,6 +1,5 @@
 /* lanes.h - the lanes of a GPU: see lanes.c. */
-#ifndef RONDO_LANES_H
-#define RONDO_LANES_H
+#pragma once
 
 #include "cuda_device.h"
 
@@ -10,5 +9,3 @@ void lanes_close(struct device *device);
 
 /* One more stream on the multiprocessors of the lane. */
 cu_result lane_stream(const struct device *device, const struct lane *lane, int priority, struct cu_stream **stream);
-
-#endif

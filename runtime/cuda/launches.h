@@ -1,6 +1,5 @@
 /* launches.h - the launches of a node on this device, and the words of completion that they write: see launches.c. */
-#ifndef RONDO_LAUNCHES_H
-#define RONDO_LAUNCHES_H
+#pragma once
 
 #include "cuda_device.h"
 
@@ -16,5 +15,3 @@ struct completion completion_at(const struct device_program *program, uint32_t w
 /* The parameters of a kernel node: of one of Rondo's kernels, which take one struct by value, or of a user's. */
 void own_kernel_node(struct op_launch *launch, void **parameter, struct cu_kernel_node *kernel_node);
 void user_kernel_node(const struct device_node *node, void **parameters, struct cu_kernel_node *kernel_node);
-
-#endif

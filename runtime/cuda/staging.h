@@ -1,6 +1,5 @@
 /* staging.h - uploads from ordinary memory through pinned memory of the device's own: see staging.c. */
-#ifndef RONDO_STAGING_H
-#define RONDO_STAGING_H
+#pragma once
 
 #include "cuda_device.h"
 
@@ -22,5 +21,3 @@ rondo_status staging_upload(struct device *device, const struct device_uploads *
                             uint32_t *next);
 /* Orders all later work of the lane after the uploads so far. */
 rondo_status staging_await(struct device *device, uint32_t lane);
-
-#endif

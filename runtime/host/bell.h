@@ -14,8 +14,7 @@
  * then S1 < S2 < R2 < R3, and the ringer sees the sleeper; and `seen` is an older count than the one R2 writes. The
  * kernel compares and queues under one lock, which R4 takes too: either S4 finds another count and returns, or it is in
  * the queue when R4 comes. */
-#ifndef RONDO_HOST_BELL_H
-#define RONDO_HOST_BELL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -37,5 +36,3 @@ static inline void bell_ring(struct bell *bell, uint32_t count) {
   atomic_fetch_add(&bell->rings, 1);
   if (atomic_load(&bell->sleepers)) bell_wake(bell, count);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* team.h - a fixed team of threads, one for each lane of the host backend: a leader that takes queued programs one
  * after the other, and workers that share the items of one task at a time. */
-#ifndef RONDO_HOST_TEAM_H
-#define RONDO_HOST_TEAM_H
+#pragma once
 
 #include <pthread.h>
 
@@ -64,5 +63,3 @@ void team_run(struct team *team, const struct team_job *job);
 uint32_t team_chunks(const struct team *team, int64_t items);
 /* Is the calling thread one of the team's, and so inside one of its programs? */
 bool team_is_mine(const struct team *team);
-
-#endif

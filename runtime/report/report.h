@@ -1,7 +1,6 @@
 /* report.h - helpers of the reports: a file that is written whole or returned as an error, names that any XML or DOT
  * reader accepts, bytes in readable units, and groups of tasks by the beginnings of their names. */
-#ifndef RONDO_REPORT_H
-#define RONDO_REPORT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -57,5 +56,3 @@ struct report_groups {
 enum { NO_GROUP = UINT32_MAX };
 rondo_status report_groups_make(const rondo_graph *graph, struct report_groups *groups);
 void report_groups_drop(const rondo_graph *graph, struct report_groups *groups);
-
-#endif

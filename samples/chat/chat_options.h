@@ -1,6 +1,5 @@
 /* chat_options.h - the command line of the chat sample. */
-#ifndef CHAT_OPTIONS_H
-#define CHAT_OPTIONS_H
+#pragma once
 
 #include "llama_model.h"
 
@@ -17,5 +16,3 @@ struct chat_options {
 
 /* Reads the command line. Ends the program after --help, or with a sentence if an option is wrong. */
 struct chat_options chat_options_parse(int argc, char **argv);
-
-#endif

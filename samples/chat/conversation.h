@@ -1,8 +1,7 @@
 /* conversation.h - a conversation as a list of tokens. The model has processed the first of them; it processes the
  * others before it answers. If the context is full, the oldest messages are dropped with their answers. The system
  * message stays. */
-#ifndef CONVERSATION_H
-#define CONVERSATION_H
+#pragma once
 
 #include "llama_model.h"
 #include "template.h"
@@ -36,5 +35,3 @@ void conversation_answered(struct conversation *conversation, int32_t last);
 
 void conversation_forget(struct conversation *conversation);
 void conversation_free(struct conversation *conversation);
-
-#endif

@@ -1,10 +1,7 @@
 /* dequantize.h - rows of a GGUF file's tensors, converted to fp32. */
-#ifndef DEQUANTIZE_H
-#define DEQUANTIZE_H
+#pragma once
 
 #include "gguf.h"
 
 /* Writes the shape[0] elements of row `row`, from 0 to gguf_rows - 1. */
 void dequantize_row(const struct gguf_tensor *tensor, int64_t row, float *out);
-
-#endif

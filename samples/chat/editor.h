@@ -1,8 +1,7 @@
 /* editor.h - messages typed at a terminal, with libedit's editing and a history until the program ends. A pasted text
  * is one message with all its lines. A line may have any length: the terminal is never in canonical mode, in which the
  * kernel cuts lines at 4095 bytes, not even while an answer is printed. */
-#ifndef EDITOR_H
-#define EDITOR_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@
 bool editor_open(void);
 /* Reads the next message, as terminal_line does. */
 bool editor_line(struct line *line);
-
-#endif

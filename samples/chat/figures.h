@@ -1,6 +1,5 @@
 /* figures.h - statistics: the times of opening and of tokens, and the used memory of the pools. */
-#ifndef FIGURES_H
-#define FIGURES_H
+#pragma once
 
 #include <rondo.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ void figures_end_answer(struct figures *figures, uint64_t answer_ns);
 void figures_print_answer(const struct figures *figures, int64_t taken, int64_t context);
 void figures_print(struct figures *figures, rondo_runtime *runtime);
 void figures_free(struct figures *figures);
-
-#endif

@@ -4,8 +4,7 @@
  * requested key or tensor. The message names the file and the offset, key or tensor.
  *
  * Dimensions have the file's order: shape[0] is the length of a row, whose elements are contiguous. */
-#ifndef GGUF_H
-#define GGUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -107,5 +106,3 @@ double gguf_element(const struct gguf_entry *entry, uint64_t index);
 const struct gguf_tensor *gguf_tensor(const struct gguf *file, const char *name);
 int64_t gguf_rows(const struct gguf_tensor *tensor);
 const char *gguf_type_name(enum gguf_type type);
-
-#endif

@@ -1,6 +1,5 @@
 /* line.h - a message that arrives byte by byte: any bytes, zeros too. */
-#ifndef LINE_H
-#define LINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ void line_put(struct line *line, const char *bytes, size_t count);
 void line_end(struct line *line);
 bool line_is(const struct line *line, const char *text);
 void line_free(struct line *line);
-
-#endif

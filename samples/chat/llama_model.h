@@ -2,8 +2,7 @@
  * prefill graph processes a chunk of a prompt. A replay of the decode graph makes one token and feeds it back.
  *
  * The newest token is not in the KV caches yet: the next replay begins with it. */
-#ifndef LLAMA_MODEL_H
-#define LLAMA_MODEL_H
+#pragma once
 
 #include <rondo.h>
 #include <rondo_graphs.h>
@@ -68,5 +67,3 @@ int32_t llama_end_token(struct llama *llama);
 void llama_force(struct llama *llama, int32_t token);
 /* With option logits: the logits of the newest token's choice, one for each token of the vocabulary. */
 const float *llama_logits(const struct llama *llama);
-
-#endif

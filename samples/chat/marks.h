@@ -1,6 +1,5 @@
 /* marks.h - special tokens of a file: the one that begins a conversation, and those that end an answer. */
-#ifndef MARKS_H
-#define MARKS_H
+#pragma once
 
 #include "vocabulary.h"
 
@@ -9,5 +8,3 @@
  * that fill gaps in code do not end an answer here.) Returns false with a sentence in message if a key is wrong, or
  * requires an unsupported feature. */
 bool marks_read(const struct gguf *file, struct vocabulary *vocabulary, char message[GGUF_MESSAGE_BYTES]);
-
-#endif

@@ -1,7 +1,6 @@
 /* pattern.h - cuts a text into pieces: words with the space before them, single digits, runs of other characters, and
  * runs of spaces. Byte-level BPE merges within a piece only. */
-#ifndef PATTERN_H
-#define PATTERN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ bool pieces_begin(struct pieces *pieces, const struct pattern *pattern, const ch
  * that are not UTF-8 form a piece of their own. */
 size_t pieces_next(struct pieces *pieces);
 void pieces_end(struct pieces *pieces);
-
-#endif

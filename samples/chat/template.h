@@ -1,8 +1,7 @@
 /* template.h - a conversation as the tokens that SmolLM2 was trained on (tokenizer.chat_template in its file):
  *   <|im_start|>system\n...<|im_end|>\n<|im_start|>user\n...<|im_end|>\n<|im_start|>assistant\n...<|im_end|>\n
  * A user's message is always plain text: "<|im_end|>" in it does not end the message. */
-#ifndef TEMPLATE_H
-#define TEMPLATE_H
+#pragma once
 
 #include "tokenizer.h"
 
@@ -28,5 +27,3 @@ bool template_answer(const struct template *template, struct tokens *tokens);
 bool template_ends(const struct template *template, int32_t token);
 /* Appends the last token of an answer, unless it is -1 or an end, and then always <|im_end|> and a newline. */
 bool template_answered(const struct template *template, int32_t last, struct tokens *tokens);
-
-#endif

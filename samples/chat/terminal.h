@@ -1,7 +1,6 @@
 /* terminal.h - input from a pipe or a file, and Ctrl-C. Each Ctrl-C ends one operation. editor.h is for input typed at
  * a terminal. */
-#ifndef TERMINAL_H
-#define TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ void terminal_signal(void);
 
 /* Reads the next line of standard input into *line, without its end. False at the end of the input, or after Ctrl-C. */
 bool terminal_line(struct line *line);
-
-#endif

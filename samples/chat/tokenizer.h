@@ -2,8 +2,7 @@
  * pattern cuts (GPT-2's pattern, and each digit alone). A text may have any bytes: bytes that are not UTF-8 are kept,
  * and decoding returns them. Only bytes without a token are dropped: SmolLM2's vocabulary lacks 13 bytes that never
  * occur in UTF-8, two that Unicode does not use yet, and six control characters. */
-#ifndef TOKENIZER_H
-#define TOKENIZER_H
+#pragma once
 
 #include "vocabulary.h"
 
@@ -43,5 +42,3 @@ int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 
 bool tokens_push(struct tokens *tokens, int32_t token);
 void tokens_free(struct tokens *tokens);
-
-#endif

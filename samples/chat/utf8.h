@@ -1,6 +1,5 @@
 /* utf8.h - recognises UTF-8, also in text that arrives in pieces cut anywhere. */
-#ifndef UTF8_H
-#define UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ struct utf8_stream {
 size_t utf8_pass(struct utf8_stream *stream, const char *bytes, size_t count, char *out);
 /* Ends the stream: writes U+FFFD for held bytes, at most 3 bytes. */
 size_t utf8_end(struct utf8_stream *stream, char *out);
-
-#endif

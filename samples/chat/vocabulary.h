@@ -1,7 +1,6 @@
 /* vocabulary.h - the tokens of a byte-level BPE vocabulary (GPT-2's kind) in a GGUF file: the bytes of each token, and
  * the merges of two tokens into a third, in their order. */
-#ifndef VOCABULARY_H
-#define VOCABULARY_H
+#pragma once
 
 #include "gguf.h"
 
@@ -37,5 +36,3 @@ void vocabulary_free(struct vocabulary *vocabulary);
 
 /* The merge of two tokens. NULL if there is none. */
 const struct vocabulary_merge *vocabulary_merge(const struct vocabulary *vocabulary, int32_t left, int32_t right);
-
-#endif

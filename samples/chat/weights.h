@@ -1,6 +1,5 @@
 /* weights.h - converts matrices of a GGUF file to the types and the order of a graph's constants. */
-#ifndef WEIGHTS_H
-#define WEIGHTS_H
+#pragma once
 
 #include <rondo.h>
 
@@ -46,5 +45,3 @@ void packed_free(struct packed *packed);
 /* The global_scale for which the largest magnitude becomes the largest code times the largest scale factor. It is a
  * normal number. */
 float nvfp4_scale_of(float largest);
-
-#endif

@@ -1,6 +1,5 @@
 /* shell.h - runs the programs of this build as a person does, and keeps what they print. */
-#ifndef RONDO_TESTS_SHELL_H
-#define RONDO_TESTS_SHELL_H
+#pragma once
 
 #include <criterion/criterion.h>
 
@@ -36,5 +35,3 @@ int shell_occurrences(const char *text, const char *part);
 
 /* Where the text stops being one JSON value; NULL: nowhere. */
 const char *json_fault(const char *text);
-
-#endif

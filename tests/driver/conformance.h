@@ -1,7 +1,6 @@
 /* conformance.h - what the files of conformance share: the driver and what is open on it, verdicts, and single steps.
  */
-#ifndef RONDO_CONFORMANCE_H
-#define RONDO_CONFORMANCE_H
+#pragma once
 
 #include "../../kernels/copy/copy.h"
 #include "../../runtime/cuda/driver.h"
@@ -106,5 +105,3 @@ int capture_status(void);
 
 /* As the body of a thread, to its end. */
 void on_another_thread(void *(*function)(void *));
-
-#endif

@@ -1,7 +1,6 @@
 /* driver_bench.h - one graph from x to y on the fake driver, for the tests of the user's own work: its results in all
  * slots and orders, or its refusal. */
-#ifndef RONDO_DRIVER_BENCH_H
-#define RONDO_DRIVER_BENCH_H
+#pragma once
 
 #include "driver_support.h"
 
@@ -29,5 +28,3 @@ void require_refused(struct bench *bench, const char *what, rondo_status expecte
 
 /* What add_mix gives of x and x with salt COUNT. */
 uint32_t mixed(uint32_t x);
-
-#endif

@@ -1,7 +1,6 @@
 /* driver_program.h - a graph that uses all there is, a captured library call, an own kernel, copies and a state, for
  * the tests of a driver that fails or hangs. */
-#ifndef RONDO_DRIVER_PROGRAM_H
-#define RONDO_DRIVER_PROGRAM_H
+#pragma once
 
 #include "driver_support.h"
 
@@ -25,5 +24,3 @@ void program_describe(struct program *program);
 void program_begin(struct program *program);
 /* Closes all. */
 void program_end(struct program *program);
-
-#endif

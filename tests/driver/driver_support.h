@@ -1,7 +1,6 @@
 /* driver_support.h - what the tests on the fake driver share: the fake itself, kernels that it runs, graphs for it and
  * for the host. */
-#ifndef RONDO_DRIVER_SUPPORT_H
-#define RONDO_DRIVER_SUPPORT_H
+#pragma once
 
 #include <criterion/criterion.h>
 
@@ -39,5 +38,3 @@ rondo_options options_for(rondo_graph *graph, rondo_backend backend, uint32_t sl
 rondo_options options_with_lanes(const rondo_lane *lanes, uint32_t count);
 rondo_runtime *open_lanes(const rondo_lane *lanes, uint32_t count);
 void close_clean(rondo_runtime *runtime);
-
-#endif

@@ -1,6 +1,5 @@
 /* fake.h - the inside of the fake driver: its state, and what its files share. */
-#ifndef RONDO_FAKE_H
-#define RONDO_FAKE_H
+#pragma once
 
 #include <pthread.h>
 
@@ -273,5 +272,3 @@ bool capture_forbids(struct stream *stream, const char *function);
 bool capture_forbids_waiting(struct stream *stream, const char *function);
 int32_t fake_enqueue(void *stream, const struct fake_work *work, uint32_t count);
 void fake_break_capture(void *stream);
-
-#endif

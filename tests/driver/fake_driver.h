@@ -4,8 +4,7 @@
  * registers. Rondo finds it as it finds the real one; a test finds it with dlopen too and takes the table below from
  * the only other symbol it exports, fake_driver(). What Rondo does to it that a real driver would not forgive is
  * written down as a violation. */
-#ifndef RONDO_FAKE_DRIVER_H
-#define RONDO_FAKE_DRIVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -111,5 +110,3 @@ struct fake_driver {
 
 /* Exported by the fake under this name. */
 typedef const struct fake_driver *(*fake_driver_function)(void);
-
-#endif

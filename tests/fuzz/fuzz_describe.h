@@ -1,7 +1,6 @@
 /* fuzz_describe.h - the program that an input's bytes are, and what the harness knows of the graph that it describes.
  */
-#ifndef RONDO_FUZZ_DESCRIBE_H
-#define RONDO_FUZZ_DESCRIBE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -125,5 +124,3 @@ struct use {
 bool added(struct build *b, bool accepted, uint32_t count, const struct use *uses);
 #define ADDED(b, call, ...)                                                                                            \
   added(b, CALL(call), sizeof((struct use[]){__VA_ARGS__}) / sizeof(struct use), (struct use[]){__VA_ARGS__})
-
-#endif

@@ -1,6 +1,5 @@
 /* fuzz_run.h - a graph that is described, planned and run on the host backend. */
-#ifndef RONDO_FUZZ_RUN_H
-#define RONDO_FUZZ_RUN_H
+#pragma once
 
 #include <stddef.h>
 
@@ -33,5 +32,3 @@ void misuse(struct build *b, rondo_exec *exec, uint32_t slot_count);
 size_t run(struct build *b, rondo_exec *exec, uint32_t slot_count, const struct filler *filler);
 /* Nothing is in use in the pools; `empty`: nor on the host. */
 void check_pools(bool empty);
-
-#endif

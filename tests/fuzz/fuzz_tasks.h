@@ -1,6 +1,5 @@
 /* fuzz_tasks.h - the steps of a program that add tasks. */
-#ifndef RONDO_FUZZ_TASKS_H
-#define RONDO_FUZZ_TASKS_H
+#pragma once
 
 #include "fuzz_describe.h"
 
@@ -37,5 +36,3 @@ void add_ready_made(struct build *b);
 void add_llama(struct build *b);
 /* The Llama that borrows from the lender's. */
 void add_borrower(struct build *b);
-
-#endif

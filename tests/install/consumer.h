@@ -1,7 +1,6 @@
 /* consumer.h - what the installed library has to do for the programs of tests/install: copy four numbers by a graph on
  * the host. For C and C++. */
-#ifndef CONSUMER_H
-#define CONSUMER_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr; g++ says so itself */
@@ -55,5 +54,3 @@ static inline void tell_origins(const void *open_function, const void *malloc_fu
   printf("rondo from %s\n", file_of(open_function));
   printf("malloc from %s\n", file_of(malloc_function));
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* every_e2m1.h - decodes every pair of bytes with kernels/gemv/e2m1.cuh, on the host and on the device alike. */
-#ifndef RONDO_TEST_EVERY_E2M1_H
-#define RONDO_TEST_EVERY_E2M1_H
+#pragma once
 
 #include "../../kernels/gemv/e2m1.cuh"
 
@@ -24,5 +23,3 @@ E2M1_FUNCTION void every_e2m1(uint32_t first, uint32_t step, uint32_t *pairs, st
   for (int place = 0; place < 8; place++) layout->elements[place] = e2m1_element(place);
   order_as_e2m1(numbers, layout->ordered);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* test_qr_tile_shapes.h - the shapes of the tests of register tiles. */
-#ifndef RONDO_TEST_QR_TILE_SHAPES_H
-#define RONDO_TEST_QR_TILE_SHAPES_H
+#pragma once
 
 #include "../oracles/qr_factorisation.h"
 
@@ -17,5 +16,3 @@ static const int16_t partly[][2] = {{1, 1},    {5, 3},     {3, 7},    {8, 4},   
                                     {196, 32}, {200, 7},   {252, 16}, {130, 3},  {400, 20},  {300, 32}, {512, 18},
                                     {700, 9},  {1000, 17}, {520, 32}, {1024, 5}, {1020, 31}, {900, 16}};
 enum { PARTLY = sizeof partly / sizeof partly[0] };
-
-#endif

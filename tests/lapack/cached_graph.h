@@ -1,8 +1,7 @@
 /* cached_graph.h - graphs of QR, of what applies its Q, and of least squares: each is described and instantiated when
  * its shape is first asked for, and replayed from then on. Matrices are dense and column-major. One thread at a time.
  */
-#ifndef RONDO_TESTS_CACHED_GRAPH_H
-#define RONDO_TESTS_CACHED_GRAPH_H
+#pragma once
 
 #include <rondo.h>
 #include <stdbool.h>
@@ -43,4 +42,3 @@ const char *cached_graph_device(void);
 
 /* Closes all of them and their runtime. */
 void cached_graphs_close(void);
-#endif

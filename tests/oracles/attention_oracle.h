@@ -1,7 +1,6 @@
 /* attention_oracle.h - the results of an attention task against softmax(scale Q K^T) V in double. It has no code in
  * common with the library. */
-#ifndef RONDO_TEST_ATTENTION_ORACLE_H
-#define RONDO_TEST_ATTENTION_ORACLE_H
+#pragma once
 
 #include "attention_trial.h"
 
@@ -20,5 +19,3 @@ struct verdict attention_verdict(const struct attention *a);
 /* The test fails if attention_verdict finds a wrong number, or if the largest error exceeds twice that of 16-bit
  * arithmetic: the rule of FlashAttention's own tests. */
 void attention_check(const struct attention *a);
-
-#endif

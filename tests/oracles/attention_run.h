@@ -1,7 +1,6 @@
 /* attention_run.h - many attention tasks in one graph: described, replayed once and checked against
  * attention_oracle.h. */
-#ifndef RONDO_TEST_ATTENTION_RUN_H
-#define RONDO_TEST_ATTENTION_RUN_H
+#pragma once
 
 #include "attention_oracle.h"
 
@@ -34,5 +33,3 @@ void attentions_immense(rondo_backend backend, struct attention *tasks, size_t c
 
 /* Runs and checks the tasks, in as many graphs as their tensors need. */
 void attentions_check(rondo_backend backend, struct attention *tasks, size_t count);
-
-#endif

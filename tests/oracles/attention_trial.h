@@ -2,8 +2,7 @@
  *
  * A tensor may be a rectangle of a larger one. What lies around an input is NaN, so that a result shows if a kernel
  * reads it; what lies around a result must not change. */
-#ifndef RONDO_TEST_ATTENTION_TRIAL_H
-#define RONDO_TEST_ATTENTION_TRIAL_H
+#pragma once
 
 #include "../support.h"
 
@@ -146,5 +145,3 @@ void attention_free(struct attention *a);
 /* Writes the task in one line, such as "bf16 BSHD 2 x 6/2 heads x 65 on 200 x 64, causal, 3 splits", and returns text.
  */
 const char *attention_text(const struct attention *a, char *text, size_t bytes);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Inputs lie in wider tensors with NaN after each row, if the half is padded. Results and the rows of the caches that
  * no token has written yet begin as NaN. */
-#ifndef RONDO_TEST_DECODER_HALF_H
-#define RONDO_TEST_DECODER_HALF_H
+#pragma once
 
 #include "../support.h"
 
@@ -82,5 +81,3 @@ void half_get(struct half *h, struct trial *trial);
 
 /* Frees the half's memory, that of x only if the half is the first of its graph. */
 void half_free(struct half *h, bool is_first);
-
-#endif

@@ -1,7 +1,6 @@
 /* decoder_run.h - one layer half from its description to its check, the sizes of models, and the kernel that each case
  * is for. */
-#ifndef RONDO_TEST_DECODER_RUN_H
-#define RONDO_TEST_DECODER_RUN_H
+#pragma once
 
 #include "decoder_oracle.h"
 
@@ -81,5 +80,3 @@ static const struct half models[] = {
 
 /* Runs every type of x and weights with every number of rows. */
 void models_run(rondo_backend backend, bool attention);
-
-#endif

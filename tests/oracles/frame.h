@@ -1,7 +1,6 @@
 /* frame.h - an operand under test as a view in the middle of a larger tensor. The elements around the view are NaN, so
  * that a result shows if a kernel reads them, and frame_get fails if a kernel writes them. */
-#ifndef RONDO_TEST_FRAME_H
-#define RONDO_TEST_FRAME_H
+#pragma once
 
 #include "../support.h"
 
@@ -49,5 +48,3 @@ double frame_rounded(rondo_dtype dtype, double value);
 
 /* Whether both are the same number, or both NaN. */
 bool frame_same(double a, double b);
-
-#endif

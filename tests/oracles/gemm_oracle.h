@@ -1,7 +1,6 @@
 /* gemm_oracle.h - products of the operation gemm: a problem becomes operands and one task of a graph, and its result is
  * checked against sums in fp64. Operands may be views of larger tensors (frame.h). */
-#ifndef RONDO_TEST_GEMM_ORACLE_H
-#define RONDO_TEST_GEMM_ORACLE_H
+#pragma once
 
 #include "frame.h"
 
@@ -49,5 +48,3 @@ struct gemm_size {
 };
 extern const struct gemm_size gemm_sizes[];
 extern const size_t gemm_size_count;
-
-#endif

@@ -1,7 +1,6 @@
 /* gemm_softmax_oracle.h - one product of two matrices with the softmax of its rows, P in all three types and the
  * maximum, against fp64. */
-#ifndef RONDO_TEST_GEMM_SOFTMAX_ORACLE_H
-#define RONDO_TEST_GEMM_SOFTMAX_ORACLE_H
+#pragma once
 
 #include "../support.h"
 
@@ -71,5 +70,3 @@ static const char *const result_name[RESULTS] = {"max", "p in f32", "p in f16", 
 #define CASE_VALUES(c)                                                                                                 \
   rondo_dtype_name((c)->dtype), (long long)(c)->sizes.batch, (long long)(c)->sizes.m, (long long)(c)->sizes.n,         \
       (long long)(c)->sizes.k, (c)->causal, (double)(c)->scale, (int)(c)->numbers, (long long)(c)->border
-
-#endif

@@ -1,7 +1,6 @@
 /* gemv_designs.h - the designs of gemv for tests of their plans: problems that a design mostly takes, and what its
  * kernels rely on in a plan, worked out apart from the planners. */
-#ifndef RONDO_TEST_GEMV_DESIGNS_H
-#define RONDO_TEST_GEMV_DESIGNS_H
+#pragma once
 
 #include "../../kernels/gemv/gemv_plan.h"
 #include "../support.h"
@@ -49,5 +48,3 @@ struct gemv_problem gemv_dense_problem(rondo_dtype weights, rondo_dtype vectors,
 
 /* One that quads take, with any types. */
 struct gemv_problem gemv_draw_quads(struct random *random);
-
-#endif

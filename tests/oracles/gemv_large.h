@@ -4,8 +4,7 @@
  * A stage of shared memory that is refilled too early shows in some replays only, mostly if the weights are still in
  * L2. Therefore one graph is replayed a hundred times. The host has one kernel for all sizes, so there all sizes have
  * few rows. */
-#ifndef RONDO_TEST_GEMV_LARGE_H
-#define RONDO_TEST_GEMV_LARGE_H
+#pragma once
 
 #include "../../kernels/gemv/gemv_plan.h"
 #include "gemv_oracle.h"
@@ -60,5 +59,3 @@ void check_written(rondo_backend backend, const struct large *large);
 /* The large kernel computes the plain product and silu(gate) * up with bias and residual; `finishing` is the kernel
  * that stores the same in NVFP4. */
 void check_finished(rondo_backend backend, struct large large, const char *finishing);
-
-#endif

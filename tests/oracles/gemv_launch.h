@@ -1,6 +1,5 @@
 /* gemv_launch.h - the launch that the library selects for a product on an H200, from its description. Needs no GPU. */
-#ifndef RONDO_TEST_GEMV_LAUNCH_H
-#define RONDO_TEST_GEMV_LAUNCH_H
+#pragma once
 
 #include "../../kernels/gemv/gemv.h"
 #include "../../runtime/op.h"
@@ -23,5 +22,3 @@ struct described {
 
 /* The launch of a product that is described so. */
 struct op_launch launch_of(struct described what);
-
-#endif

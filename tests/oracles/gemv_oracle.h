@@ -3,8 +3,7 @@
  *
  * Operands may be views of larger tensors. What lies around an input is NaN, and what lies around a result is zero and
  * must stay zero. */
-#ifndef RONDO_TEST_GEMV_ORACLE_H
-#define RONDO_TEST_GEMV_ORACLE_H
+#pragma once
 
 #include "../support.h"
 
@@ -160,5 +159,3 @@ static const rondo_dtype outs[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
 /* Makes a problem of each shape for each pair of types; the type of the result takes turns. k of a shape is a multiple
  * of 16, and becomes `odd_k` larger if the weights are not NVFP4. Returns the number of problems. */
 int for_every_pair(const struct problem *shapes, int shape_count, int64_t odd_k, struct problem *problems);
-
-#endif

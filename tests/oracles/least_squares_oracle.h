@@ -1,7 +1,6 @@
 /* least_squares_oracle.h - tasks of rondo_add_least_squares with their matrices, from description to the check of the
  * solutions. */
-#ifndef RONDO_TEST_LEAST_SQUARES_ORACLE_H
-#define RONDO_TEST_LEAST_SQUARES_ORACLE_H
+#pragma once
 
 #include "qr_factorisation.h"
 
@@ -41,5 +40,3 @@ void fit_describe(const struct fit *p, int64_t item, char *text, size_t bytes);
 
 /* Checks all solutions, and frees the problems and solutions. */
 void fits_expect(rondo_backend backend, struct fit *all, size_t count);
-
-#endif

@@ -1,7 +1,6 @@
 /* llama_oracle.h - a small Llama of random weights: its graphs on a backend, and its step in fp64, rounded where the
  * graph's tensors have 16 bits. */
-#ifndef RONDO_TEST_LLAMA_ORACLE_H
-#define RONDO_TEST_LLAMA_ORACLE_H
+#pragma once
 
 #include "../support.h"
 #include <rondo_graphs.h>
@@ -86,5 +85,3 @@ void llama_set_lists(struct machine *m, int graph, rondo_tensor a, const int32_t
 
 /* Closes the graphs and the runtime. */
 void machine_end(struct machine *m);
-
-#endif

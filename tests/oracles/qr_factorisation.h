@@ -1,7 +1,6 @@
 /* qr_factorisation.h - tasks of rondo_add_qr and rondo_add_qr_panel with their matrices, from description to LAPACK's
  * ratios, the same bits, and NaN that stays in its own matrix. */
-#ifndef RONDO_TEST_QR_FACTORISATION_H
-#define RONDO_TEST_QR_FACTORISATION_H
+#pragma once
 
 #include "qr_oracle.h"
 
@@ -105,5 +104,3 @@ bool all_are_finite(const double *values, int64_t count);
 /* An infinity, a NaN and a matrix of NaN appear in the results of their own matrices, and no other matrix has other
  * bits than without them. A batch of 0 stands for 9. */
 void expect_poison_stays(rondo_backend backend, struct factorisation *all, size_t count);
-
-#endif

@@ -2,8 +2,7 @@
  * code in common with the library.
  *
  * A matrix is column-major and dense, in double; its values are exact in the type under test. */
-#ifndef RONDO_TEST_QR_ORACLE_H
-#define RONDO_TEST_QR_ORACLE_H
+#pragma once
 
 #include "../support.h"
 
@@ -139,5 +138,3 @@ void qr_matrices_set(struct trial *trial, const struct qr_place *place, const do
 
 /* A state, for descriptions that are to be refused. */
 rondo_tensor qr_state(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t x, int64_t y, int64_t z);
-
-#endif

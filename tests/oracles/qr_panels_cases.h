@@ -1,7 +1,6 @@
 /* qr_panels_cases.h - the tests that both families of QR by panels share, H with tau and thin Q with R: each
  * promise becomes a test by PANELS_TESTS. */
-#ifndef RONDO_TEST_QR_PANELS_CASES_H
-#define RONDO_TEST_QR_PANELS_CASES_H
+#pragma once
 
 #include "qr_factorisation.h"
 
@@ -82,5 +81,3 @@ void panels_poisoned(rondo_backend backend, enum form even, enum form odd);
               panels_same_bits(RONDO_BACKEND_HOST, one), panels_same_bits(RONDO_BACKEND_CUDA, one))                    \
   PANELS_TEST(suite, infinities_and_nan_stay_in_their_own_matrix, panels_poisoned(RONDO_BACKEND_HOST, one, other),     \
               panels_poisoned(RONDO_BACKEND_CUDA, one, other))
-
-#endif

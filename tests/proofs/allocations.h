@@ -1,7 +1,6 @@
 /* allocations.h - counts every call of this process that takes or gives back memory: the C library's, mimalloc's and
  * the kernel's, from whatever library and thread. */
-#ifndef ALLOCATIONS_H
-#define ALLOCATIONS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ void allocations_describe(char *text, size_t bytes);
 
 /* Makes each of the calls once on purpose. NULL if all of them were seen, else the name of one that was not. */
 const char *allocations_unseen(void);
-
-#endif

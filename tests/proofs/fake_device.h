@@ -1,6 +1,5 @@
 /* fake_device.h - the subject on the fake driver (tests/driver), if that is the libcuda.so.1 that the loader finds. */
-#ifndef FAKE_DEVICE_H
-#define FAKE_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -10,5 +9,3 @@ bool fake_device_prepare(void);
 
 /* What was done to the fake that a real driver would not forgive; NULL: nothing. */
 const char *fake_device_complaint(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* forbidden.h - traps for what Rondo must not do once an exec is instantiated: carve from a pool or give back to it,
  * and ask the driver for anything but what a replay is made of. The program is linked so that Rondo's calls come here
  * first (--wrap in build/programs.ninja) and go on from here. */
-#ifndef FORBIDDEN_H
-#define FORBIDDEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ const char *forbidden_unseen(void);
 /* Are the traps in Rondo's way? NULL if the main calls of opening, instantiating, rebinding and closing an exec were
  * counted, else the name of what was not. */
 const char *forbidden_missed(bool is_cuda);
-
-#endif

@@ -2,8 +2,7 @@
  * whole model does is proven of it. Its layers are two tasks each, an attention block and a feed forward, as those of
  * the models that docs/results.md has times of, and on a GPU with clusters each of them is the kernel that is timed
  * there. The fake driver has none of these. */
-#ifndef LLAMA_DECODER_H
-#define LLAMA_DECODER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ rondo_status decoder_check(const struct decoder *decoder, uint64_t tokens, const
 /* The tokens of the last replay. */
 const int32_t *decoder_tokens(const struct decoder *decoder);
 rondo_status decoder_close(struct decoder *decoder);
-
-#endif

@@ -1,7 +1,6 @@
 /* proof.h - one proof in its process: the subject that it opens, the verdict with which it ends, and what proofs share.
  */
-#ifndef PROOF_H
-#define PROOF_H
+#pragma once
 
 #include "llama_decoder.h"
 #include "seal.h"
@@ -66,5 +65,3 @@ void decoded_tokens_stay_the_same(const struct proof *proof);
 void replay_makes_no_system_call(const struct proof *proof);
 void memory_stays_flat(const struct proof *proof);
 void bits_stay_the_same(const struct proof *proof);
-
-#endif

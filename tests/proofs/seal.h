@@ -1,6 +1,5 @@
 /* seal.h - takes from the calling thread the right to make system calls. */
-#ifndef SEAL_H
-#define SEAL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -19,5 +18,3 @@ bool seal(struct breach *breach);
 /* Runs function in a child process under the seal. True if it ended well, false if it broke the seal, which is then in
  * *breach, or could not be sealed (*breach is left without one). */
 bool survives_seal(void (*function)(void), struct breach *breach);
-
-#endif

@@ -1,7 +1,6 @@
 /* shapes.h - graphs of tiny copies that are wide, long or both. The work of cuGraphLaunch depends on how many nodes
  * begin a graph, end it and lie side by side. */
-#ifndef SHAPES_H
-#define SHAPES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ void shape_name(char *text, size_t bytes, enum shape_kind kind, uint32_t width);
 rondo_status shape_open(struct shape *shape, rondo_runtime *runtime, enum shape_kind kind, uint32_t width);
 rondo_status shape_replay(const struct shape *shape, uint64_t count);
 rondo_status shape_close(struct shape *shape);
-
-#endif

@@ -1,6 +1,5 @@
 /* stack.h - the caller: a stack as text, such as "libcuda.so.1+0x1234 < cuGraphLaunch < ...". */
-#ifndef STACK_H
-#define STACK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ struct stack {
 /* Neither allocates nor makes a system call, but for the first stack_take of a process. */
 void stack_take(struct stack *stack);
 void stack_describe(const struct stack *stack, char *text, size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* subject.h - the graph that the proofs replay, and the steps of one replay. */
-#ifndef SUBJECT_H
-#define SUBJECT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ typedef void subject_filler(const struct subject *subject, rondo_slot slot);
  * the other slot. RONDO_INTERNAL if `read` refused. */
 rondo_status subject_replay(const struct subject *subject, uint64_t count, subject_filler *fill, subject_reader *read,
                             void *user);
-
-#endif

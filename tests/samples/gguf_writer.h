@@ -1,7 +1,6 @@
 /* gguf_writer.h - makes GGUF files in memory, for tests of what reads them, and parts of small ones: a vocabulary, a
  * model. It shares nothing with the reader but the numbers of types. Out of memory it aborts. */
-#ifndef RONDO_TESTS_GGUF_WRITER_H
-#define RONDO_TESTS_GGUF_WRITER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -55,5 +54,3 @@ void gguf_write_small_model(struct gguf_writer *writer);
  * SMALL_SAID. */
 enum { SMALL_SAID = 63 };
 void gguf_write_saying_model(struct gguf_writer *writer, const int32_t *tokens, int32_t count);
-
-#endif

@@ -1,6 +1,5 @@
 /* model.h - SmolLM2-135M-Instruct, for tests that need it. ./bootstrap model fetches it. */
-#ifndef RONDO_TESTS_MODEL_H
-#define RONDO_TESTS_MODEL_H
+#pragma once
 
 #include <stdio.h>
 
@@ -12,5 +11,3 @@ struct gguf require_model(void);
 void skip_under_sanitizers(void);
 /* A file of tests/model; skips likewise, which is for a bundle. */
 FILE *require_data(const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* run_chat.h - runs the chat sample, for its tests. */
-#ifndef RONDO_TESTS_RUN_CHAT_H
-#define RONDO_TESTS_RUN_CHAT_H
+#pragma once
 
 #include "../command/shell.h"
 #include "gguf_writer.h"
@@ -14,5 +13,3 @@ const char *write_saying_model(struct gguf_writer *writer, const int32_t *tokens
 /* The same, asked for an answer on the host. */
 struct ran run_small_model(struct gguf_writer *writer, const char *words);
 struct ran run_saying_model(struct gguf_writer *writer, const int32_t *tokens, int32_t count, const char *words);
-
-#endif

@@ -1,7 +1,6 @@
 /* check.h - checks for the programs that run under ThreadSanitizer, where Criterion does not start: a check that fails
  * ends the process with a sentence. And their one option. */
-#ifndef RONDO_TESTS_CHECK_H
-#define RONDO_TESTS_CHECK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,5 +31,3 @@ static inline rondo_backend backend_of(int argc, char **argv, const char *progra
   fprintf(stderr, "usage: %s [--cuda]\n", program);
   exit(2);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* doubling.h - a graph of two tasks of the user's own, for tests of execs: y = 2 x + state, then state += 1. */
-#ifndef RONDO_DOUBLING_H
-#define RONDO_DOUBLING_H
+#pragma once
 
 #include "../support.h"
 
@@ -16,5 +15,3 @@ struct doubling doubling_describe(rondo_runtime *runtime);
 
 /* A host runtime of two threads with these pools. */
 rondo_runtime *open_host_pools(uint64_t device_bytes, uint64_t pinned_bytes);
-
-#endif

@@ -1,8 +1,7 @@
 /* hash_rectangles.h - a task for tests of the runtime, the same on the host and on the device. It hashes every element
  * of the rectangles that it reads, and writes numbers made of the hash to every element of those that it writes. One
  * wrong byte changes all that follows. Elements have 32 bits. */
-#ifndef RONDO_TESTS_HASH_RECTANGLES_H
-#define RONDO_TESTS_HASH_RECTANGLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -38,5 +37,3 @@ HASH_FUNCTION void hash_rectangles(uint32_t *const *data, const struct hash_shap
         for (uint32_t x = 0; x < shape->operands[i].columns; x++)
           data[i][y * shape->operands[i].stride + x] = (uint32_t)hash_mix(hash, y * 1000u + x);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* ledger.h - the memory and threads that the library takes of the system: counted, and refused on demand. */
-#ifndef RONDO_TESTS_LEDGER_H
-#define RONDO_TESTS_LEDGER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ extern const rondo_allocator ledger_allocator;
 
 /* pthread_create of whatever the test program links, for the library's calls and its own: the n-th fails. */
 extern int thread_calls, thread_fail_at;
-
-#endif

@@ -1,6 +1,5 @@
 /* lone_task.h - the smallest exec: one host function of the test's own, on one float of state. */
-#ifndef RONDO_TESTS_LONE_TASK_H
-#define RONDO_TESTS_LONE_TASK_H
+#pragma once
 
 #include "../support.h"
 
@@ -19,5 +18,3 @@ void lone_task_end(struct lone_task *task);
 
 /* A function that does nothing. */
 void nothing(void *user, void *const *data);
-
-#endif

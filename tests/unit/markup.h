@@ -1,7 +1,6 @@
 /* markup.h - readers of XML, DOT and JSON for tests of reports: NULL for a text that is well-formed, else the place of
  * the fault. They are strict rather than complete: what the reports do not use is a fault. */
-#ifndef RONDO_TESTS_MARKUP_H
-#define RONDO_TESTS_MARKUP_H
+#pragma once
 
 /* One element with all that is in it: tags that match, attributes in double quotes, the five entities and numeric ones,
  * valid UTF-8 of characters that XML has. */
@@ -15,5 +14,3 @@ const char *lines_fault(const char *text);
 
 /* One value of JSON, with strings of valid UTF-8. */
 const char *json_fault(const char *text);
-
-#endif

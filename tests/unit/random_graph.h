@@ -1,8 +1,7 @@
 /* random_graph.h - random graphs of everything that can be described, each with its meaning, element by element: the
  * order of its tasks, and whether an element is read that nothing wrote. The meaning is kept in a map of all elements
  * and shares no code with the library. */
-#ifndef RONDO_TESTS_RANDOM_GRAPH_H
-#define RONDO_TESTS_RANDOM_GRAPH_H
+#pragma once
 
 #include "../../runtime/graph.h"
 #include "../support.h"
@@ -80,5 +79,3 @@ bool random_graph_touches(const struct random_graph *g, uint32_t task, uint32_t 
 static inline bool must_precede(const struct random_graph *g, uint32_t first, uint32_t second) {
   return g->before[(uint64_t)second * g->task_limit + first];
 }
-
-#endif

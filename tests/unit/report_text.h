@@ -1,6 +1,5 @@
 /* report_text.h - a report as text. */
-#ifndef RONDO_TESTS_REPORT_TEXT_H
-#define RONDO_TESTS_REPORT_TEXT_H
+#pragma once
 
 /* A path for a report to write to. */
 struct report_file {
@@ -13,5 +12,3 @@ char *report_file_read(struct report_file file);
 
 /* How often a text has a part. */
 int occurrences(const char *text, const char *part);
-
-#endif

@@ -1,7 +1,6 @@
 /* trial_plan.h - checks a plan of a random graph against random_graph.c by brute force over all pairs: the order is
  * the one that the elements ask for and no more, and buffers share bytes exactly if every path allows it. */
-#ifndef RONDO_TESTS_TRIAL_PLAN_H
-#define RONDO_TESTS_TRIAL_PLAN_H
+#pragma once
 
 #include "../../runtime/planner.h"
 #include "random_graph.h"
@@ -28,5 +27,3 @@ void check_sharing(struct trial_plan *p);
 /* Both. */
 void check_plan(struct random_graph *g, struct seen *seen);
 uint64_t most_that_lives_at_a_node(const struct trial_plan *p);
-
-#endif
