@@ -20,11 +20,9 @@ struct without_flips : every_step {
 struct without_swizzle : every_step {
   static constexpr bool swizzle = false;
 };
-#define DEFINE_FOR(name, steps, threads, blocks, dimension, parts, stages, held)                                       \
+#define DEFINE(name, about, steps, threads, blocks, parts, stages, held)                                               \
   DEFINE_KERNEL(                                                                                                       \
-      EVERY_CHIP, attention_parameters, name, threads, blocks,                                                         \
-      attend<tiling<RONDO_BF16, dimension, threads, parts, ATTENTION_STEPS_TILE(dimension), stages, held, steps>>)
-#define DEFINE(name, about, steps, threads, blocks, parts, stages, held_128, held_64)                                  \
-  DEFINE_FOR(attention_##name##_128, steps, threads, blocks, 128, parts, stages, held_128)                             \
-  DEFINE_FOR(attention_##name##_64, steps, threads, blocks, 64, parts, stages, held_64)
+      EVERY_CHIP, attention_parameters, attention_##name, threads, blocks,                                             \
+      attend<                                                                                                          \
+          tiling<RONDO_BF16, ATTENTION_STEPS_DIMENSION, threads, parts, ATTENTION_STEPS_TILE, stages, held, steps>>)
 ATTENTION_STEPS(DEFINE)

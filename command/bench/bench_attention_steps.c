@@ -8,45 +8,30 @@
 #include "attention_steps.h"
 #include "kernel_case.h"
 
-enum { CASES = 4, TOKENS = 16384, LENGTH = 4096, MODEL_WIDTH = 2048 };
-static const struct {
-  const char *name;
-  int64_t dimension;
-  bool causal;
-} columns[CASES] = {{"128 all", 128, false}, {"128 causal", 128, true}, {"64 all", 64, false}, {"64 causal", 64, true}};
+enum { CASES = 2, TOKENS = 16384, LENGTH = 4096, HEADS = 16 };
+static const char *const columns[CASES] = {"all", "causal"};
 
-#define STEP(name, about, steps, threads, blocks, parts, stages, held_128, held_64)                                    \
-  {about,                                                                                                              \
-   {"attention_" #name "_128", "attention_" #name "_64"},                                                              \
-   threads,                                                                                                            \
-   {ATTENTION_SHARED_BYTES(128, ATTENTION_ROWS(threads, parts), ATTENTION_STEPS_TILE(128), stages),                    \
-    ATTENTION_SHARED_BYTES(64, ATTENTION_ROWS(threads, parts), ATTENTION_STEPS_TILE(64), stages)},                     \
-   false},
+#define SHARED_BYTES(threads, parts, stages)                                                                           \
+  ATTENTION_SHARED_BYTES(ATTENTION_STEPS_DIMENSION, ATTENTION_ROWS(threads, parts), ATTENTION_STEPS_TILE, stages)
+#define STEP(name, about, steps, threads, blocks, parts, stages, held)                                                 \
+  {about, "attention_" #name, threads, SHARED_BYTES(threads, parts, stages), false},
 static const struct step {
-  const char *about;
-  const char *kernels[2]; /* for dimensions of 128 and 64 */
-  uint32_t threads, shared_bytes[2];
+  const char *about, *kernel;
+  uint32_t threads, shared_bytes;
   bool one_by_one; /* with a causal mask: one head after the other; the library takes several together */
-} steps[] = {ATTENTION_STEPS(STEP){"heads one after another",
-                                   {"attention_every_step_128", "attention_every_step_64"},
-                                   128,
-                                   {ATTENTION_SHARED_BYTES(128, 128, ATTENTION_STEPS_TILE(128), 2),
-                                    ATTENTION_SHARED_BYTES(64, 128, ATTENTION_STEPS_TILE(64), 2)},
-                                   true}};
+} steps[] = {
+    ATTENTION_STEPS(STEP){"heads one after another", "attention_every_step", 128, SHARED_BYTES(128, 2, 2), true}};
 enum { STEPS = sizeof steps / sizeof *steps };
 
-static int of_dimension(int64_t dimension) { return dimension == 128 ? 0 : 1; }
-
 static struct softmax_case case_of(int column) {
-  const int64_t dimension = columns[column].dimension, heads = MODEL_WIDTH / dimension;
   return (struct softmax_case){.kind = SOFTMAX_PREFILL,
                                .batch = TOKENS / LENGTH,
-                               .heads = heads,
-                               .kv_heads = heads,
+                               .heads = HEADS,
+                               .kv_heads = HEADS,
                                .queries = LENGTH,
                                .keys = LENGTH,
-                               .dimension = dimension,
-                               .causal = columns[column].causal};
+                               .dimension = ATTENTION_STEPS_DIMENSION,
+                               .causal = column == 1};
 }
 
 /* Gives the library's launch the step's kernel. Rows of a block and parameters stay the same. */
@@ -54,12 +39,11 @@ static void change(const void *user, struct op_launch *launch) {
   const struct step *step = user;
   struct attention_parameters parameters;
   memcpy(&parameters, launch->parameters, sizeof parameters);
-  const int i = of_dimension(parameters.head_dimension);
   if (step->one_by_one) parameters.section_heads = 1;
   memcpy(launch->parameters, &parameters, sizeof parameters);
-  launch->kernel = step->kernels[i];
+  launch->kernel = step->kernel;
   launch->block[0] = step->threads;
-  launch->shared_bytes = step->shared_bytes[i];
+  launch->shared_bytes = step->shared_bytes;
 }
 
 /* The time in microseconds; 0 if a result is wrong. */
@@ -74,13 +58,13 @@ static double measure_step(struct softmax_memory *memory, const struct step *ste
   return softmax_measure(memory, shape, &options, results) ? results[0].us : 0;
 }
 
-static void write_figure(struct report *report, const struct step *step, int column, double us, double speed,
+static void write_figure(struct report *report, const struct step *step, bool causal, double us, double speed,
                          const struct bench_use *use) {
   struct json *json = &report->output.json;
   json_begin_line(json, NULL, '{');
   json_text(json, "attention_step", step->about);
-  json_whole(json, "dimension", (uint64_t)columns[column].dimension);
-  json_flag(json, "causal", columns[column].causal);
+  json_whole(json, "dimension", ATTENTION_STEPS_DIMENSION);
+  json_flag(json, "causal", causal);
   json_real(json, "us", us);
   json_real(json, "tflops", speed);
   json_whole(json, "registers", (uint64_t)use->registers);
@@ -91,9 +75,8 @@ static void write_figure(struct report *report, const struct step *step, int col
 /* Measures one line. Returns the number of wrong results. */
 static uint32_t measure_line(struct softmax_memory *memory, struct report *report, const struct step *step,
                              const bool wanted[CASES], uint32_t samples) {
-  struct bench_use use[2];
+  const struct bench_use use = bench_kernel_use(memory->device, step->kernel);
   uint32_t wrong = 0;
-  for (int i = 0; i < 2; i++) use[i] = bench_kernel_use(memory->device, step->kernels[i]);
   output_print(&report->output, "%-44s", step->about);
   for (int c = 0; c < CASES; c++) {
     const struct softmax_case shape = case_of(c);
@@ -106,14 +89,13 @@ static uint32_t measure_line(struct softmax_memory *memory, struct report *repor
     if (us > 0) {
       const double speed = softmax_case_flops(&shape) / us / 1e6;
       output_print(&report->output, "  %10.0f", speed);
-      write_figure(report, step, c, us, speed, &use[of_dimension(shape.dimension)]);
+      write_figure(report, step, shape.causal, us, speed, &use);
     } else {
       output_print(&report->output, "  %10s", "WRONG");
       wrong++;
     }
   }
-  output_print(&report->output, "  %12d, %d  %12d, %d\n", use[0].registers, use[0].local_bytes, use[1].registers,
-               use[1].local_bytes);
+  output_print(&report->output, "  %12d, %d\n", use.registers, use.local_bytes);
   return wrong;
 }
 
@@ -136,8 +118,8 @@ uint32_t attention_steps_measure(struct softmax_memory *memory, struct report *r
   if (!is_any_wanted) return 0;
   output_print(&report->output, "%-44s", "portable attention without a step, TFLOP/s");
   for (int c = 0; c < CASES; c++)
-    if (wanted[c]) output_print(&report->output, "  %10s", columns[c].name);
-  output_print(&report->output, "  registers, spilled bytes: 128, 64\n");
+    if (wanted[c]) output_print(&report->output, "  %10s", columns[c]);
+  output_print(&report->output, "  registers, spilled bytes\n");
   for (int i = 0; i < STEPS; i++) wrong += measure_line(memory, report, &steps[i], wanted, samples);
   return wrong;
 }
