@@ -33,11 +33,11 @@ struct gemm_wgmma_parameters {
   uint32_t rows, columns;    /* of a matrix of out: of X and of W */
   uint32_t is_bf16;          /* X and W are, else f16 */
   uint32_t weights_early;    /* no task writes W: it is copied before the predecessors end */
-  uint32_t by_map;           /* out has a map, 16 bits and no silu_mul: boxes leave. Otherwise threads store */
+  uint32_t by_map;           /* results leave as boxes by the map of out. Otherwise threads store them */
   uint32_t in_fours;         /* silu_mul: threads store four numbers of 16 bits at a time */
   uint32_t finishing;        /* 0: no scale, bias or residual */
   uint32_t fetched;          /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
-  uint32_t boxed;            /* the residual's boxes are those of out: they come to where results leave from */
+  uint32_t boxed;            /* the boxes of the residual come through the stages, after the last k of a tile */
   struct gemm_finish finish;
   struct completion done;
 };
@@ -47,6 +47,7 @@ struct gemm_wgmma_parameters {
  * a cluster along P, along Q, parts of k, W is P). Warpgroups share a tile, unless they take turns at tiles. */
 #define GEMM_TILE_128x256       (64, 2, 0, 256, 2, 1, 1, 0)
 #define GEMM_TILE_128x192       (64, 2, 0, 192, 2, 1, 1, 0)
+#define GEMM_TILE_128x192_turns (128, 2, 1, 192, 2, 1, 1, 0)
 #define GEMM_TILE_128x128_turns (128, 2, 1, 128, 2, 1, 1, 0)
 #define GEMM_TILE_128x96        (64, 2, 0, 96, 2, 1, 1, 0)
 #define GEMM_TILE_64x128_turns  (64, 2, 1, 128, 2, 1, 1, 0)
@@ -59,7 +60,8 @@ struct gemm_wgmma_parameters {
   KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages)
 #define GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                               \
   GEMM_WGMMA_KERNEL(KERNEL, 128x256, 384, 4)                                                                           \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x192, 384, 5)
+  GEMM_WGMMA_KERNEL(KERNEL, 128x192, 384, 5)                                                                           \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x192_turns, 384, 5)
 #define GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                              \
   GEMM_WGMMA_KERNEL(KERNEL, 128x128_turns, 384, 6)                                                                     \
   GEMM_WGMMA_KERNEL(KERNEL, 128x96, 384, 7)
@@ -100,10 +102,12 @@ GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.a
 /* Columns of results that a block stores after the parts have met. */
 GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.columns / t.parts; }
 GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return (gemm_tile_p(t) + t.columns) * 128; }
-/* Barriers: full and empty for each stage; and for each of two warpgroups one for parts, and three for boxes of the
- * residual: in its two buffers, and in the stages. */
-enum { GEMM_RESIDUAL_BARRIERS = 3 };
-GEMM_CONSTANT int gemm_barrier_bytes(int stages) { return 8 * (2 * stages + 2 + 2 * GEMM_RESIDUAL_BARRIERS); }
+/* The sums leave a warpgroup few registers: results without a residual leave by boxes, and in no other way. */
+GEMM_CONSTANT int gemm_tile_is_wide(struct gemm_tile t) { return t.rows * t.columns > 64 * 256; }
+/* With silu_mul: do results leave as boxes of 64 columns? */
+GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= 128; }
+/* Barriers: full and empty for each stage; and for each of two warpgroups one for parts. */
+GEMM_CONSTANT int gemm_barrier_bytes(int stages) { return 8 * (2 * stages + 2); }
 /* Buffers of a warpgroup: two if there is room. */
 GEMM_CONSTANT int gemm_tile_buffers(struct gemm_tile t, int stages) {
   return stages * gemm_stage_bytes(t) + 2 * t.warpgroups * GEMM_STAGING_BYTES + gemm_barrier_bytes(stages) <=

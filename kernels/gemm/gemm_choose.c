@@ -45,6 +45,8 @@ static const struct gemm_choice choices[] = {
      .why = "small tiles in turns, where those of 128 columns would not fill the last wave"},
     {WGMMA(128x192), .rows = {PAIR_ROWS + 1, 0},
      .why = "nearly the fewest bytes, where 256 columns would not fill the last wave"},
+    {WGMMA(128x192_turns), .rows = {PAIR_ROWS + 1, 0},
+     .why = "tensor cores go on while results leave; takes no residual, and out has 16 bits and a map"},
     {WGMMA(64x64_parts), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
      .why = "few tiles and a long k: two blocks have half of k each, and their sums meet in shared memory"},
     {.name = "portable_128",

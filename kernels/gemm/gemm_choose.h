@@ -10,8 +10,8 @@
 struct gemm_problem {
   bool has_maps;  /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
   bool one_order; /* bits must not depend on the number of rows */
-  bool silu_mul;
-  bool is_gated_and_added;         /* silu_mul and a residual */
+  bool by_boxes;  /* out has a map and 16 bits */
+  bool silu_mul, has_residual;
   int64_t batch, rows, columns, k; /* rows of X, columns of out: rows of W */
   int64_t multiprocessors, shared_bytes;
 };

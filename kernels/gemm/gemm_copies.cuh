@@ -1,4 +1,4 @@
-/* gemm_copies.cuh - the walk of a block over its tiles, and the copies of X and W to shared memory, for
+/* gemm_copies.cuh - the walk of a block over its tiles, and the copies of X, W and the residual to shared memory, for
  * gemm_wgmma.cuh.
  *
  * The copies carry no L2 cache hint: with one, even evict_normal, L2 delivers a third less (docs/lab/gemm.md). */
@@ -49,20 +49,37 @@ struct gemm_design {
   static constexpr int SHARERS = AlongP + AlongQ - 1; /* blocks of a cluster that a block shares a tile with, and it */
   static constexpr int ARRIVALS = (Turns ? 1 : Warpgroups) * SHARERS; /* that free a stage */
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
+  static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE); /* results take no residual, and leave by boxes alone */
+  static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : 40;
+  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : 232;
+
+  /* Results leave in boxes of 64 columns and 64 rows. If W is P, there is one box of 64 columns and as many rows as are
+   * stored. The last box may repeat columns of the one before. */
+  static constexpr int BOX = Swapped || STORED < 64 ? STORED : 64, BOXES = Swapped ? 1 : (STORED + 63) / 64;
+  static constexpr bool OVERLAP = BOXES > 1 && STORED % BOX;
+  DEVICE static constexpr int box_begin(int box) { return OVERLAP && box == BOXES - 1 ? STORED - BOX : BOX * box; }
+
+  /* After a tile's last stage of k come the stages of its residual. Each holds IN_STAGE boxes: first those of the first
+   * columns, for all rows of P. */
+  static constexpr uint32_t BOX_BYTES = BOX * 128;
+  static constexpr int PANELS = P_ROWS / 64, IN_STAGE = STAGE_BYTES / BOX_BYTES;
+  static constexpr int RESIDUAL_FILLS = (BOXES * PANELS + IN_STAGE - 1) / IN_STAGE;
   static_assert(gemm_shared_bytes(TILE, Stages) <= GEMM_MOST_SHARED_BYTES, "a block has no more");
   static_assert(P_ROWS / AlongQ <= 256 && Columns / AlongP <= 256, "a box has no more rows");
   static_assert(Parts == 1 || (Parts == 2 && !Turns && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
                 "two parts meet in the buffers for results");
+  static_assert(RESIDUAL_FILLS < Stages && BOXES <= Stages, "boxes of results leave from stages");
 };
 
 /* Addresses in shared memory, and the place of the block in its cluster. */
 template <typename D> struct gemm_block {
   uint32_t stages, staging, full, empty;
-  uint32_t met, residual;  /* barriers: one a warpgroup for parts; GEMM_RESIDUAL_BARRIERS a warpgroup */
+  uint32_t met;            /* a barrier for each warpgroup: parts */
   uint32_t cp, cq, part;   /* which tile of the cluster, along P and Q; which part of k */
   uint32_t first, apart;   /* this cluster's first unit, and the distance to its next */
   uint32_t tiles;          /* of this block */
   uint32_t k_begin, steps; /* of this block's part */
+  uint32_t fills;          /* of stages, for a tile: steps, and those of the residual's boxes */
 
   DEVICE gemm_block(const gemm_wgmma_parameters &p, const void *shared) {
     stages = shared_address(shared);
@@ -70,7 +87,6 @@ template <typename D> struct gemm_block {
     full = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
     empty = full + 8 * D::STAGES;
     met = empty + 8 * D::STAGES;
-    residual = met + 8 * 2;
     const uint32_t rank = D::CLUSTER > 1 ? cluster_rank() : 0;
     cp = rank % D::ALONG_P;
     cq = rank / D::ALONG_P % D::ALONG_Q;
@@ -80,6 +96,7 @@ template <typename D> struct gemm_block {
     tiles = first < p.units ? (p.units - first + apart - 1) / apart : 0;
     k_begin = D::PARTS > 1 ? p.steps * part / D::PARTS : 0;
     steps = (D::PARTS > 1 ? p.steps * (part + 1) / D::PARTS : p.steps) - k_begin;
+    fills = steps + (!D::IS_WIDE && p.boxed ? D::RESIDUAL_FILLS : 0);
   }
   /* The rank of the block that has the same part of k, and this tile of the cluster. */
   DEVICE static uint32_t rank_of(uint32_t p, uint32_t q, uint32_t part) {
@@ -101,44 +118,76 @@ DEVICE gemm_place gemm_place_of(const gemm_wgmma_parameters &p, const gemm_block
   return {(int)(up * D::ALONG_P + at.cp) * D::P_ROWS, (int)(uq * D::ALONG_Q + at.cq) * D::COLUMNS, (int)matrix};
 }
 
-/* One thread's copies of W, or of X, stage after stage. Whoever copies W says how many bytes a stage gets. If a cluster
- * shares a tile, each of its blocks copies a part to all. */
+/* One thread's copies of W, or of X, stage after stage. Whoever copies W says how many bytes a stage gets, and copies
+ * the residual. If a cluster shares a tile, each of its blocks copies a part to all. */
 template <typename D, bool IsWeights> struct gemm_copier {
   static constexpr bool IS_P = IsWeights == D::SWAPPED;
   static constexpr int SHARERS = IS_P ? D::ALONG_Q : D::ALONG_P, ROWS = (IS_P ? D::P_ROWS : D::COLUMNS) / SHARERS;
 
   const gemm_wgmma_parameters &p;
-  const gemm_block<D> &at;
-  gemm_place place;
+  const gemm_block<D> at;
+  int row, matrix; /* of this block's part of a tile */
   uint32_t turn = 0, step = 0, stage = 0, parity = 1;
 
-  DEVICE gemm_copier(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
-      : p(p), at(at), place(gemm_place_of(p, at, 0)) {}
+  DEVICE gemm_copier(const gemm_wgmma_parameters &p, const void *shared) : p(p), at(p, shared) { find_place(); }
 
-  /* Copies the next `count` stages. The first round finds all stages free. */
+  DEVICE uint32_t mine() const { return IS_P ? at.cq : at.cp; }
+  DEVICE void find_place() {
+    const gemm_place place = gemm_place_of(p, at, turn);
+    row = (IS_P ? place.p : place.q) + (int)mine() * ROWS, matrix = place.matrix;
+  }
+
+  DEVICE void next_stage() {
+    if (++stage == D::STAGES) stage = 0, parity ^= 1;
+  }
+
+  /* Both threads wait for each stage: a parity names one of two neighbouring rounds only. */
+  DEVICE void copy_residual() {
+    const gemm_place place = gemm_place_of(p, at, turn);
+    rolled_for (int first = 0; first < D::BOXES * D::PANELS; first += D::IN_STAGE) {
+      const int count = min(D::BOXES * D::PANELS - first, D::IN_STAGE);
+      barrier_wait(at.empty + 8 * stage, parity);
+      if (IsWeights) {
+        barrier_expect(at.full + 8 * stage, count * D::BOX_BYTES);
+        rolled_for (int i = 0; i < count; i++) {
+          const int panel = (first + i) % D::PANELS, box = (first + i) / D::PANELS;
+          const int along_p = place.p + 64 * panel, along_q = place.q + (int)at.part * D::STORED + D::box_begin(box);
+          box_copy(at.stages + stage * D::STAGE_BYTES + i * D::BOX_BYTES, &p.residual, D::SWAPPED ? along_p : along_q,
+                   D::SWAPPED ? along_q : along_p, place.matrix, at.full + 8 * stage);
+        }
+      }
+      next_stage();
+    }
+  }
+
+  /* Copies the next `count` stages of k, and the residual after a tile's last. The first round finds all stages free,
+   * and ends no tile with a residual. */
   template <bool IsFirstRound> DEVICE void copy(uint32_t count) {
-    const uint32_t mine = IS_P ? at.cq : at.cp;
     uint16_t blocks = 0;
     unrolled_for (uint32_t i = 0; i < SHARERS; i++)
       blocks |= 1 << (IS_P ? at.rank_of(at.cp, i, at.part) : at.rank_of(i, at.cq, at.part));
     const void *map = IS_P ? &p.p : &p.q;
-    for (; count; count--) {
+    rolled_for (; count; count--) {
       const uint32_t full = at.full + 8 * stage;
-      const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine * ROWS * 128;
-      const int k = (int)(at.k_begin + step) * GEMM_DEPTH, row = (IS_P ? place.p : place.q) + (int)mine * ROWS;
+      const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine() * ROWS * 128;
+      const int k = (int)(at.k_begin + step) * GEMM_DEPTH;
       if (!IsFirstRound) barrier_wait(at.empty + 8 * stage, parity);
       if (IsWeights) barrier_expect(full, D::STAGE_BYTES);
       if (SHARERS == 1)
-        box_copy(to, map, k, row, place.matrix, full);
+        box_copy(to, map, k, row, matrix, full);
       else
-        box_copy_to(blocks, to, map, k, row, place.matrix, full);
-      if (++stage == D::STAGES) stage = 0, parity ^= 1;
+        box_copy_to(blocks, to, map, k, row, matrix, full);
+      next_stage();
       if (++step == at.steps) {
-        step = 0;
-        place = gemm_place_of(p, at, ++turn);
+        if (!D::IS_WIDE && !IsFirstRound && p.boxed) copy_residual();
+        step = 0, turn++;
+        find_place();
       }
     }
   }
+  DEVICE uint32_t all() const { return at.tiles * at.steps; } /* stages of k */
+  /* How many of them may be copied before the predecessors end. */
+  DEVICE uint32_t first_round() const { return min((uint32_t)D::STAGES, p.boxed ? at.steps - 1 : all()); }
 };
 
 } // namespace

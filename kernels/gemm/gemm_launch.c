@@ -28,8 +28,9 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
       .has_maps =
           chip->version == 90 && in_pairs && has_map(&operands[GEMV_WEIGHTS]) && has_map(&operands[GEMV_VECTORS]),
       .one_order = attributes->one_order != 0,
+      .by_boxes = leaves_by_map(&operands[GEMV_OUT]),
       .silu_mul = attributes->silu_mul != 0,
-      .is_gated_and_added = attributes->silu_mul != 0 && operands[GEMV_RESIDUAL].present,
+      .has_residual = operands[GEMV_RESIDUAL].present,
       .batch = shape.batch,
       .rows = shape.count,
       .columns = shape.m,
@@ -90,8 +91,9 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const struct op_operand *out = &call->task->operands[GEMV_OUT];
   const struct gemv_shape shape = gemv_shape_of(call->task);
   const struct gemm_finish finish = finish_of(call);
-  const bool by_map = leaves_by_map(out) && !finish.silu_mul;
-  const uint32_t fetched = fetched_columns(call);
+  const bool by_map = leaves_by_map(out) && (!finish.silu_mul || (gemm_tile_gates_by_box(*tile) && !finish.residual));
+  const uint32_t columns = fetched_columns(call);
+  const bool boxed = by_map && columns && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32;
   const int box_rows = tile->swapped ? gemm_tile_stored(*tile) : 64;
   const struct gemm_wgmma_parameters parameters = {
       .p_units = (uint32_t)plan->p_units,
@@ -107,8 +109,8 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !finish.residual,
       .finishing =
           finish.scale != 1 || call->task->operands[GEMV_BIAS].present || call->task->operands[GEMV_RESIDUAL].present,
-      .fetched = fetched,
-      .boxed = by_map && fetched && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32,
+      .fetched = boxed ? 0 : columns,
+      .boxed = boxed,
       .finish = finish,
   };
   struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
@@ -117,8 +119,8 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
           gemm_tile_p(*tile) / tile->along_q, GEMM_DEPTH);
   map_add(launch, offsetof(struct gemm_wgmma_parameters, q), call, tile->swapped ? GEMV_VECTORS : GEMV_WEIGHTS,
           tile->columns / tile->along_p, GEMM_DEPTH);
-  if (fetched)
-    map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)fetched);
+  if (columns)
+    map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)columns);
   if (!by_map) return RONDO_OK;
   map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows, 64);
   return RONDO_OK;

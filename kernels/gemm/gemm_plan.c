@@ -14,24 +14,36 @@ bool gemm_few_plan(const struct gemm_problem *problem, const struct gemm_choice 
   return true;
 }
 
-enum { START_CYCLES = 3000 }; /* the predecessor's end, the first X, the last results */
+enum { START_CYCLES = 2150 }; /* the predecessor's end, and the first X */
 
 /* The slower one of computing and memory, and a tenth of the other. */
 static double cycles_of(const struct gemm_problem *problem, double computing) {
-  const double bytes_a_cycle = 1800, n = (double)problem->columns, m = (double)problem->rows, k = (double)problem->k;
-  const double memory = 2 * (double)problem->batch * (n * k + m * k + m * n) / bytes_a_cycle;
+  const double bytes_a_cycle = 1700, n = (double)problem->columns, m = (double)problem->rows, k = (double)problem->k;
+  const double results = problem->silu_mul ? m * n / 2 : m * n;
+  const double memory = 2 * (double)problem->batch * (n * k + m * k + results) / bytes_a_cycle;
   return fmax(computing, memory) + fmin(computing, memory) / 10;
 }
 
+/* Cycles from 128 x 128 sums until the results have left. A second row of a warpgroup's products waits for the first.
+ */
+static double leaving_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile) {
+  enum { PLAIN, ADDED, GATED, SHARED = 0, TURNS, LONG_TURNS, WIDE };
+  static const double cycles[][4] = {
+      [PLAIN] = {2100, 1600, 3200, 3200}, [ADDED] = {3500, 4600, 5300, 5300}, [GATED] = {3500, 2000, 5700, 3500}};
+  const int which = gemm_tile_is_wide(*tile) ? WIDE : !tile->turns ? SHARED : tile->rows == 64 ? TURNS : LONG_TURNS;
+  if (!problem->silu_mul) return cycles[problem->has_residual ? ADDED : PLAIN][which];
+  if (gemm_tile_gates_by_box(*tile) && !problem->has_residual) return cycles[GATED][which];
+  return tile->swapped ? 11300 : 8300; /* threads store them */
+}
+
 /* A tile of m x n results: for 64 of k the tensor cores take m n / 32 cycles at full rate, and 128 (m + n) bytes come
- * in. `after`: what follows the products of a tile of 128 x 128. */
+ * in. Of kernels that take turns only the last results are waited for. */
 static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves) {
-  const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128);
-  const double after = tile->turns ? 300 : problem->silu_mul ? 3500 : 1000;
-  const double step = fmax(m * n / (32 * 0.92), 128 * (m + n) / 53);
-  const double steps = (double)divide_up(problem->k, GEMM_DEPTH) / tile->parts;
-  const double meeting = tile->parts > 1 ? 500 + 1250 * share : 0;
-  return (double)waves * (steps * step + after * share) + meeting + START_CYCLES;
+  const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), count = (double)waves;
+  const double step = fmax(m * n / (32 * 0.92), 128 * (m + n) / 54), meeting = tile->parts > 1 ? 1150 : 0, turn = 770;
+  const double steps = count * (double)divide_up(problem->k, GEMM_DEPTH) / tile->parts;
+  const double leaving = leaving_cycles(problem, tile);
+  return START_CYCLES + steps * step + share * (tile->turns ? count * turn + leaving : count * leaving) + meeting;
 }
 
 bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan) {
@@ -46,7 +58,8 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   plan->shared_bytes = gemm_shared_bytes(*tile, choice->kernel->stages);
   if (clusters < 1 || plan->units > INT32_MAX || plan->shared_bytes > problem->shared_bytes) return false;
   /* Boxes of 64 of 96 columns overlap: a residual that is out would be added twice. */
-  if (problem->is_gated_and_added && tile->columns % 64) return false;
+  if (problem->silu_mul && problem->has_residual && tile->columns % 64) return false;
+  if (gemm_tile_is_wide(*tile) && (problem->has_residual || !problem->by_boxes)) return false;
   if (tile->parts > 1 && plan->units > clusters) return false; /* the parts meet in buffers that are used once */
   plan->grid = smaller(plan->units, clusters) * cluster;
   const int64_t unit_bytes = 2 * problem->k * gemm_tile_p(*tile) * tile->along_p;

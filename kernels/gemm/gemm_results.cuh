@@ -31,12 +31,33 @@ template <typename D> struct gemm_warpgroup {
   const gemm_block<D> &at;
   uint32_t index, thread, lane, warp; /* of the warpgroup in the block, and of the thread in the warpgroup */
   uint32_t sent;                      /* boxes by way of the buffers */
+  uint32_t there; /* a thread frees a stage for one of the blocks that share a tile with this one: its `empty` */
 
   DEVICE gemm_warpgroup(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
       : p(p), at(at), index(threadIdx.x / 128), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
-        warp(threadIdx.x / 32 % 4), sent(0) {}
+        warp(threadIdx.x / 32 % 4), sent(0), there(0) {
+    if (D::SHARERS == 1 || thread >= D::SHARERS) return;
+    const uint32_t other = thread - D::ALONG_Q + (thread - D::ALONG_Q >= at.cp);
+    there = address_in(thread < D::ALONG_Q ? at.rank_of(at.cp, thread, at.part) : at.rank_of(other, at.cq, at.part),
+                       at.empty);
+  }
+  DEVICE void find_lane() {
+    uint32_t number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    lane = number % 32, warp = number / 32 % 4;
+  }
   /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
   DEVICE uint32_t share() const { return D::TURNS ? 0 : index; }
+
+  /* Frees a stage for the blocks that copy to it, if one will. `left`: the block's stages from this one on. */
+  DEVICE void free_stage(uint32_t left, uint32_t stage) const {
+    if (left <= D::STAGES) return;
+    if constexpr (D::SHARERS == 1) {
+      if (thread == 0) barrier_arrive(at.empty + 8 * stage);
+    } else {
+      if (thread < D::SHARERS) barrier_arrive_there(there + 8 * stage);
+    }
+  }
 
   /* ---- Parts ---- */
 
@@ -62,18 +83,11 @@ template <typename D> struct gemm_warpgroup {
 
   /* ---- Scale, bias, residual ---- */
 
-  /* The boxes in which results leave: 64 columns of results, or as many as are stored. If W is P, there is one box of
-   * 64 columns and as many rows as are stored. The last box may repeat columns of the one before. */
-  static constexpr int BOX = D::SWAPPED || D::STORED < 64 ? D::STORED : 64;
-  static constexpr int BOXES = D::SWAPPED ? 1 : (D::STORED + 63) / 64;
-  static constexpr bool OVERLAP = BOXES > 1 && D::STORED % BOX;
-  static constexpr bool CAN_LEAVE_BY_STAGES = D::PRODUCTS * BOXES <= D::STAGES;
-  DEVICE static constexpr int box_begin(int box) { return OVERLAP && box == BOXES - 1 ? D::STORED - BOX : BOX * box; }
-
   /* Bias and residual of a few groups of eight rows of Q. p0 and q0 are the lane's first rows. What is absent is -0,
    * which changes no sum. Outside the matrix its first number is loaded: a branch would make each load wait for the one
    * before. */
-  static constexpr int GROUPS = OVERLAP ? 4 : BOX / 8;
+  static constexpr int MANY = D::BOX / 8, FEW = D::IS_WIDE ? 2 : 4; /* as registers allow */
+  static constexpr int GROUPS = D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP) ? FEW : MANY;
   using addends = float[GROUPS][4];
 
   template <typename Numbers> DEVICE void load_bias(addends &bias, int p0, int q0, int matrix) const {
@@ -119,14 +133,20 @@ template <typename D> struct gemm_warpgroup {
     const uint32_t chunk = D::SWAPPED ? 2 * warp + (matrix & 1) : 2 * j + (matrix >> 1);
     return box + row * 128 + ((chunk ^ (row & 7)) << 4);
   }
-  DEVICE void take_residual(addends &residual, uint32_t box) const {
+  DEVICE void take_residual(addends &residual, uint32_t box, int first) const {
     uint32_t words[GROUPS / 2][4];
-    unrolled_for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, j), D::SWAPPED);
+    unrolled_for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, first + j), D::SWAPPED);
     unrolled_for (int j = 0; j < GROUPS / 2; j++)
       unrolled_for (int i = 0; i < 4; i++) {
         const float2 two = numbers_16::of(p.finish.residual_dtype, words[j][i]);
         residual[2 * j + i / 2][i % 2 * 2] = two.x, residual[2 * j + i / 2][i % 2 * 2 + 1] = two.y;
       }
+  }
+  /* Where a box of the residual is. `stage`: its first stage of this tile. */
+  DEVICE uint32_t residual_at(uint32_t stage, int product, int box) const {
+    const int number = box * D::PANELS + (int)share() * D::PRODUCTS + product;
+    const uint32_t in = stage + number / D::IN_STAGE;
+    return at.stages + (in >= D::STAGES ? in - D::STAGES : in) * D::STAGE_BYTES + number % D::IN_STAGE * D::BOX_BYTES;
   }
 
   DEVICE static void clear(addends &numbers) {
@@ -134,26 +154,30 @@ template <typename D> struct gemm_warpgroup {
       unrolled_for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
   }
 
-  /* The numbers of GROUPS groups; q0 is the first one's row. `box`: where the residual is in shared memory, or 0. */
-  DEVICE void finish(float *d, int p0, int q0, int matrix, uint32_t box) const {
-    addends bias, residual;
-    if (!p.finish.bias)
-      clear(bias);
-    else if (p.finish.bias_dtype == RONDO_F32)
-      load_bias<numbers_32>(bias, p0, q0, matrix);
-    else
-      load_bias<numbers_16>(bias, p0, q0, matrix);
-    if (box)
-      take_residual(residual, box);
-    else if (!p.finish.residual || p.finish.silu_mul)
-      clear(residual);
-    else if (p.finish.residual_dtype == RONDO_F32)
-      load_residual<numbers_32>(residual, p0, q0, matrix);
-    else
-      load_residual<numbers_16>(residual, p0, q0, matrix);
-    unrolled_for (int j = 0; j < GROUPS; j++)
-      unrolled_for (int i = 0; i < 4; i++)
-        d[4 * j + i] = fmaf(d[4 * j + i], p.finish.scale, bias[j][i]) + residual[j][i];
+  /* The numbers of a product. p0 and q0 are the lane's first rows. `stage`: the residual's first, if it comes by boxes.
+   */
+  DEVICE void finish(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage) const {
+    unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
+      const int box = min(8 * first / D::BOX, D::BOXES - 1), q = q0 + 8 * first;
+      addends bias, residual;
+      if (!p.finish.bias)
+        clear(bias);
+      else if (p.finish.bias_dtype == RONDO_F32)
+        load_bias<numbers_32>(bias, p0, q, matrix);
+      else
+        load_bias<numbers_16>(bias, p0, q, matrix);
+      if (!D::IS_WIDE && p.boxed)
+        take_residual(residual, residual_at(stage, product, box), (8 * first - D::box_begin(box)) / 16);
+      else if (D::IS_WIDE || !p.finish.residual || p.finish.silu_mul)
+        clear(residual);
+      else if (p.finish.residual_dtype == RONDO_F32)
+        load_residual<numbers_32>(residual, p0, q, matrix);
+      else
+        load_residual<numbers_16>(residual, p0, q, matrix);
+      unrolled_for (int j = 0; j < GROUPS; j++)
+        unrolled_for (int i = 0; i < 4; i++)
+          d[4 * (first + j) + i] = fmaf(d[4 * (first + j) + i], p.finish.scale, bias[j][i]) + residual[j][i];
+    }
   }
 
   /* ---- Out ---- */
@@ -162,7 +186,7 @@ template <typename D> struct gemm_warpgroup {
   DEVICE void store_numbers(const float *d, int p0, int q0, int matrix) const {
     const uint32_t dtype = p.finish.out_dtype;
     const int64_t begin = matrix * p.finish.out_batch;
-    unrolled_for (int j = 0; j < BOX / 8; j++)
+    unrolled_for (int j = 0; j < D::BOX / 8; j++)
       unrolled_for (int h = 0; h < 2; h++) {
         const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
         const int64_t element = begin + row * p.finish.out_row + column;
@@ -213,7 +237,7 @@ template <typename D> struct gemm_warpgroup {
   /* A box with silu_mul, from registers. Gate and up are neighbours of a lane, or, if W is P, of two lanes: then one of
    * these makes the upper result and the other the lower one. */
   DEVICE void store_gated(const float *d, int p0, int q0, int matrix) const {
-    unrolled_for (int first = 0; first < BOX / 8; first += 4) {
+    unrolled_for (int first = 0; first < D::BOX / 8; first += 4) {
       float numbers[4][2];
       unrolled_for (int j = 0; j < 4; j++)
         unrolled_for (int i = 0; i < 2; i++) {
@@ -245,8 +269,15 @@ template <typename D> struct gemm_warpgroup {
     }
   }
 
+  /* ---- Out by boxes ---- */
+
+  /* With silu_mul the results have half as many columns as the sums. */
+  static constexpr bool CAN_GATE = gemm_tile_gates_by_box(D::TILE);
+  static constexpr int GATED = D::STORED / 2, GATED_BOXES = CAN_GATE ? (GATED + 63) / 64 : 0;
+  DEVICE static constexpr int gated_begin(int box) { return box == GATED_BOXES - 1 ? GATED - 64 : 64 * box; }
+
   template <typename Out> DEVICE void write_box(const float *d, uint32_t to) const {
-    unrolled_for (int j = 0; j < BOX / 16; j++) {
+    unrolled_for (int j = 0; j < D::BOX / 16; j++) {
       const float *x = d + 8 * j;
       const uint32_t a = pack_two<Out>(x[0], x[1]), b = pack_two<Out>(x[2], x[3]);
       const uint32_t c = pack_two<Out>(x[4], x[5]), e = pack_two<Out>(x[6], x[7]);
@@ -256,45 +287,98 @@ template <typename D> struct gemm_warpgroup {
         stmatrix_x4(matrices_at(to, j), a, b, c, e);
     }
   }
+
+  /* Of each two groups a lane has one column. It exchanges those of one group with its neighbour, and then has two
+   * neighbours of the other group, in two rows. Even lanes keep the lower group. */
+  template <typename Out> DEVICE void gate(const float (&d)[D::STORED / 2], uint32_t (&words)[GATED / 8][2]) const {
+    const bool is_odd = lane & 1;
+    unrolled_for (int j = 0; j < GATED / 8; j++) {
+      const float *x = d + 8 * j;
+      const uint32_t lower = pack_two<Out>(gated(x[0], x[1]), gated(x[2], x[3]));
+      const uint32_t upper = pack_two<Out>(gated(x[4], x[5]), gated(x[6], x[7]));
+      const uint32_t other = __shfl_xor_sync(0xffffffffu, is_odd ? lower : upper, 1);
+      const uint32_t left = is_odd ? other : lower, right = is_odd ? upper : other;
+      words[j][0] = __byte_perm(left, right, 0x5410), words[j][1] = __byte_perm(left, right, 0x7632);
+    }
+  }
+  DEVICE void write_gated_box(const uint32_t (*words)[2], uint32_t to) const {
+    const uint32_t group = lane / 4, in_chunk = (lane & 1) * 8 + (lane & 2) * 2;
+    unrolled_for (uint32_t j = 0; j < 8; j++)
+      unrolled_for (uint32_t h = 0; h < 2; h++)
+        asm volatile(
+            "st.shared.u32 [%0], %1;" ::"r"(to + (16 * warp + group + 8 * h) * 128 + ((j ^ group) << 4) + in_chunk),
+            "r"(words[j][h])
+            : "memory");
+  }
+
   DEVICE void send_box(int p0, int q0, int matrix, uint32_t from) const {
     box_store(&p.out, D::SWAPPED ? p0 : q0, D::SWAPPED ? q0 : p0, matrix, from);
     tensor_store_commit();
   }
-
-  DEVICE uint32_t buffer_of(uint32_t number) const {
-    return at.staging + (index * D::BUFFERS + number % D::BUFFERS) * GEMM_STAGING_BYTES;
+  DEVICE uint32_t next_buffer() {
+    const uint32_t to = at.staging + (index * D::BUFFERS + sent++ % D::BUFFERS) * GEMM_STAGING_BYTES;
+    if (thread == 0) tensor_store_wait_read<D::BUFFERS - 1>();
+    warps_meet(GEMM_FIRST_BARRIER + index, 128);
+    return to;
   }
-  /* A box through this warpgroup's buffers in turn, while products go on. */
-  template <typename Out> DEVICE void send(const float *d, int p0, int q0, int matrix) {
-    const uint32_t to = buffer_of(sent++);
-    if (!comes_by_box()) { /* otherwise the residual's box has come here, after a wait for the buffer */
-      if (thread == 0) tensor_store_wait_read<D::BUFFERS - 1>();
-      warps_meet(GEMM_FIRST_BARRIER + index, 128);
-    }
-    write_box<Out>(d, to);
+  DEVICE void send(int p0, int q0, int matrix, uint32_t from) const {
     writes_reach_products();
     warps_meet(GEMM_FIRST_BARRIER + index, 128);
-    if (thread == 0) send_box(p0, q0, matrix, to);
+    if (thread == 0) send_box(p0, q0, matrix, from);
   }
-  /* The last tile's boxes leave by the stages: in the rows of P that only this warpgroup has read. */
-  DEVICE uint32_t place_in_stages(int product, int box) const {
-    return at.stages + (product * BOXES + box) * D::STAGE_BYTES + share() * D::PRODUCTS * GEMM_P_PANEL_BYTES;
+  /* The last tile's boxes leave by the stages: from where the residual was, or from the rows of P that only this
+   * warpgroup has read. */
+  DEVICE uint32_t place_in_stages(uint32_t stage, int product, int box) const {
+    if (!D::IS_WIDE && p.boxed) return residual_at(stage, product, box);
+    return at.stages + box * D::STAGE_BYTES + (share() * D::PRODUCTS + product) * GEMM_P_PANEL_BYTES;
   }
-  DEVICE void send_at_once(int p0, int q0, int matrix) const {
+  DEVICE void send_at_once(int p0, int q0, int matrix, uint32_t stage) const {
+    const bool is_gated = CAN_GATE && p.finish.silu_mul;
+    const int boxes = is_gated ? GATED_BOXES : D::BOXES, product = (int)thread / boxes, box = (int)thread % boxes;
     writes_reach_products();
     warps_meet(GEMM_FIRST_BARRIER + index, 128);
-    if (thread < D::PRODUCTS * BOXES) {
-      const int product = thread / BOXES, box = thread % BOXES;
-      send_box(p0 + 64 * product, q0 + box_begin(box), matrix, place_in_stages(product, box));
+    if (product < D::PRODUCTS)
+      send_box(p0 + 64 * product, is_gated ? q0 / 2 + gated_begin(box) : q0 + D::box_begin(box), matrix,
+               place_in_stages(stage, product, box));
+  }
+
+  /* A product's boxes, from buffers or by_stages. */
+  template <typename Out>
+  DEVICE void leave(const float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage,
+                    bool by_stages) {
+    unrolled_for (int box = 0; box < D::BOXES; box++) {
+      const float *numbers = d + D::box_begin(box) / 2;
+      if (by_stages) {
+        write_box<Out>(numbers, place_in_stages(stage, product, box));
+      } else {
+        const uint32_t to = next_buffer();
+        write_box<Out>(numbers, to);
+        send(p0, q0 + D::box_begin(box), matrix, to);
+      }
+    }
+  }
+  template <typename Out>
+  DEVICE void leave_gated(const float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
+    uint32_t words[GATED / 8][2];
+    gate<Out>(d, words);
+    unrolled_for (int box = 0; box < GATED_BOXES; box++) {
+      const uint32_t(*first)[2] = words + gated_begin(box) / 8;
+      if (by_stages) {
+        write_gated_box(first, place_in_stages(0, product, box));
+      } else {
+        const uint32_t to = next_buffer();
+        write_gated_box(first, to);
+        send(p0, q0 / 2 + gated_begin(box), matrix, to);
+      }
     }
   }
 
-  /* ---- The residual by boxes ---- */
+  /* ---- A tile ---- */
 
-  /* One thread of a tile fetches into L2 what the block's results are added to. The threads that copy would be too slow
-   * with a branch in their loops: 80 cycles a stage. */
-  DEVICE void fetch_residual(const gemm_place &place) const {
-    if (!p.fetched || thread || share()) return;
+  /* One thread of a tile fetches into L2 what the block's results are added to. */
+  DEVICE void fetch_residual(uint32_t turn) const {
+    if (D::IS_WIDE || !p.fetched || thread || share()) return;
+    const gemm_place place = gemm_place_of(p, at, turn);
     const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
     const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::STORED : 64;
     const int row = D::SWAPPED ? place.q + moved : place.p, column = D::SWAPPED ? place.p : place.q + moved;
@@ -302,103 +386,57 @@ template <typename D> struct gemm_warpgroup {
       for (int j = 0; j < columns; j += (int)p.fetched) box_prefetch(&p.residual, column + j, row + i, place.matrix);
   }
 
-  static constexpr uint32_t BOX_BYTES = BOX * 128;
-  DEVICE bool comes_by_box() const { return !OVERLAP && p.boxed; }
-  DEVICE uint32_t residual_barrier(uint32_t i) const { return at.residual + 8 * (index * GEMM_RESIDUAL_BARRIERS + i); }
-  DEVICE void ask_box(int p0, int q0, int matrix, uint32_t to, uint32_t barrier) const {
-    box_copy(to, &p.residual, D::SWAPPED ? p0 : q0, D::SWAPPED ? q0 : p0, matrix, barrier);
-  }
-  /* All boxes of the last tile come to the stages, once the warpgroup's products have read them. */
-  DEVICE void ask_for_all(int p0, int q0, int matrix) const {
-    constexpr int COUNT = D::PRODUCTS * BOXES;
-    warps_meet(GEMM_FIRST_BARRIER + index, 128);
-    if (thread == 0) barrier_expect(residual_barrier(2), COUNT * BOX_BYTES);
-    if (thread < COUNT) {
-      const int product = thread / BOXES, box = thread % BOXES;
-      ask_box(p0 + 64 * product, q0 + box_begin(box), matrix, place_in_stages(product, box), residual_barrier(2));
-    }
-  }
-  /* A box comes to the buffer from which it will be number `number` to leave. */
-  DEVICE void ask_for_one(uint32_t number, int p0, int q0, int matrix, bool is_first) const {
-    if (thread) return;
-    if (is_first)
-      tensor_store_wait_read<D::BUFFERS - 1>();
-    else
-      tensor_store_wait_read<0>();
-    barrier_expect(residual_barrier(number % D::BUFFERS), BOX_BYTES);
-    ask_box(p0, q0, matrix, buffer_of(number), residual_barrier(number % D::BUFFERS));
-  }
-  /* Where the residual of a box is, once it is there. With two buffers the next one is under way. */
-  DEVICE uint32_t box_of_residual(int product, int box, int p0, int q0, int matrix, bool by_stages) const {
-    if (!comes_by_box()) return 0;
-    if (by_stages) {
-      barrier_wait(residual_barrier(2), 0);
-      return place_in_stages(product, box);
-    }
-    if (box == 0 || D::BUFFERS == 1) ask_for_one(sent, p0, q0 + box_begin(box), matrix, box == 0);
-    if (D::BUFFERS == 2 && box + 1 < BOXES) ask_for_one(sent + 1, p0, q0 + box_begin(box + 1), matrix, false);
-    barrier_wait(residual_barrier(sent % D::BUFFERS), sent / D::BUFFERS & 1);
-    return buffer_of(sent);
-  }
-
-  template <typename Out>
-  DEVICE void leave(const float *d, int product, int box, int p0, int q0, int matrix, bool by_stages) {
-    if (by_stages)
-      write_box<Out>(d, place_in_stages(product, box));
-    else
-      send<Out>(d, p0, q0, matrix);
-  }
-  /* The boxes of one product that are stored as they are. */
-  template <typename Out>
-  DEVICE void store_sums(const float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
-    unrolled_for (int box = 0; box < BOXES; box++)
-      leave<Out>(d + box_begin(box) / 2, product, box, p0, q0 + box_begin(box), matrix, by_stages);
-  }
-  /* All others. A residual may be out itself: where boxes overlap, all numbers are finished before the first box
-   * leaves. */
-  DEVICE void store_finished(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
-    const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
-    unrolled_for (int j = 0; OVERLAP && j < D::STORED / 8; j += GROUPS)
-      if (p.finishing) finish(d + 4 * j, lane_p, lane_q + 8 * j, matrix, 0);
-    unrolled_for (int box = 0; box < BOXES; box++) {
-      const int begin = box_begin(box);
-      if (!OVERLAP && p.finishing)
-        finish(d + begin / 2, lane_p, lane_q + begin, matrix, box_of_residual(product, box, p0, q0, matrix, by_stages));
+  /* From registers. */
+  DEVICE void store_each(const float (&d)[D::STORED / 2], int p0, int q0, int matrix) const {
+    unrolled_for (int box = 0; box < D::BOXES; box++) {
+      const int begin = D::box_begin(box);
       if (p.finish.silu_mul)
-        store_gated(d + begin / 2, lane_p, lane_q + begin, matrix);
-      else if (!p.by_map)
-        store_numbers(d + begin / 2, lane_p, lane_q + begin, matrix);
-      else if (p.finish.out_dtype == RONDO_BF16)
-        leave<__nv_bfloat16>(d + begin / 2, product, box, p0, q0 + begin, matrix, by_stages);
+        store_gated(d + begin / 2, p0, q0 + begin, matrix);
       else
-        leave<__half>(d + begin / 2, product, box, p0, q0 + begin, matrix, by_stages);
+        store_numbers(d + begin / 2, p0, q0 + begin, matrix);
     }
   }
-  DEVICE void store_product(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, bool by_stages) {
-    if (!p.by_map || p.finishing)
-      store_finished(d, product, p0, q0, matrix, by_stages);
-    else if (p.finish.out_dtype == RONDO_BF16)
-      store_sums<__nv_bfloat16>(d, product, p0, q0, matrix, by_stages);
+
+  DEVICE void store_product(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage,
+                            bool by_stages) {
+    const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
+    const bool is_bf16 = p.finish.out_dtype == RONDO_BF16;
+    if (p.finishing) finish(d, product, lane_p, lane_q, matrix, stage);
+    if (!D::IS_WIDE && !p.by_map) return store_each(d, lane_p, lane_q, matrix);
+    if constexpr (CAN_GATE)
+      if (p.finish.silu_mul) {
+        if (is_bf16)
+          return leave_gated<__nv_bfloat16>(d, product, p0, q0, matrix, by_stages);
+        else
+          return leave_gated<__half>(d, product, p0, q0, matrix, by_stages);
+      }
+    if (is_bf16)
+      leave<__nv_bfloat16>(d, product, p0, q0, matrix, stage, by_stages);
     else
-      store_sums<__half>(d, product, p0, q0, matrix, by_stages);
+      leave<__half>(d, product, p0, q0, matrix, stage, by_stages);
   }
 
-  /* All results of a tile. `by_stages`: nothing will be copied to the stages any more, and all of them have this tile.
-   */
-  DEVICE void store(float (&d)[D::PRODUCTS][D::COLUMNS / 2], const gemm_place &place, bool by_stages) {
+  /* All results of a tile. `stage` is the first with its residual, `left` the number of the block's stages from there
+   * on. `by_stages`: nothing will be copied to the stages any more, and all of them have this tile. */
+  DEVICE void store(float (&d)[D::PRODUCTS][D::COLUMNS / 2], const gemm_place &place, uint32_t left, uint32_t stage,
+                    bool by_stages) {
     const int p0 = place.p + (int)share() * D::PRODUCTS * 64, q0 = place.q + (int)at.part * D::STORED;
-    by_stages = by_stages && CAN_LEAVE_BY_STAGES && p.by_map;
-    if (by_stages && comes_by_box()) ask_for_all(p0, q0, place.matrix);
+    by_stages = by_stages && p.by_map;
+    if (D::IS_WIDE) find_lane(); /* so it takes no registers during the products */
     unrolled_for (int product = 0; product < D::PRODUCTS; product++) {
       if constexpr (D::PARTS > 1) {
         float own[D::STORED / 2];
         meet(d[product], own);
-        store_product(own, product, p0 + 64 * product, q0, place.matrix, by_stages);
+        store_product(own, product, p0 + 64 * product, q0, place.matrix, stage, by_stages);
       } else {
-        store_product(d[product], product, p0 + 64 * product, q0, place.matrix, by_stages);
+        store_product(d[product], product, p0 + 64 * product, q0, place.matrix, stage, by_stages);
       }
     }
-    if (by_stages) send_at_once(p0, q0, place.matrix);
+    if (by_stages) return send_at_once(p0, q0, place.matrix, stage);
+    if (D::IS_WIDE || !p.boxed) return;
+    warps_meet(GEMM_FIRST_BARRIER + index, 128);
+    unrolled_for (uint32_t i = 0; i < D::RESIDUAL_FILLS; i++)
+      free_stage(left - i, stage + i >= D::STAGES ? stage + i - D::STAGES : stage + i);
   }
 
   /* Before the block ends: shared memory has been read; and if the host waits for the block, results are written. */

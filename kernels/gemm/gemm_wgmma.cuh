@@ -6,6 +6,8 @@
  * tiles: the results of one leave while the other multiplies. A cluster shares tiles, of which each block copies a part
  * to all; or its blocks have parts of k, whose sums meet in shared memory.
  *
+ * A residual that has the boxes of out comes through the stages too, after the last k of its tile.
+ *
  * A stage is freed only if it will be filled again. So nothing arrives at a barrier of a block that may have ended, and
  * the cluster does not meet at the end.
  *
@@ -20,35 +22,26 @@
 namespace {
 
 enum {
-  GEMM_COPYING_REGISTERS = 40,
   GEMM_TURN_BARRIER = GEMM_FIRST_BARRIER + 2,
 };
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
-/* The place of a warpgroup among the stages: `fill` counts them from the block's first. */
-struct gemm_reader {
-  uint32_t fill, stage, parity;
-};
+/* The place of a warpgroup among the stages: `left` are the block's from this one on. */
+template <typename D> struct gemm_reader {
+  uint32_t left, stage, parity;
 
-/* Frees a stage for the blocks that copy to it, if one will. */
-template <typename D>
-DEVICE void free_stage(const gemm_block<D> &at, uint32_t fills, uint32_t thread, uint32_t there, uint32_t fill,
-                       uint32_t stage) {
-  if (fill + D::STAGES >= fills) return;
-  if constexpr (D::SHARERS == 1) {
-    if (thread == 0) barrier_arrive(at.empty + 8 * stage);
-  } else {
-    if (thread < D::SHARERS) barrier_arrive_there(there + 8 * stage);
+  DEVICE void next() {
+    left--;
+    if (++stage == D::STAGES) stage = 0, parity ^= 1;
   }
-}
+  DEVICE uint32_t before() const { return stage ? stage - 1 : D::STAGES - 1; }
+};
 
 /* d := the sum over this block's part of k. */
 template <typename T, typename D>
-DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, uint32_t there, gemm_reader &reader,
+DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_reader<D> &reader,
                      float (&d)[D::PRODUCTS][D::COLUMNS / 2]) {
-  const uint32_t fills = at.tiles * at.steps;
-  uint32_t before = 0;
   for (uint32_t step = 0; step < at.steps; step++) {
     barrier_wait(at.full + 8 * reader.stage, reader.parity);
     const uint32_t stage = at.stages + reader.stage * D::STAGE_BYTES;
@@ -64,42 +57,36 @@ DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, uint3
     unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
     if (step) {
       wgmma_wait<1>();
-      free_stage(at, fills, me.thread, there, reader.fill - 1, before);
+      me.free_stage(reader.left + 1, reader.before());
     }
-    before = reader.stage;
-    reader.fill++;
-    if (++reader.stage == D::STAGES) reader.stage = 0, reader.parity ^= 1;
+    reader.next();
   }
 }
 
 /* A warpgroup's tiles, one after the other. */
 template <typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   gemm_warpgroup<D> me(p, at);
-  const uint32_t fills = at.tiles * at.steps;
-  uint32_t there = 0; /* a thread frees a stage for one of the blocks that share a tile with this one */
-  if (D::SHARERS > 1 && me.thread < D::SHARERS) {
-    const uint32_t other = me.thread - D::ALONG_Q + (me.thread - D::ALONG_Q >= at.cp);
-    there = address_in(
-        me.thread < D::ALONG_Q ? at.rank_of(at.cp, me.thread, at.part) : at.rank_of(other, at.cq, at.part), at.empty);
-  }
   for (uint32_t turn = D::TURNS ? me.index : 0; turn < at.tiles; turn += D::TURNS ? 2 : 1) {
     float d[D::PRODUCTS][D::COLUMNS / 2];
-    const gemm_place place = gemm_place_of(p, at, turn);
-    me.fetch_residual(place);
-    gemm_reader reader = {turn * at.steps};
-    reader.stage = reader.fill % D::STAGES, reader.parity = reader.fill / D::STAGES & 1;
+    me.fetch_residual(turn);
+    const uint32_t before = turn * at.fills;
+    gemm_reader<D> reader = {at.tiles * at.fills - before, before % D::STAGES, before / D::STAGES & 1};
     /* Only after the other warpgroup's last look at a barrier may this one look at a later stage: both would otherwise
      * mistake the parity of one round for another's. */
     if (D::TURNS && turn) warps_meet(GEMM_TURN_BARRIER + me.index, 256);
     if (p.is_bf16)
-      multiply<__nv_bfloat16>(at, me, there, reader, d);
+      multiply<__nv_bfloat16>(at, me, reader, d);
     else
-      multiply<__half>(at, me, there, reader, d);
+      multiply<__half>(at, me, reader, d);
+    gemm_reader<D> residual = reader;
+    for (uint32_t i = at.steps; i < at.fills; i++, residual.next())
+      barrier_wait(at.full + 8 * residual.stage, residual.parity);
     if (D::TURNS && turn + 1 < at.tiles) warps_arrive(GEMM_TURN_BARRIER + (me.index ^ 1), 256);
     wgmma_wait<0>();
     unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
-    free_stage(at, fills, me.thread, there, reader.fill - 1, reader.stage ? reader.stage - 1 : D::STAGES - 1);
-    me.store(d, place, turn + 1 == at.tiles && (at.steps >= D::STAGES || at.tiles == 1));
+    me.free_stage(reader.left + 1, reader.before());
+    me.store(d, gemm_place_of(p, at, turn), reader.left, reader.stage,
+             turn + 1 == at.tiles && (p.boxed || at.steps >= D::STAGES || at.tiles == 1));
   }
   me.end();
 }
@@ -115,7 +102,6 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
       barrier_init(at.full + 8 * i, 1);
       barrier_init(at.empty + 8 * i, D::ARRIVALS);
     }
-    for (int i = 0; i < GEMM_RESIDUAL_BARRIERS * D::WARPGROUPS; i++) barrier_init(at.residual + 8 * i, 1);
     for (int i = 0; D::PARTS > 1 && i < D::WARPGROUPS; i++) {
       barrier_init(at.met + 8 * i, 1);
       barrier_expect(at.met + 8 * i, D::TILE.rows * D::STORED * 4);
@@ -125,7 +111,7 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
   if (threadIdx.x == 0) {
     tensor_prefetch(&p.p), tensor_prefetch(&p.q);
     if (p.by_map) tensor_prefetch(&p.out);
-    if (p.fetched) tensor_prefetch(&p.residual);
+    if (p.boxed) tensor_prefetch(&p.residual);
   }
   if (D::CLUSTER > 1)
     cluster_meet();
@@ -137,28 +123,29 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
   using D = gemm_design<Constants...>;
   constexpr uint32_t COPYING = 128 * D::WARPGROUPS; /* this thread copies W, the first of the next warp X */
   extern __shared__ __align__(1024) unsigned char shared[];
-  const gemm_block<D> at(p, shared);
-  const uint32_t fills = at.tiles * at.steps;
-  begin(p, at);
+  begin(p, gemm_block<D>(p, shared));
   let_successors_start();
-  if (threadIdx.x >= COPYING) {
-    gemm_copier<D, true> weights(p, at);
-    gemm_copier<D, false> vectors(p, at);
-    uint32_t early = 0;
-    if (threadIdx.x == COPYING && p.weights_early) {
-      early = min((uint32_t)D::STAGES, fills);
-      weights.template copy<true>(early);
-    }
+  if (threadIdx.x < COPYING) {
     only_wait_for_predecessors();
-    fewer_registers<GEMM_COPYING_REGISTERS>();
-    if (threadIdx.x == COPYING) weights.template copy<false>(fills - early);
-    if (threadIdx.x == COPYING + 32) vectors.template copy<false>(fills);
-    __syncwarp();
+    more_registers<D::MULTIPLYING_REGISTERS>();
+    multiply_tiles(p, gemm_block<D>(p, shared));
+    return;
+  }
+  fewer_registers<D::COPYING_REGISTERS>();
+  if (threadIdx.x == COPYING) {
+    gemm_copier<D, true> weights(p, shared);
+    const uint32_t early = p.weights_early ? weights.first_round() : 0;
+    weights.template copy<true>(early);
+    only_wait_for_predecessors();
+    weights.template copy<false>(weights.all() - early);
+  } else if (threadIdx.x == COPYING + 32) {
+    gemm_copier<D, false> vectors(p, shared);
+    only_wait_for_predecessors();
+    vectors.template copy<false>(vectors.all());
   } else {
     only_wait_for_predecessors();
-    more_registers<D::WARPGROUPS == 1 ? 240 : 232>();
-    multiply_tiles(p, at);
   }
+  __syncwarp();
 }
 
 } // namespace

@@ -136,6 +136,29 @@ static void gemm_adds_to_out_in_place(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemm, gemm_adds_to_out_in_place, gemm_adds_to_out_in_place)
 
+/* Sizes for which a block has several tiles, in each kernel that takes a residual: the residual's boxes share the
+ * stages with the next tile. Then the same with silu_mul, whose results leave while the next tile is multiplied. */
+static void gemm_finishes_tile_after_tile(rondo_backend backend) {
+  static const int64_t sizes[][3] = {{2944, 512, 256},  {3840, 1088, 384}, {3200, 704, 256},
+                                     {3712, 1472, 256}, {3456, 576, 256},  {1664, 4800, 1024},
+                                     {4096, 4096, 512}, {2560, 2496, 256}, {4096, 1024, 64}};
+  struct gemm_problem_case problems[2 * COUNT(sizes)];
+  for (size_t i = 0; i < COUNT(problems); i++) {
+    const int64_t *size = sizes[i / 2], less = backend == RONDO_BACKEND_HOST ? 16 : 1;
+    problems[i] = (struct gemm_problem_case){.dtype = i / 2 % 2 ? RONDO_F16 : RONDO_BF16,
+                                             .out_dtype = RONDO_BF16,
+                                             .rows = size[0] / less - (int64_t)i,
+                                             .columns = size[1] / less - (i % 2 ? 16 : 0),
+                                             .k = size[2],
+                                             .scale = 0.125f,
+                                             .bias_dtype = i % 4 < 2 ? RONDO_F32 : 0,
+                                             .residual_dtype = i % 2 ? 0 : RONDO_BF16,
+                                             .silu_mul = i % 2};
+  }
+  gemm_problems_check(backend, problems, COUNT(problems));
+}
+BOTH_BACKENDS(gemm, gemm_finishes_tile_after_tile, gemm_finishes_tile_after_tile)
+
 /* What surrounds the operands is NaN and must not leak in; what surrounds out must stay. */
 static void gemm_keeps_to_its_views(rondo_backend backend) {
   struct gemm_problem_case problems[48];
