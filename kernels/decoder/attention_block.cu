@@ -15,11 +15,11 @@ DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 wo
   constexpr uint32_t at_once = 8;
   const float2 low = two_numbers(words.x), high = two_numbers(words.y);
   float4 sum = {low.x, low.y, high.x, high.y};
-  const float4 *parts = reinterpret_cast<const float4 *>(p.x_parts) + i;
-  rolled_for (uint32_t base = 0; base < p.part_count; base += at_once) {
+  const float4 *parts = reinterpret_cast<const float4 *>(p.half.x_parts) + i;
+  rolled_for (uint32_t base = 0; base < p.half.part_count; base += at_once) {
     float4 part[at_once];
     unroll<at_once>([&](uint32_t j) {
-      part[j] = base + j < p.part_count ? parts[(base + j) * (p.hidden / 4)] : float4{-0.0f, -0.0f, -0.0f, -0.0f};
+      part[j] = base + j < p.half.part_count ? parts[(base + j) * (p.hidden / 4)] : float4{-0.0f, -0.0f, -0.0f, -0.0f};
     });
     unroll<at_once>(
         [&](uint32_t j) { sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w; });
@@ -29,9 +29,9 @@ DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 wo
 
 /* The norm's weights come from memory too. Each thread uses its own request. */
 template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const block_place &b) {
-  if (!p.norm) return;
+  if (!p.half.norm) return;
   rolled_for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads)
-    copy_early<8>(b.shared + p.norm_copy + i * 8, static_cast<const uint2 *>(p.norm) + i);
+    copy_early<8>(b.shared + p.norm_copy + i * 8, static_cast<const uint2 *>(p.half.norm) + i);
 }
 
 /* The row as the first product's vector, and the sums of its squares. The last warps begin, since the first warps
@@ -40,14 +40,14 @@ template <typename Size> DEVICE void gather(const attention_block_parameters &p,
   float square = 0;
   cp_async_wait<0>();
   rolled_for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads) {
-    const uint2 words = static_cast<const uint2 *>(p.x)[i];
+    const uint2 words = static_cast<const uint2 *>(p.half.x)[i];
     uint2 norm = {};
-    if (p.norm) norm = load_two_words(b.shared + p.norm_copy + i * 8);
+    if (p.half.norm) norm = load_two_words(b.shared + p.norm_copy + i * 8);
     const uint2 row = sum_parts(p, i, words);
-    if (b.kv_head == 0 && i % Size::cluster == b.rank) static_cast<uint2 *>(p.out)[i] = row;
+    if (b.kv_head == 0 && i % Size::cluster == b.rank) static_cast<uint2 *>(p.half.out)[i] = row;
     float2 low = two_numbers(row.x), high = two_numbers(row.y);
     square += (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
-    if (p.norm) {
+    if (p.half.norm) {
       const float2 low_norm = two_numbers(norm.x), high_norm = two_numbers(norm.y);
       low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
     }
@@ -61,13 +61,13 @@ template <typename Size> DEVICE void gather(const attention_block_parameters &p,
 }
 
 DEVICE float norm_factor(const attention_block_parameters &p, const block_place &b) {
-  if (p.epsilon == 0.0f) return 1.0f;
+  if (p.half.epsilon == 0.0f) return 1.0f;
   float sum = 0;
   unrolled_for (int i = 0; i < ATTENTION_BLOCK_WARPS; i += 4) {
     const float4 four = load_shared_four(b.shared + ATTENTION_BLOCK_SQUARES + i * 4);
     sum += (four.x + four.y) + (four.z + four.w);
   }
-  return rsqrtf(fmaf(sum, p.inverse_hidden, p.epsilon));
+  return rsqrtf(fmaf(sum, p.inverse_hidden, p.half.epsilon));
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
@@ -76,8 +76,8 @@ template <typename Size> DEVICE void store_sums(const attention_block_parameters
   rolled_for (uint32_t i = threadIdx.x; i < p.second.tiles * 4; i += Size::threads) {
     const uint32_t couple = i % 4, mine = i / 4, tile = mine * Size::cluster + b.rank;
     if (tile >= p.second.all_tiles) continue;
-    const float4 sum = sum_cuts(b.shared + p.cuts, p.second, mine, couple, p.factor);
-    float *to = p.out_parts + (uint64_t)b.kv_head * p.hidden + tile * ATTENTION_BLOCK_TILE + couple * 2;
+    const float4 sum = sum_cuts(b.shared + p.cuts, p.second, mine, couple, p.half.scale);
+    float *to = p.half.out_parts + (uint64_t)b.kv_head * p.hidden + tile * LAYER_HALF_TILE + couple * 2;
     *reinterpret_cast<float2 *>(to) = {sum.x, sum.z};
     *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
     rolled_for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
@@ -106,14 +106,14 @@ template <typename Size> DEVICE void attention_block(const attention_block_param
   extern __shared__ __align__(128) unsigned char attention_block_memory[];
   const block_place b(shared_address(attention_block_memory), 1);
   set_up<Size>(p, b);
-  if (!p.early) only_wait_for_predecessors();
+  if (!p.half.early) only_wait_for_predecessors();
   const uint32_t columns = p.group * Size::dimension, first_slots = b.shared + p.weights,
                  second_slots =
                      first_slots + p.first.tiles * p.first.chunks * ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
-  ask_weights<Size>(b, p.first, p.qkv, p.qkv_scales, p.hidden, 0, first_slots,
+  ask_weights<Size>(b, p.first, p.half.first.weights, p.half.first.scales, p.hidden, 0, first_slots,
                     qkv_rows<Size>{b.part, b.kv_head, p.heads, 1, p.group, (uint32_t)p.rope_is_halves});
-  ask_weights<Size>(b, p.second, p.output, p.output_scales, p.heads * columns, b.kv_head * columns, second_slots,
-                    output_rows{});
+  ask_weights<Size>(b, p.second, p.half.second.weights, p.half.second.scales, p.heads * columns, b.kv_head * columns,
+                    second_slots, output_rows{});
   ask_norm<Size>(p, b);
   cp_async_commit();
   constexpr uint32_t table_warp = ATTENTION_BLOCK_WARPS / 2; /* the least busy warp */
@@ -141,7 +141,7 @@ template <typename Size> DEVICE void attention_block(const attention_block_param
   __syncthreads();
   multiply<Size>(p, b, p.first, first, first_slots);
   __syncthreads();
-  send_numbers<Size>(p, b, norm_factor(p, b) * p.factor);
+  send_numbers<Size>(p, b, norm_factor(p, b) * p.half.scale);
   if (attends && first_row < length) {
     cp_async_wait<ATTENTION_BLOCK_STAGES - 1>();
     barrier_wait_cluster(b.numbers_barrier(), 0);
@@ -161,7 +161,7 @@ template <typename Size> DEVICE void attention_block(const attention_block_param
 }
 
 #define DEFINE(chips, parameters, name, threads, weights, dimension)                                                   \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 1,                 \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 1,                      \
                         attention_block<block_sizes<weights, dimension>>)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_BLOCK_KERNELS(DEFINE)

@@ -5,17 +5,12 @@
  * result. Blocks exchange results from shared memory to shared memory. */
 #pragma once
 
-#include <rondo.h>
-#include <stdint.h>
-
-#include "../../runtime/completion.h"
+#include "layer_half.h"
 
 enum {
   ATTENTION_BLOCK_WARPS = 12,
-  ATTENTION_BLOCK_CLUSTER = 8,
   ATTENTION_BLOCK_UNCONDITIONAL = 4, /* warps that request a tile of K and V before the position is known */
   ATTENTION_BLOCK_STAGES = 2,        /* of each of their rings */
-  ATTENTION_BLOCK_TILE = 16,         /* rows, of weights and of K and V */
   ATTENTION_BLOCK_MOST_GROUP = 8,    /* query heads of a KV head */
   ATTENTION_BLOCK_STEP = 64          /* hidden is a multiple of this */
 };
@@ -39,31 +34,23 @@ struct attention_block_share {
   uint32_t chunks;    /* of a row */
 };
 
-/* rondo_attention_block_*. Strides are counted in elements. */
+/* Of all kernels of the attention half. Strides are counted in elements. */
 struct attention_block_parameters {
-  const void *qkv, *output;
-  const void *qkv_scales, *output_scales; /* of NVFP4 */
-  uint32_t hidden, group, heads;          /* heads: of K and V */
+  struct layer_half_parameters half;
+  uint32_t hidden, group, heads; /* heads: of K and V */
+  uint32_t splits;               /* clusters of a KV head, which share its query heads or its rows */
   struct attention_block_share first, second;
-  uint32_t early;         /* weights and norm are settled */
-  uint32_t early_context; /* so are the position, and K and V except for the new row */
+  uint32_t early_context; /* the position, and K and V except for the new row, are settled */
   /* Places in shared memory: */
   uint32_t received, cuts, activations, norm_copy, weights, ring;
-  uint32_t pitch;  /* bytes from rounded activations to their remainders */
-  uint32_t splits; /* clusters of a KV head, which share its query heads (attention_block_wide.h) or rows */
+  uint32_t pitch; /* bytes from rounded activations to their remainders */
   /* Of attention_several_tokens.h's kernels: */
-  uint32_t squares, table, positions, rows;
+  uint32_t squares, table, positions;
   uint32_t position_of_each; /* 1: each row has a position; 0: one for all */
   uint32_t k_batch, v_batch;
 
-  const void *x, *norm; /* norm: or NULL */
-  const float *x_parts;
-  void *out;
-  float *out_parts;
-  uint32_t part_count, out_part_count;
-  float epsilon; /* 0: no norm */
+  uint32_t out_part_count;
   float inverse_hidden;
-  float factor; /* of the sums of products */
   float scale_log2;
   const int32_t *position;
   uint32_t capacity;

@@ -29,7 +29,7 @@ template <typename Size> struct tile_ring {
   /* Past the cache's last row, that row again. Early: before the wait. */
   template <bool Early = false> DEVICE void ask(uint32_t capacity, uint32_t first, uint32_t stage) const {
     using tile = typename Size::tile;
-    unrolled_for (uint32_t i = 0; i < ATTENTION_BLOCK_TILE; i += tile::rows_at_once) {
+    unrolled_for (uint32_t i = 0; i < LAYER_HALF_TILE; i += tile::rows_at_once) {
       const uint32_t row = min(first + in_tile + i, capacity - 1);
       const uint32_t at = ((to + stage) ^ (i % 8 << 4)) + i * tile::row_bytes;
       const unsigned char *from_k = k + (uint64_t)row * k_row, *from_v = v + (uint64_t)row * v_row;
@@ -43,7 +43,7 @@ template <typename Size> struct tile_ring {
 
 /* The first KV row of a warp's first tile. */
 template <typename Size> DEVICE uint32_t first_row_of(const block_place &b) {
-  return (b.warp * Size::sharing + b.rank % Size::sharing) * ATTENTION_BLOCK_TILE;
+  return (b.warp * Size::sharing + b.rank % Size::sharing) * LAYER_HALF_TILE;
 }
 
 /* The new row, into a tile that has come and into the cache, of which the lane has the chunk that it copies. */
@@ -52,7 +52,7 @@ DEVICE void place_new_row(const attention_block_parameters &p, const block_place
                           uint32_t row, uint32_t to) {
   using tile = typename Size::tile;
   if (b.lane < 2 * tile::chunks) {
-    const uint32_t is_v = b.lane / tile::chunks, chunk = b.lane % tile::chunks, in_tile = row % ATTENTION_BLOCK_TILE;
+    const uint32_t is_v = b.lane / tile::chunks, chunk = b.lane % tile::chunks, in_tile = row % LAYER_HALF_TILE;
     const uint4 numbers = load_shared_words_four(b.shared + ATTENTION_BLOCK_NUMBERS +
                                                  (Size::group(p) + is_v) * Size::numbers_pitch + chunk * 16);
     store_four_words(to + is_v * tile::tile_bytes + in_tile * tile::row_bytes + ((chunk ^ in_tile % 8) << 4), numbers);
@@ -132,7 +132,7 @@ DEVICE void attend(const attention_block_parameters &p, const block_place &b, co
   rolled_for (uint32_t first = first_row_of<Size>(b); first < length; first += Size::row_step) {
     if (first != first_row_of<Size>(b)) cp_async_wait<Size::stages - 1>();
     __syncwarp();
-    if ((uint32_t)position - first < ATTENTION_BLOCK_TILE && (uint32_t)position < p.capacity)
+    if ((uint32_t)position - first < LAYER_HALF_TILE && (uint32_t)position < p.capacity)
       place_new_row<Size>(p, b, tiles, (uint32_t)position, tiles.ring + stage);
     attend_tile<Size>(b, p.scale_log2, q, key + stage, value + stage, length - first, all);
     __syncwarp();
@@ -168,7 +168,7 @@ template <typename Size>
 DEVICE void send_partial(const attention_block_parameters &p, const block_place &b, const sender<Size> &sender,
                          uint32_t length) {
   if (sender.first_block() >= Size::cluster) return;
-  const uint32_t tiles = (length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE;
+  const uint32_t tiles = (length + LAYER_HALF_TILE - 1) / LAYER_HALF_TILE;
   const uint32_t active = min((tiles + Size::sharing - 1 - b.rank % Size::sharing) / Size::sharing, Size::attending);
   const uint32_t from = b.shared + Size::ring(p) + (sender.head() * Size::tile::pitch + sender.four() * 4) * 4,
                  stats = b.shared + ATTENTION_BLOCK_STATS + sender.head() * 8;

@@ -46,7 +46,7 @@ template <typename Size> struct qkv_rows {
 /* Of the output. */
 struct output_rows {
   DEVICE weight_rows operator()(uint32_t tile, uint32_t pair) const {
-    return {tile * ATTENTION_BLOCK_TILE + pair, tile * ATTENTION_BLOCK_TILE + pair + 8};
+    return {tile * LAYER_HALF_TILE + pair, tile * LAYER_HALF_TILE + pair + 8};
   }
 };
 

@@ -57,7 +57,7 @@ bool attention_several_tokens_lie_well(const struct op_task *task) {
 
 /* How a product's rows and chunks of columns are shared by a cluster's blocks and their warps. */
 static struct attention_block_share share_of(int64_t rows, int64_t chunks) {
-  const int64_t all_tiles = rows / ATTENTION_BLOCK_TILE, tiles = divide_up(all_tiles, ATTENTION_BLOCK_CLUSTER);
+  const int64_t all_tiles = rows / LAYER_HALF_TILE, tiles = divide_up(all_tiles, LAYER_HALF_CLUSTER);
   const int64_t cuts = smaller(larger(ATTENTION_BLOCK_WARPS / tiles, 1), chunks);
   return (struct attention_block_share){
       .tiles = (uint32_t)tiles, .all_tiles = (uint32_t)all_tiles, .cuts = (uint32_t)cuts, .chunks = (uint32_t)chunks};
@@ -68,7 +68,7 @@ static int64_t share(const struct decoder_shape *shape, struct attention_block_p
   const int64_t d = shape->head_dimension, columns = shape->group * d;
   const int64_t of_chunk = ATTENTION_BLOCK_CHUNK_COLUMNS(shape->weights);
   p->group = (uint32_t)shape->group;
-  p->factor = ATTENTION_BLOCK_FACTOR(shape->weights);
+  p->half.scale = ATTENTION_BLOCK_FACTOR(shape->weights);
   p->first = share_of(columns + 2 * d, shape->hidden / of_chunk);
   p->second = share_of(shape->hidden, columns / of_chunk);
   return ATTENTION_BLOCK_NUMBERS + (shape->group + 2) * ATTENTION_BLOCK_NUMBERS_PITCH(d);
@@ -89,14 +89,14 @@ bool attention_block_plan(const struct decoder_shape *shape, const struct chip *
   plan->clusters = shape->kv_heads;
   int64_t at = share(shape, p);
   p->pitch = (uint32_t)(larger(hidden, group * d) * 2 + PITCH_PADDING);
-  p->received = decoder_take(&at, ATTENTION_BLOCK_CLUSTER * group * (d + STAT_NUMBERS) * (int64_t)sizeof(float),
-                             SHARED_ALIGNMENT);
+  p->received =
+      decoder_take(&at, LAYER_HALF_CLUSTER * group * (d + STAT_NUMBERS) * (int64_t)sizeof(float), SHARED_ALIGNMENT);
   p->cuts = decoder_take(&at, most_units(p) * CUT_BYTES, 1);
   p->activations = decoder_take(&at, 2 * (int64_t)p->pitch, SHARED_ALIGNMENT);
   p->norm_copy = decoder_take(&at, 2 * hidden, SHARED_ALIGNMENT);
   p->weights = decoder_take(&at, weight_bytes(shape, p), SHARED_ALIGNMENT);
-  p->ring = decoder_take(
-      &at, (int64_t)ATTENTION_BLOCK_ATTENDING(d) * ATTENTION_BLOCK_STAGES * ATTENTION_BLOCK_TILE * d * 4, 1);
+  p->ring =
+      decoder_take(&at, (int64_t)ATTENTION_BLOCK_ATTENDING(d) * ATTENTION_BLOCK_STAGES * LAYER_HALF_TILE * d * 4, 1);
   plan->shared_bytes = at;
   return true;
 }
@@ -106,7 +106,7 @@ bool attention_block_wide_plan(const struct decoder_shape *shape, const struct c
   plan->clusters = shape->query_heads / ATTENTION_BLOCK_WIDE_GROUP;
   plan->shared_bytes = ATTENTION_BLOCK_WIDE_BYTES(shape->weights);
   plan->told.attention.splits = (uint32_t)(shape->group / ATTENTION_BLOCK_WIDE_GROUP);
-  plan->told.attention.factor = 1;
+  plan->told.half.scale = 1;
   return plan->kernel && shape->group % ATTENTION_BLOCK_WIDE_GROUP == 0 && shape->out_parts >= plan->clusters &&
          shape->capacity;
 }
@@ -140,44 +140,37 @@ bool attention_several_tokens_plan(const struct decoder_shape *shape, const stru
   p->ring = p->weights = (uint32_t)at;
   plan->shared_bytes =
       at + larger(weight_bytes(shape, p),
-                  INT64_C(2) * ATTENTION_BLOCK_WARPS * ATTENTION_SEVERAL_TOKENS_STAGES * ATTENTION_BLOCK_TILE * d * 2);
+                  INT64_C(2) * ATTENTION_BLOCK_WARPS * ATTENTION_SEVERAL_TOKENS_STAGES * LAYER_HALF_TILE * d * 2);
   return has_registers(&p->first, ATTENTION_SEVERAL_TOKENS_FIRST(shape->weights)) &&
          has_registers(&p->second, ATTENTION_SEVERAL_TOKENS_SECOND(shape->weights));
 }
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
-void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan) {
+void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape,
+                          struct attention_block_parameters *p) {
   const struct decoder_attributes *attributes = op_attributes(call->task);
-  struct attention_block_parameters *p = &plan->told.attention;
   const int64_t *k_stride = call->task->operands[ATTENTION_BLOCK_K].stride,
                 *v_stride = call->task->operands[ATTENTION_BLOCK_V].stride;
   const double dimension = (double)shape->head_dimension;
-  DECODER_FILL(p, call, shape);
-  p->qkv = call->data[ATTENTION_BLOCK_QKV];
-  p->output = call->data[ATTENTION_BLOCK_OUTPUT];
-  p->qkv_scales = call->data[ATTENTION_BLOCK_QKV_SCALES];
-  p->output_scales = call->data[ATTENTION_BLOCK_OUTPUT_SCALES];
   p->hidden = (uint32_t)shape->hidden;
-  p->rows = (uint32_t)shape->rows;
   p->inverse_hidden = 1.0f / (float)shape->hidden;
-  p->factor *= attributes->scale;
-  p->position = call->data[ATTENTION_BLOCK_POSITION];
-  p->k = call->data[ATTENTION_BLOCK_K];
-  p->v = call->data[ATTENTION_BLOCK_V];
-  p->frequencies = call->data[ATTENTION_BLOCK_ROPE_FREQUENCIES];
+  p->out_part_count = (uint32_t)shape->out_parts;
   p->heads = (uint32_t)shape->kv_heads;
   p->early_context = decoder_are_settled(call, ATTENTION_BLOCK_K, ATTENTION_BLOCK_POSITION + 1);
-  p->out_part_count = (uint32_t)shape->out_parts;
+  p->position = call->data[ATTENTION_BLOCK_POSITION];
+  p->position_of_each = shape->position_of_each_row;
+  p->k = call->data[ATTENTION_BLOCK_K];
+  p->v = call->data[ATTENTION_BLOCK_V];
   p->scale_log2 = (float)(1.4426950408889634 / sqrt(dimension));
   p->capacity = (uint32_t)shape->capacity;
-  p->k_position = (uint32_t)k_stride[1]; /* a tensor has at most 2^31 elements */
+  p->k_batch = (uint32_t)k_stride[0]; /* a tensor has at most 2^31 elements */
+  p->v_batch = (uint32_t)v_stride[0];
+  p->k_position = (uint32_t)k_stride[1];
   p->v_position = (uint32_t)v_stride[1];
   p->k_head = (uint32_t)k_stride[2];
   p->v_head = (uint32_t)v_stride[2];
-  p->position_of_each = shape->position_of_each_row;
-  p->k_batch = (uint32_t)k_stride[0];
-  p->v_batch = (uint32_t)v_stride[0];
+  p->frequencies = call->data[ATTENTION_BLOCK_ROPE_FREQUENCIES];
   p->has_rope = shape->has_rope;
   p->rope_is_halves = shape->rope_is_halves;
   if (attributes->rope_base > 0) p->frequency_step = -log2((double)attributes->rope_base) * 2 / dimension;

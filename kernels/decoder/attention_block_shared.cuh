@@ -11,10 +11,9 @@ template <rondo_dtype Weights, int Dimension> struct block_sizes {
   using tile = tiling<RONDO_BF16, DECODE_PLAIN, Dimension, 1, 1, 1, DECODE_PARTS>; /* of K and V */
   static constexpr rondo_dtype weights = Weights;
   static constexpr int dimension = Dimension;
-  static constexpr uint32_t cluster = ATTENTION_BLOCK_CLUSTER, warps = ATTENTION_BLOCK_WARPS, threads = 32 * warps;
+  static constexpr uint32_t cluster = LAYER_HALF_CLUSTER, warps = ATTENTION_BLOCK_WARPS, threads = 32 * warps;
   static constexpr uint32_t attending = ATTENTION_BLOCK_ATTENDING(Dimension); /* warps */
-  static constexpr uint32_t row_step =
-      attending * cluster * ATTENTION_BLOCK_TILE; /* from a warp's KV tile to its next */
+  static constexpr uint32_t row_step = attending * cluster * LAYER_HALF_TILE; /* from a warp's KV tile to its next */
   static constexpr uint32_t numbers_pitch = ATTENTION_BLOCK_NUMBERS_PITCH(Dimension);
   static constexpr uint32_t stages = ATTENTION_BLOCK_STAGES, stage_bytes = tile::stage_bytes,
                             ring_bytes = stages * stage_bytes;
@@ -45,7 +44,7 @@ struct block_place {
   bool keeps_row;
 
   DEVICE block_place(uint32_t memory, uint32_t splits) : shared(memory) {
-    rank = blockIdx.x % ATTENTION_BLOCK_CLUSTER, part = blockIdx.x / ATTENTION_BLOCK_CLUSTER;
+    rank = blockIdx.x % LAYER_HALF_CLUSTER, part = blockIdx.x / LAYER_HALF_CLUSTER;
     kv_head = part / splits, keeps_row = kv_head * splits == part;
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   }

@@ -17,7 +17,7 @@ template <typename Size> DEVICE uint32_t norm_copy(const block_place &b) {
   return b.shared + ATTENTION_BLOCK_WIDE_NORM + (threadIdx.x - 32 * Size::attending) * 4;
 }
 template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const block_place &b) {
-  copy_early<4>(norm_copy<Size>(b), static_cast<const uint32_t *>(p.norm) + unit_of<Size>(b) * 32 + b.lane);
+  copy_early<4>(norm_copy<Size>(b), static_cast<const uint32_t *>(p.half.norm) + unit_of<Size>(b) * 32 + b.lane);
 }
 
 /* A lane's two numbers of x, and their destinations in each block of the cluster. */
@@ -29,7 +29,7 @@ template <typename Size> struct row_share {
 
   DEVICE row_share(const attention_block_parameters &p, const block_place &b) {
     unit = unit_of<Size>(b), pair = unit * 32 + b.lane;
-    parts = reinterpret_cast<const float2 *>(p.x_parts) + pair;
+    parts = reinterpret_cast<const float2 *>(p.half.x_parts) + pair;
   }
 
   template <uint32_t Count> DEVICE static void add(const float2 *from, float2 &two) {
@@ -40,18 +40,18 @@ template <typename Size> struct row_share {
 
   /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
   DEVICE void gather(const attention_block_parameters &p, const block_place &b) const {
-    float2 two = two_numbers(static_cast<const uint32_t *>(p.x)[pair]);
+    float2 two = two_numbers(static_cast<const uint32_t *>(p.half.x)[pair]);
     const float2 *from = parts;
-    uint32_t left = p.part_count;
+    uint32_t left = p.half.part_count;
     if (left == 15) /* as feed_forward_stream.cu and feed_forward.cu leave them */
       add<15>(from, two), left = 0;
     rolled_for (; left >= 4; left -= 4, from += 4 * (Size::hidden / 2)) add<4>(from, two);
     rolled_for (; left; left--, from += Size::hidden / 2) add<1>(from, two);
     const uint32_t row = pack(two.x, two.y);
-    if (b.part == 0) static_cast<uint32_t *>(p.out)[pair] = row;
+    if (b.part == 0) static_cast<uint32_t *>(p.half.out)[pair] = row;
     two = two_numbers(row);
     float square = two.x * two.x + two.y * two.y;
-    if (p.norm) {
+    if (p.half.norm) {
       cp_async_wait<Size::turns_round ? Size::slots : 2>(); /* requests before those of the weights */
       const float2 by = two_numbers(load_word(norm_copy<Size>(b)));
       two.x *= by.x, two.y *= by.y;
@@ -82,10 +82,10 @@ template <typename Size> struct row_share {
 DEVICE float norm_factor(const attention_block_parameters &p, const block_place &b) {
   static_assert(ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT == 32, "a lane has one");
   barrier_wait_cluster(b.squares_barrier(), 0);
-  if (p.epsilon == 0.0f) return p.factor;
+  if (p.half.epsilon == 0.0f) return p.half.scale;
   float square = load_number(b.shared + ATTENTION_BLOCK_WIDE_ROW_SQUARES + b.lane * 4);
   square = warp_sum(square);
-  return rsqrtf(fmaf(square, p.inverse_hidden, p.epsilon)) * p.factor;
+  return rsqrtf(fmaf(square, p.inverse_hidden, p.half.epsilon)) * p.half.scale;
 }
 
 /* Tiles for the stages that become free after the first product. */
@@ -125,9 +125,9 @@ template <typename Size> DEVICE void set_up(const attention_block_parameters &p,
 template <typename Size> DEVICE void attention_block_wide(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_block_memory[];
   const block_place b(shared_address(attention_block_memory), p.splits);
-  if (!p.early) only_wait_for_predecessors();
+  if (!p.half.early) only_wait_for_predecessors();
   const bool attends = b.warp < Size::attending;
-  if (!attends && p.norm) ask_norm<Size>(p, b);
+  if (!attends && p.half.norm) ask_norm<Size>(p, b);
   weight_stream<Size> stream(p, b);
   set_up<Size>(p, b);
   const row_share<Size> share(p, b);
@@ -173,11 +173,11 @@ template <typename Size> DEVICE void attention_block_wide(const attention_block_
   barrier_wait_cluster(b.partials_barrier(), 0);
   join_partials<Size>(p, b);
   __syncthreads();
-  multiply_second<Size>(p, b, stream, p.factor * of_codes);
+  multiply_second<Size>(p, b, stream, p.half.scale * of_codes);
 }
 
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 2,                 \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 2,                      \
                         attention_block_wide<wide_sizes<weights>>)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_BLOCK_WIDE_KERNELS(DEFINE)

@@ -15,7 +15,7 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<Weights, ATTENTIO
   using told = const attention_block_parameters &;
   static constexpr uint32_t warps = ATTENTION_BLOCK_WIDE_WARPS, threads = 32 * warps;
   static constexpr uint32_t attending = ATTENTION_BLOCK_WIDE_ATTENDING;
-  static constexpr uint32_t row_step = attending * ATTENTION_BLOCK_CLUSTER * ATTENTION_BLOCK_TILE;
+  static constexpr uint32_t row_step = attending * LAYER_HALF_CLUSTER * LAYER_HALF_TILE;
   static constexpr bool scaled_vector = Weights == RONDO_NVFP4, knows_sizes = true;
   static constexpr uint32_t hidden = ATTENTION_BLOCK_WIDE_HIDDEN,
                             columns = ATTENTION_BLOCK_WIDE_GROUP * ATTENTION_BLOCK_WIDE_DIMENSION;
@@ -26,7 +26,7 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<Weights, ATTENTIO
                             second_chunks = columns / chunk_columns, second_tiles = ATTENTION_BLOCK_WIDE_SECOND_TILES;
   static constexpr bool turns_round = first_chunks + second_tiles * second_chunks > slots; /* the ring */
   static_assert(!turns_round || (first_chunks == 2 * slots && second_tiles * second_chunks == slots), "three rounds");
-  static_assert(ATTENTION_BLOCK_WIDE_TILES * ATTENTION_BLOCK_CLUSTER * ATTENTION_BLOCK_TILE ==
+  static_assert(ATTENTION_BLOCK_WIDE_TILES * LAYER_HALF_CLUSTER * LAYER_HALF_TILE ==
                     columns + 2 * ATTENTION_BLOCK_WIDE_DIMENSION,
                 "all tiles are there");
 
@@ -47,7 +47,7 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<Weights, ATTENTIO
     return Weights == RONDO_NVFP4 ? number / 2 : number * 2;
   }
   static DEVICE attention_block_share first(told) {
-    return {ATTENTION_BLOCK_WIDE_TILES, ATTENTION_BLOCK_WIDE_TILES * ATTENTION_BLOCK_CLUSTER, ATTENTION_BLOCK_WIDE_CUTS,
+    return {ATTENTION_BLOCK_WIDE_TILES, ATTENTION_BLOCK_WIDE_TILES * LAYER_HALF_CLUSTER, ATTENTION_BLOCK_WIDE_CUTS,
             hidden / chunk_columns};
   }
   static DEVICE uint32_t group(told) { return ATTENTION_BLOCK_WIDE_GROUP; }
@@ -76,9 +76,9 @@ template <typename Size> struct weight_stream {
     const weight_rows rows = rows_of(first_tile, b.g);
     constexpr uint64_t row_bytes = Size::bytes_of(Size::hidden);
     const uint64_t second_bytes = Size::bytes_of(all_columns);
-    from = (const unsigned char *)p.qkv + rows.low * row_bytes + cut * (row_bytes / cuts) + b.t * 16;
+    from = (const unsigned char *)p.half.first.weights + rows.low * row_bytes + cut * (row_bytes / cuts) + b.t * 16;
     high = (uint32_t)((rows.high - rows.low) * row_bytes);
-    second = (const unsigned char *)p.output + (second_tile * ATTENTION_BLOCK_TILE + b.g) * second_bytes +
+    second = (const unsigned char *)p.half.second.weights + (second_tile * LAYER_HALF_TILE + b.g) * second_bytes +
              b.part * Size::bytes_of(Size::columns) + b.t * 16;
     second_high = (uint32_t)(8 * second_bytes);
     to = b.shared + ATTENTION_BLOCK_WIDE_WEIGHTS + b.warp * (Size::slots * Size::slot) + b.lane * 16;
@@ -90,12 +90,12 @@ template <typename Size> struct weight_stream {
       const uint32_t row = b.lane / 2;
       const weight_rows scaled = rows_of(first_tile, row % 8);
       copy_early_16(scales + row * ATTENTION_BLOCK_WIDE_SCALE_PITCH + b.lane % 2 * 16,
-                    (const unsigned char *)p.qkv_scales + (row < 8 ? scaled.low : scaled.high) * (Size::hidden / 16) +
-                        cut * 32 + b.lane % 2 * 16);
+                    (const unsigned char *)p.half.first.scales +
+                        (row < 8 ? scaled.low : scaled.high) * (Size::hidden / 16) + cut * 32 + b.lane % 2 * 16);
       const uint32_t second_row =
-          (second_tile + b.lane / 16 * (Size::warps * Size::cluster)) * ATTENTION_BLOCK_TILE + b.lane % 16;
-      copy_early<8>(second_scales() + b.lane * 8,
-                    (const unsigned char *)p.output_scales + second_row * (uint64_t)(all_columns / 16) + b.part * 8);
+          (second_tile + b.lane / 16 * (Size::warps * Size::cluster)) * LAYER_HALF_TILE + b.lane % 16;
+      copy_early<8>(second_scales() + b.lane * 8, (const unsigned char *)p.half.second.scales +
+                                                      second_row * (uint64_t)(all_columns / 16) + b.part * 8);
     }
     cp_async_commit();
     constexpr uint32_t at_once = Size::turns_round ? Size::slots : Size::first_chunks;
@@ -119,7 +119,7 @@ template <typename Size> struct weight_stream {
   DEVICE void ask_second(uint32_t slot, uint32_t before) {
     ask(slot);
     if ((before + 1) % Size::second_chunks == 0)
-      from += (uint64_t)second_high * (ATTENTION_BLOCK_TILE / 8 * Size::warps * Size::cluster) -
+      from += (uint64_t)second_high * (LAYER_HALF_TILE / 8 * Size::warps * Size::cluster) -
               Size::second_chunks * Size::chunk_bytes;
   }
 };
@@ -198,7 +198,7 @@ DEVICE void multiply_second(const attention_block_parameters &p, const block_pla
       sum = sum_of(c);
     }
     if (b.t) continue;
-    float *to = p.out_parts + b.part * Size::hidden + tile * ATTENTION_BLOCK_TILE + b.g;
+    float *to = p.half.out_parts + b.part * Size::hidden + tile * LAYER_HALF_TILE + b.g;
     to[0] = sum.x * factor, to[8] = sum.y * factor;
     rolled_for (uint32_t part = b.part + parts; part < p.out_part_count; part += parts) {
       to += parts * Size::hidden;

@@ -14,7 +14,7 @@
 template <rondo_dtype Weights> struct row_sizes : block_sizes<Weights, 64> {
   using base = block_sizes<Weights, 64>;
   static constexpr uint32_t tokens = ATTENTION_SEVERAL_TOKENS_TOKENS, sharing = 1, attending = base::warps;
-  static constexpr uint32_t row_step = attending * ATTENTION_BLOCK_TILE;
+  static constexpr uint32_t row_step = attending * LAYER_HALF_TILE;
   static constexpr uint32_t stages = ATTENTION_SEVERAL_TOKENS_STAGES, ring_bytes = stages * base::stage_bytes;
   static DEVICE uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
     return (stage + base::stage_bytes) % ring_bytes;
@@ -30,7 +30,7 @@ struct row_place : block_place {
 
   DEVICE row_place(const attention_block_parameters &p, uint32_t memory) : block_place(memory, p.splits) {
     first_token = (part - kv_head * p.splits) * ATTENTION_SEVERAL_TOKENS_TOKENS;
-    tokens = min(p.rows - first_token, (uint32_t)ATTENTION_SEVERAL_TOKENS_TOKENS);
+    tokens = min(p.half.rows - first_token, (uint32_t)ATTENTION_SEVERAL_TOKENS_TOKENS);
     token = first_token + rank, has_token = rank < tokens, keeps_row = true;
   }
 };
@@ -53,11 +53,11 @@ template <typename Size> struct row_gatherer {
   uint32_t there[Size::cluster / 2], part_step;
 
   DEVICE row_gatherer(const attention_block_parameters &p, const row_place &b) {
-    const uint32_t of_warps = Size::warps - 1 - b.warp, part_bytes = p.rows * p.hidden * 4;
+    const uint32_t of_warps = Size::warps - 1 - b.warp, part_bytes = p.half.rows * p.hidden * 4;
     first = of_warps * of_warp + b.lane / 2, half = b.lane % 2;
     const uint32_t i = b.token * (p.hidden / 4) + first;
-    x = static_cast<const unsigned char *>(p.x) + (uint64_t)i * 8;
-    parts = reinterpret_cast<const unsigned char *>(p.x_parts) + (uint64_t)i * 16 + (uint64_t)half * part_bytes;
+    x = static_cast<const unsigned char *>(p.half.x) + (uint64_t)i * 8;
+    parts = reinterpret_cast<const unsigned char *>(p.half.x_parts) + (uint64_t)i * 16 + (uint64_t)half * part_bytes;
     part_step = 2 * part_bytes, norm = b.shared + p.norm_copy + first * 8;
     to = p.activations + b.rank * p.pitch + first * 16;
     square = p.squares + (b.rank * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + of_warps) * 4;
@@ -67,9 +67,9 @@ template <typename Size> struct row_gatherer {
   }
 
   DEVICE void ask_norm(const attention_block_parameters &p) const {
-    if (!p.norm || half) return;
+    if (!p.half.norm || half) return;
     for (uint32_t four = first; four < p.hidden / 4; four += of_block)
-      copy_early<8>(norm + (four - first) * 8, static_cast<const uint2 *>(p.norm) + four);
+      copy_early<8>(norm + (four - first) * 8, static_cast<const uint2 *>(p.half.norm) + four);
   }
 
   /* x and its parts, rounded: a lane has the even parts, or the odd ones. */
@@ -77,11 +77,11 @@ template <typename Size> struct row_gatherer {
     const uint2 words = *reinterpret_cast<const uint2 *>(x + skipped * 8);
     const unsigned char *from = parts + skipped * 16;
     float4 sum = {};
-    rolled_for (uint32_t base = half; base == half || base < p.part_count; base += 2 * at_once) {
+    rolled_for (uint32_t base = half; base == half || base < p.half.part_count; base += 2 * at_once) {
       float4 part[at_once];
       unrolled_for (uint32_t j = 0; j < at_once; j++, from += part_step)
-        part[j] =
-            base + 2 * j < p.part_count ? *reinterpret_cast<const float4 *>(from) : float4{-0.0f, -0.0f, -0.0f, -0.0f};
+        part[j] = base + 2 * j < p.half.part_count ? *reinterpret_cast<const float4 *>(from)
+                                                   : float4{-0.0f, -0.0f, -0.0f, -0.0f};
       if (base == half) {
         const float2 low = two_numbers(words.x), high = two_numbers(words.y);
         sum = half ? float4{-0.0f, -0.0f, -0.0f, -0.0f} : float4{low.x, low.y, high.x, high.y};
@@ -100,7 +100,7 @@ template <typename Size> struct row_gatherer {
       const uint2 row = sum_parts(p, skipped);
       float2 low = two_numbers(row.x), high = two_numbers(row.y);
       float squares = half ? 0.0f : (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
-      if (p.norm) {
+      if (p.half.norm) {
         const uint2 by = load_two_words(norm + skipped * 8);
         const float2 low_norm = two_numbers(by.x), high_norm = two_numbers(by.y);
         low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
@@ -109,7 +109,7 @@ template <typename Size> struct row_gatherer {
       unroll<Size::cluster / 2>([&](uint32_t j) {
         send_four_words(there[j] + to + skipped * 16, words, there[j] + ATTENTION_SEVERAL_TOKENS_BARRIER);
       });
-      if (b.kv_head == 0 && !half) static_cast<uint2 *>(p.out)[b.token * (p.hidden / 4) + four] = row;
+      if (b.kv_head == 0 && !half) static_cast<uint2 *>(p.half.out)[b.token * (p.hidden / 4) + four] = row;
       squares = warp_sum(squares);
       if (b.lane < Size::cluster)
         send_word(address_in_block(b.shared + square + skipped / of_warp * 4, b.lane), __float_as_uint(squares),
@@ -119,7 +119,7 @@ template <typename Size> struct row_gatherer {
 };
 
 DEVICE float row_factor(const attention_block_parameters &p, const row_place &b, uint32_t token) {
-  if (p.epsilon == 0.0f) return p.factor;
+  if (p.half.epsilon == 0.0f) return p.half.scale;
   float sum = 0;
 #pragma unroll 4
   for (uint32_t i = 0; i < ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden); i += 4) {
@@ -127,7 +127,7 @@ DEVICE float row_factor(const attention_block_parameters &p, const row_place &b,
         load_shared_four(b.shared + p.squares + (token * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + i) * 4);
     sum += (four.x + four.y) + (four.z + four.w);
   }
-  return rsqrtf(fmaf(sum, p.inverse_hidden, p.epsilon)) * p.factor;
+  return rsqrtf(fmaf(sum, p.inverse_hidden, p.half.epsilon)) * p.half.scale;
 }
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
@@ -249,7 +249,7 @@ DEVICE void send_row_numbers(const attention_block_parameters &p, const row_plac
 template <typename Size>
 DEVICE void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
   constexpr uint32_t fours = Size::dimension / 4;
-  const uint32_t active = min((length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE, Size::attending);
+  const uint32_t active = min((length + LAYER_HALF_TILE - 1) / LAYER_HALF_TILE, Size::attending);
   rolled_for (uint32_t i = threadIdx.x / Size::cluster; i < p.group * fours; i += Size::threads / Size::cluster) {
     const uint32_t head = i / fours, four = i % fours, block = b.lane % Size::cluster;
     const uint32_t from = b.shared + p.ring + (head * Size::tile::pitch + four * 4) * 4,
@@ -284,13 +284,13 @@ template <typename Size> DEVICE void store_rows(const attention_block_parameters
   rolled_for (uint32_t mine = b.warp; mine < p.second.tiles; mine += Size::warps) {
     const uint32_t tile = mine * Size::cluster + b.rank;
     if (tile >= p.second.all_tiles || token >= b.tokens) continue;
-    const float4 sum = sum_row_cuts<Size>(p, b, p.second, mine, couple, token, p.factor);
-    float *to = p.out_parts + ((uint64_t)b.kv_head * p.rows + b.first_token + token) * p.hidden +
-                tile * ATTENTION_BLOCK_TILE + couple * 2;
+    const float4 sum = sum_row_cuts<Size>(p, b, p.second, mine, couple, token, p.half.scale);
+    float *to = p.half.out_parts + ((uint64_t)b.kv_head * p.half.rows + b.first_token + token) * p.hidden +
+                tile * LAYER_HALF_TILE + couple * 2;
     *reinterpret_cast<float2 *>(to) = {sum.x, sum.z};
     *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
     rolled_for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
-      to += (uint64_t)p.heads * p.rows * p.hidden; /* parts without a cluster */
+      to += (uint64_t)p.heads * p.half.rows * p.hidden; /* parts without a cluster */
       *reinterpret_cast<float2 *>(to) = *reinterpret_cast<float2 *>(to + 8) = float2{};
     }
   }
@@ -337,15 +337,15 @@ template <typename Size> DEVICE void attention_several_tokens(const attention_bl
   extern __shared__ __align__(128) unsigned char attention_rows_memory[];
   const row_place b(p, shared_address(attention_rows_memory));
   set_up_rows<Size>(p, b);
-  if (!p.early) only_wait_for_predecessors();
+  if (!p.half.early) only_wait_for_predecessors();
   if (p.early_context) ask_positions(p, b);
   const uint32_t columns = p.group * Size::dimension, first_slots = b.shared + p.weights,
                  second_slots =
                      first_slots + p.first.tiles * p.first.chunks * ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
-  ask_weights<Size>(b, p.first, p.qkv, p.qkv_scales, p.hidden, 0, first_slots,
+  ask_weights<Size>(b, p.first, p.half.first.weights, p.half.first.scales, p.hidden, 0, first_slots,
                     qkv_rows<Size>{b.kv_head, b.kv_head, p.heads, 1, p.group, (uint32_t)p.rope_is_halves});
-  ask_weights<Size>(b, p.second, p.output, p.output_scales, p.heads * columns, b.kv_head * columns, second_slots,
-                    output_rows{});
+  ask_weights<Size>(b, p.second, p.half.second.weights, p.half.second.scales, p.heads * columns, b.kv_head * columns,
+                    second_slots, output_rows{});
   const row_gatherer<Size> gatherer(p, b);
   gatherer.ask_norm(p);
   cp_async_commit();
@@ -401,7 +401,7 @@ template <typename Size> DEVICE void attention_several_tokens(const attention_bl
 }
 
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), ATTENTION_BLOCK_CLUSTER, parameters, name, threads, 1,                 \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 1,                      \
                         attention_several_tokens<row_sizes<weights>>)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_SEVERAL_TOKENS_KERNELS(DEFINE)

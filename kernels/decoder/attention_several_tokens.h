@@ -8,7 +8,7 @@
 #include "attention_block.h"
 
 enum {
-  ATTENTION_SEVERAL_TOKENS_TOKENS = ATTENTION_BLOCK_CLUSTER,        /* of a cluster, each a column of operand B */
+  ATTENTION_SEVERAL_TOKENS_TOKENS = LAYER_HALF_CLUSTER,             /* of a cluster, each a column of operand B */
   ATTENTION_SEVERAL_TOKENS_STAGES = 3,                              /* of a warp's ring: 576 rows of K and V for all */
   ATTENTION_SEVERAL_TOKENS_BARRIER = ATTENTION_BLOCK_BARRIERS + 16, /* of numbers of x */
   ATTENTION_SEVERAL_TOKENS_PAIRS = 32,                              /* rotary pairs of a head */

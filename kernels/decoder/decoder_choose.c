@@ -15,7 +15,6 @@ static const struct decoder_choice choices[] = {
      .group = {2, ATTENTION_BLOCK_MOST_GROUP},
      .lies_well = attention_one_token_lies_well,
      .plan = attention_block_wide_plan,
-     .fill = attention_block_fill,
      .why = "sizes are constants, and two blocks share a multiprocessor, so that sixteen clusters find room"},
     {.name = "attention_one_token",
      .op = &op_attention_block,
@@ -25,7 +24,6 @@ static const struct decoder_choice choices[] = {
      .hidden_step = ATTENTION_BLOCK_STEP,
      .lies_well = attention_one_token_lies_well,
      .plan = attention_block_plan,
-     .fill = attention_block_fill,
      .why = "a cluster has a KV head and holds its weights; two exchanges replace two ends of a grid"},
     {.name = "attention_several_tokens",
      .op = &op_attention_block,
@@ -35,7 +33,6 @@ static const struct decoder_choice choices[] = {
      .hidden_step = ATTENTION_BLOCK_STEP,
      .lies_well = attention_several_tokens_lie_well,
      .plan = attention_several_tokens_plan,
-     .fill = attention_block_fill,
      .why = "eight tokens share a cluster's weights, which lie in registers; each block attends for one token"},
     {.name = "attention_steps", .op = &op_attention_block, .why = "no kernel takes these types, sizes or layouts"},
     {.name = "feed_forward_stream",
@@ -49,7 +46,6 @@ static const struct decoder_choice choices[] = {
      .columns_step = FEED_FORWARD_STREAM_GROUP,
      .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_stream_plan,
-     .fill = feed_forward_stream_fill,
      .why = "weights come from memory: before x arrives the kernel fills shared memory, registers and L2"},
     {.name = "feed_forward_one_token",
      .op = &op_feed_forward,
@@ -58,7 +54,6 @@ static const struct decoder_choice choices[] = {
      .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
      .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_known_plan,
-     .fill = feed_forward_known_fill,
      .why = "sizes are known to the compiler: all weights lie in registers before x arrives"},
     {.name = "feed_forward_several_tokens",
      .op = &op_feed_forward,
@@ -67,7 +62,6 @@ static const struct decoder_choice choices[] = {
      .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
      .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_known_plan,
-     .fill = feed_forward_known_fill,
      .why = "the same with a token in each column of the product"},
     {.name = "feed_forward_ring",
      .op = &op_feed_forward,
@@ -77,7 +71,6 @@ static const struct decoder_choice choices[] = {
      .columns_step = FEED_FORWARD_UNIT,
      .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_plan,
-     .fill = feed_forward_fill,
      .why = "each warp has a ring of slots that it fills before x arrives and runs through both products"},
     {.name = "feed_forward_steps", .op = &op_feed_forward, .why = "no kernel takes these types, sizes or layouts"},
 };
@@ -124,6 +117,27 @@ static rondo_status steps_launch(const struct op_call *call, const struct chip *
   return RONDO_OK;
 }
 
+/* The head of each design's parameters. */
+static void half_fill(const struct op_call *call, const struct decoder_shape *shape,
+                      struct layer_half_parameters *half) {
+  const struct decoder_attributes *attributes = op_attributes(call->task);
+  void *const *data = call->data;
+  *half = (struct layer_half_parameters){
+      .first = {data[DECODER_OPERANDS], data[DECODER_OPERANDS + 1]},
+      .second = {data[DECODER_OPERANDS + 2], data[DECODER_OPERANDS + 3]},
+      .x = data[DECODER_X],
+      .norm = data[DECODER_NORM],
+      .x_parts = data[DECODER_X_PARTS],
+      .out = data[DECODER_OUT],
+      .out_parts = data[DECODER_OUT_PARTS],
+      .part_count = (uint32_t)shape->x_parts,
+      .rows = (uint32_t)shape->rows,
+      .early = decoder_weights_are_settled(call),
+      .epsilon = attributes->norm_epsilon,
+      .scale = half->scale * attributes->scale,
+  };
+}
+
 rondo_status decoder_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct decoder_shape shape = decoder_shape_of(call->task);
   struct decoder_plan plan;
@@ -139,8 +153,9 @@ rondo_status decoder_select(const struct op_call *call, const struct chip *chip,
   launches->count = 0;
   launches->choice = choice->name, launches->why = choice->why;
   if (!choice->plan) return steps_launch(call, chip, launches);
-  choice->fill(call, &shape, &plan);
-  launch_add(launches, plan.kernel, plan.clusters * DECODER_CLUSTER, plan.kernel->threads, (uint64_t)plan.shared_bytes,
-             &plan.told, plan.kernel->parameter_bytes);
+  half_fill(call, &shape, &plan.told.half);
+  if (call->task->op == &op_attention_block) attention_block_fill(call, &shape, &plan.told.attention);
+  launch_add(launches, plan.kernel, plan.clusters * LAYER_HALF_CLUSTER, plan.kernel->threads,
+             (uint64_t)plan.shared_bytes, &plan.told, plan.kernel->parameter_bytes);
   return RONDO_OK;
 }

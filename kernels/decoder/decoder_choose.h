@@ -1,8 +1,8 @@
 /* decoder_choose.h - the table of the kernels of layer halves (decoder_choose.c), and their planners.
  *
  * A choice says by ranges which sizes its kernel takes. Its planner, a pure function of sizes and chip, fills a plan or
- * refuses; `fill` adds addresses and attributes to the plan's parameters. The choice depends on shapes, types and
- * layout alone, so a task has the same bits wherever it stands in a graph. */
+ * refuses. The choice depends on shapes, types and layout alone, so a task has the same bits wherever it stands in a
+ * graph. */
 #pragma once
 
 #include "../../runtime/integer.h"
@@ -12,13 +12,11 @@
 #include "feed_forward_known.h"
 #include "feed_forward_stream.h"
 
-/* Every kernel runs in clusters of as many blocks. */
-enum { DECODER_CLUSTER = 8 };
-
 struct decoder_plan {
   const struct op_kernel *kernel;
   int64_t clusters, shared_bytes;
   union {
+    struct layer_half_parameters half; /* a planner sets the scale alone: the factor of the weights' format */
     struct attention_block_parameters attention;
     struct feed_forward_parameters ring;
     struct feed_forward_known_parameters known;
@@ -46,16 +44,6 @@ static inline uint32_t decoder_take(int64_t *at, int64_t bytes, int64_t alignmen
 }
 
 typedef bool decoder_planner(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan);
-/* Adds addresses and attributes to a plan's parameters. */
-typedef void decoder_filler(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
-/* What all kernels' parameters have. */
-#define DECODER_FILL(parameters, call, shape)                                                                          \
-  ((parameters)->x = (call)->data[DECODER_X], (parameters)->norm = (call)->data[DECODER_NORM],                         \
-   (parameters)->x_parts = (call)->data[DECODER_X_PARTS], (parameters)->out = (call)->data[DECODER_OUT],               \
-   (parameters)->out_parts = (call)->data[DECODER_OUT_PARTS], (parameters)->part_count = (uint32_t)(shape)->x_parts,   \
-   (parameters)->early = decoder_weights_are_settled(call),                                                            \
-   (parameters)->epsilon = ((const struct decoder_attributes *)op_attributes((call)->task))->norm_epsilon)
-
 struct decoder_choice {
   const char *name, *why;
   const struct op *op;
@@ -64,7 +52,6 @@ struct decoder_choice {
   int64_t hidden_step, columns_step; /* hidden and columns are multiples; 0: any */
   bool (*lies_well)(const struct op_task *task);
   decoder_planner *plan; /* NULL: steps, which take everything */
-  decoder_filler *fill;
 };
 
 /* In the order in which they are tried. */
@@ -74,8 +61,8 @@ const struct decoder_choice *decoder_choices(size_t *count);
 bool attention_one_token_lies_well(const struct op_task *task);
 bool attention_several_tokens_lie_well(const struct op_task *task);
 decoder_planner attention_block_plan, attention_block_wide_plan, attention_several_tokens_plan;
-decoder_filler attention_block_fill; /* of all three */
-
+/* Adds addresses and attributes to the parameters of any of the three, after their head. */
+void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape,
+                          struct attention_block_parameters *p);
 /* feed_forward_plan.c */
 decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_plan;
-decoder_filler feed_forward_fill, feed_forward_known_fill, feed_forward_stream_fill;

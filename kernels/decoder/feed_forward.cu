@@ -28,7 +28,7 @@ template <> struct chunk_of<RONDO_NVFP4> {
 template <rondo_dtype W, bool Split, int Operands, int Slots> struct sizes {
   static constexpr rondo_dtype weights = W;
   using chunk = chunk_of<W>;
-  static constexpr int cluster = FEED_FORWARD_CLUSTER, operands = Operands, slots = Slots;
+  static constexpr int cluster = LAYER_HALF_CLUSTER, operands = Operands, slots = Slots;
   static_assert(slots * chunk::slot == FEED_FORWARD_RING_BYTES(W), "what a plan gives");
   static constexpr int parts = FEED_FORWARD_MOST_PARTS;
   static constexpr bool split = Split;
@@ -80,10 +80,11 @@ template <> struct source<RONDO_BF16> {
   const unsigned char *codes;
   uint32_t four_rows; /* bytes */
 
-  DEVICE void set(uint32_t lane, const feed_forward_product &of, uint32_t row, uint32_t chunks) {
+  DEVICE void set(uint32_t lane, const layer_half_matrix &matrix, const feed_forward_product &of, uint32_t row,
+                  uint32_t chunks) {
     four_rows = 4 * of.row_bytes;
-    codes = (const unsigned char *)of.weights + (uint64_t)(row + lane / 8) * of.row_bytes + chunks * chunk::row_bytes +
-            lane % 8 * 16;
+    codes = (const unsigned char *)matrix.weights + (uint64_t)(row + lane / 8) * of.row_bytes +
+            chunks * chunk::row_bytes + lane % 8 * 16;
   }
   DEVICE void copy(uint32_t slot, uint32_t lane) {
     const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
@@ -97,11 +98,12 @@ template <> struct source<RONDO_NVFP4> {
   using chunk = chunk_of<RONDO_NVFP4>;
   const unsigned char *codes, *codes_8, *scales, *scales_8;
 
-  DEVICE void set(uint32_t lane, const feed_forward_product &of, uint32_t row, uint32_t chunks) {
+  DEVICE void set(uint32_t lane, const layer_half_matrix &matrix, const feed_forward_product &of, uint32_t row,
+                  uint32_t chunks) {
     const uint64_t mine = row + lane / 4;
-    codes = (const unsigned char *)of.weights + mine * of.row_bytes + chunks * chunk::row_bytes + lane % 4 * 8;
+    codes = (const unsigned char *)matrix.weights + mine * of.row_bytes + chunks * chunk::row_bytes + lane % 4 * 8;
     codes_8 = codes + 8 * (uint64_t)of.row_bytes;
-    scales = (const unsigned char *)of.scales + mine * of.scale_row_bytes + chunks * 4;
+    scales = (const unsigned char *)matrix.scales + mine * of.scale_row_bytes + chunks * 4;
     scales_8 = scales + 8 * (uint64_t)of.scale_row_bytes;
   }
   DEVICE void copy(uint32_t slot, uint32_t lane) {
@@ -137,7 +139,7 @@ template <typename Size> struct slots {
       tile = next++ ? tile + p.gate_up.step : one.tile;
       if (one.has(at, p.gate_up, tile)) {
         left = one.chunks;
-        from.set(lane, p.gate_up, row_of(at, false, tile), one.first_chunk);
+        from.set(lane, p.half.first, p.gate_up, row_of(at, false, tile), one.first_chunk);
         return;
       }
       second = true, next = 0;
@@ -149,7 +151,7 @@ template <typename Size> struct slots {
       return;
     }
     left = two.chunks;
-    from.set(lane, p.down, row_of(at, true, tile), two.first_chunk + at.first_group);
+    from.set(lane, p.half.second, p.down, row_of(at, true, tile), two.first_chunk + at.first_group);
   }
   DEVICE void ask(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one,
                   const share<Size> &two) {
@@ -214,13 +216,13 @@ DEVICE void store_sums(const feed_forward_parameters &p, const place<Size> &at, 
   unrolled_for (int o = 0; o < Size::operands; o++) {
     unroll<4>([&](int i) { c[0][o][i] += c[1][o][i]; });
     if constexpr (Size::split) {
-      if (at.t < p.rows) {
+      if (at.t < p.half.rows) {
         store_number(to + at.t * 64, c[0][o][0] + c[0][o][1]);
         store_number(to + at.t * 64 + 32, c[0][o][2] + c[0][o][3]);
       }
     } else {
       unrolled_for (uint32_t i = 0; i < 2; i++)
-        if (2 * at.t + i + 8 * o < p.rows) {
+        if (2 * at.t + i + 8 * o < p.half.rows) {
           store_number(to + (2 * at.t + i + 8 * o) * 64, c[0][o][i]);
           store_number(to + (2 * at.t + i + 8 * o) * 64 + 32, c[0][o][i + 2]);
         }
@@ -233,7 +235,7 @@ DEVICE void store_sums(const feed_forward_parameters &p, const place<Size> &at, 
 template <typename Size>
 DEVICE uint32_t column_of(const feed_forward_parameters &p, const place<Size> &at, uint32_t activations, uint32_t pitch,
                           uint32_t operand) {
-  return activations + min(at.g + 8 * operand, p.rows * Size::columns_of_token - 1) * pitch +
+  return activations + min(at.g + 8 * operand, p.half.rows * Size::columns_of_token - 1) * pitch +
          at.t * (Size::chunk::lane_elements * 2);
 }
 
@@ -260,7 +262,7 @@ DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> 
       if (s.used == Size::slots * chunk::slot) s.used = 0;
       s.ask(p, at, one, two);
     }
-    store_sums(p, at, c, at.shared + p.sums + at.g * 4 + (cut * of.tiles + tile) * p.rows * 64);
+    store_sums(p, at, c, at.shared + p.sums + at.g * 4 + (cut * of.tiles + tile) * p.half.rows * 64);
   }
 }
 
@@ -270,22 +272,23 @@ DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> 
  * factor follows later from the sums of squares, and is multiplied into the products' sums. */
 template <typename Size> DEVICE void gather(const feed_forward_parameters &p, const place<Size> &at) {
   const uint32_t pairs = p.hidden / 2;
-  for (uint32_t unit = at.warp * Size::cluster + at.rank; unit < p.units * p.rows; unit += at.warps * Size::cluster) {
+  for (uint32_t unit = at.warp * Size::cluster + at.rank; unit < p.units * p.half.rows;
+       unit += at.warps * Size::cluster) {
     const uint32_t token = unit * p.unit_reciprocal >> 16, pair = (unit - token * p.units) * 32 + at.lane;
     const uint32_t index = token * pairs + pair;
-    const uint32_t x = *((const uint32_t *)p.x + index);
+    const uint32_t x = *((const uint32_t *)p.half.x + index);
     float2 part[Size::parts];
     unroll<Size::parts>([&](int j) {
       part[j] = float2{};
-      if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * p.rows * pairs + index));
+      if (j < p.half.part_count) part[j] = *((const float2 *)p.half.x_parts + (j * p.half.rows * pairs + index));
     });
     float2 two = two_numbers(x);
     unroll<Size::parts>([&](int j) { two.x += part[j].x, two.y += part[j].y; });
     const uint32_t rounded = pack(two.x, two.y);
-    if (at.cluster == 0) *((uint32_t *)p.out + index) = rounded;
+    if (at.cluster == 0) *((uint32_t *)p.half.out + index) = rounded;
     two = two_numbers(rounded);
     float square = two.x * two.x + two.y * two.y;
-    if (p.norm) {
+    if (p.half.norm) {
       const float2 by = two_numbers(load_word(at.shared + p.sums + pair * 4));
       two.x *= by.x, two.y *= by.y;
     }
@@ -303,18 +306,18 @@ template <typename Size> DEVICE void gather(const feed_forward_parameters &p, co
 
 template <typename Size>
 DEVICE float factor_of(const feed_forward_parameters &p, const place<Size> &at, uint32_t token) {
-  if (p.epsilon == 0.0f) return p.scale;
+  if (p.half.epsilon == 0.0f) return p.half.scale;
   float sum = 0;
   for (uint32_t i = at.lane; i < p.units; i += 32)
     sum += __uint_as_float(load_word(at.shared + p.squares + (token * p.units + i) * 4));
   sum = warp_sum(sum);
-  return rsqrtf(sum * p.inverse_hidden + p.epsilon) * p.scale;
+  return rsqrtf(sum * p.inverse_hidden + p.half.epsilon) * p.half.scale;
 }
 
 /* Rows 2 two and 2 two + 1 of a tile, of every step-th cut. */
 DEVICE float2 sum_of_cuts(const feed_forward_parameters &p, const feed_forward_product &of, uint32_t from,
                           uint32_t first = 0, uint32_t step = 1) {
-  const uint32_t of_cut = of.tiles * p.rows * 64;
+  const uint32_t of_cut = of.tiles * p.half.rows * 64;
   float2 sum = {};
 #pragma unroll 4
   for (uint32_t cut = first; cut < of.cuts; cut += step) {
@@ -329,8 +332,9 @@ DEVICE float2 sum_of_cuts(const feed_forward_parameters &p, const feed_forward_p
 template <typename Size>
 DEVICE void send_gated(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &share) {
   const uint32_t two = at.lane % 8, quarter = at.lane / 8, kind = two % 2;
-  for (uint32_t unit = at.warp; unit < p.gate_up.tiles * p.rows; unit += at.warps) {
-    const uint32_t tile = p.rows == 1 ? unit : unit / p.rows, token = p.rows == 1 ? 0 : unit - tile * p.rows;
+  for (uint32_t unit = at.warp; unit < p.gate_up.tiles * p.half.rows; unit += at.warps) {
+    const uint32_t tile = p.half.rows == 1 ? unit : unit / p.half.rows,
+                   token = p.half.rows == 1 ? 0 : unit - tile * p.half.rows;
     const uint32_t of_cluster = at.rank + tile * Size::cluster;
     float2 sum = sum_of_cuts(p, p.gate_up, at.shared + p.sums + unit * 64 + two * 8, quarter, 4);
     const float factor = factor_of<Size>(p, at, token);
@@ -353,14 +357,15 @@ DEVICE void send_gated(const feed_forward_parameters &p, const place<Size> &at, 
 }
 
 template <typename Size> DEVICE void store_results(const feed_forward_parameters &p, const place<Size> &at) {
-  for (uint32_t unit = threadIdx.x; unit < p.down.tiles * p.rows * 8; unit += blockDim.x) {
+  for (uint32_t unit = threadIdx.x; unit < p.down.tiles * p.half.rows * 8; unit += blockDim.x) {
     const uint32_t two = unit % 8, rest = unit / 8;
-    const uint32_t tile = p.rows == 1 ? rest : rest / p.rows, token = p.rows == 1 ? 0 : rest - tile * p.rows;
+    const uint32_t tile = p.half.rows == 1 ? rest : rest / p.half.rows,
+                   token = p.half.rows == 1 ? 0 : rest - tile * p.half.rows;
     const uint32_t of_cluster = at.rank + tile * Size::cluster;
     if (of_cluster >= p.down.all_tiles) continue;
-    float2 sum = sum_of_cuts(p, p.down, at.shared + p.sums + (tile * p.rows + token) * 64 + two * 8);
-    sum.x *= p.scale, sum.y *= p.scale;
-    *(float2 *)(p.out_parts + ((at.cluster * p.rows + token) * p.hidden + of_cluster * 16 + two * 2)) = sum;
+    float2 sum = sum_of_cuts(p, p.down, at.shared + p.sums + (tile * p.half.rows + token) * 64 + two * 8);
+    sum.x *= p.half.scale, sum.y *= p.half.scale;
+    *(float2 *)(p.half.out_parts + ((at.cluster * p.half.rows + token) * p.hidden + of_cluster * 16 + two * 2)) = sum;
   }
 }
 
@@ -374,15 +379,15 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
     barrier_init(at.shared + ROW, 1);
     barrier_init(at.shared + GATED, 1);
     barriers_are_initialised();
-    barrier_expect(at.shared + GATED, at.groups * chunk::elements * p.rows * (Size::columns_of_token * 2));
-    barrier_expect(at.shared + ROW, p.rows * (p.hidden * Size::columns_of_token * 2 + p.units * 4));
+    barrier_expect(at.shared + GATED, at.groups * chunk::elements * p.half.rows * (Size::columns_of_token * 2));
+    barrier_expect(at.shared + ROW, p.half.rows * (p.hidden * Size::columns_of_token * 2 + p.units * 4));
   }
   __syncwarp();
   arrive_at_cluster();
-  if (!p.early) only_wait_for_predecessors();
-  if (p.norm)
+  if (!p.half.early) only_wait_for_predecessors();
+  if (p.half.norm)
     for (uint32_t i = threadIdx.x; i < p.hidden / 8; i += blockDim.x)
-      copy_early_16(at.shared + p.sums + i * 16, (const unsigned char *)p.norm + i * 16);
+      copy_early_16(at.shared + p.sums + i * 16, (const unsigned char *)p.half.norm + i * 16);
   cp_async_commit();
   const share<Size> one(at, p.gate_up, p.hidden / chunk::elements, at.groups * (chunk::elements / 8));
   const share<Size> two(at, p.down, at.groups, p.down.all_tiles);
@@ -405,7 +410,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads,                       \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads,                         \
                         (sizes<__VA_ARGS__>::blocks), feed_forward<sizes<__VA_ARGS__>>)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_KERNELS(DEFINE)

@@ -5,14 +5,10 @@
  * part of the result. */
 #pragma once
 
-#include <stdint.h>
-
-#include "../../runtime/completion.h"
+#include "layer_half.h"
 
 enum {
-  FEED_FORWARD_CLUSTER = 8, /* blocks; more take longer to launch: 0.95 us where these take 0.64 (H200) */
   FEED_FORWARD_THREADS = 512,
-  FEED_FORWARD_TILE = 16,     /* rows of weights */
   FEED_FORWARD_UNIT = 64,     /* columns of x that a warp brings at once */
   FEED_FORWARD_BARRIERS = 16, /* bytes in front of shared memory */
   FEED_FORWARD_MOST_PARTS = 16
@@ -22,7 +18,6 @@ enum {
  * warps cut k, so that all have the same work: warp w has cut w % cuts of tile w / cuts, and of every step-th tile
  * after it. */
 struct feed_forward_product {
-  const void *weights, *scales;
   uint32_t row_bytes, scale_row_bytes;
   uint32_t all_tiles, tiles; /* of a cluster at most, and of a block at most */
   uint32_t cuts, cut_chunks; /* chunks of a cut, at most; see feed_forward.cu */
@@ -30,11 +25,11 @@ struct feed_forward_product {
   uint32_t step;             /* beyond all tiles where a warp has one */
 };
 
-/* rondo_feed_forward_*. */
 struct feed_forward_parameters {
+  struct layer_half_parameters half;
   struct feed_forward_product gate_up, down;
-  uint32_t hidden, rows;
-  uint32_t early;                  /* 1: weights and norm may be read before the predecessors end */
+  uint32_t hidden;
+  float inverse_hidden;
   uint32_t groups;                 /* of 64 gated columns: dealt to the clusters */
   uint32_t parts;                  /* clusters */
   uint32_t units, unit_reciprocal; /* of a token; 2^16 / units, rounded up */
@@ -42,15 +37,6 @@ struct feed_forward_parameters {
    * all gated numbers have, then the second product's sums. */
   uint32_t squares, activations, received, sums, ring;
   uint32_t pitch, received_pitch; /* bytes of a row of activations */
-
-  const void *x, *norm;
-  const float *x_parts;
-  void *out;
-  float *out_parts;
-  uint32_t part_count;
-  float epsilon; /* 0: no norm */
-  float inverse_hidden;
-  float scale; /* of weights, with what their format has */
   struct completion done;
 };
 

@@ -13,17 +13,7 @@ enum {
 
 /* All operands are dense. */
 struct feed_forward_known_parameters {
-  const void *gate_up, *gate_up_scales, *down, *down_scales;
-  const void *x, *norm; /* norm: or NULL */
-  const float *x_parts;
-  void *out;
-  float *out_parts;
-  uint32_t part_count; /* of x */
-  uint32_t rows;
-  uint32_t early;       /* 1: weights and norm may be read before the predecessors end */
-  uint32_t always_zero; /* unknown to the compiler: keep_early */
-  float epsilon;        /* 0: no norm */
-  float scale;          /* of all weights */
+  struct layer_half_parameters half;
   struct completion done;
 };
 
@@ -34,7 +24,7 @@ struct feed_forward_known_parameters {
 
 /* A tile of 16 rows of gate and up is 8 gated columns: tiles of a block, times cuts, are its warps. */
 #define FEED_FORWARD_KNOWN_THREADS(columns, first_cuts)                                                                \
-  ((columns) / (8 * FEED_FORWARD_KNOWN_PARTS * FEED_FORWARD_CLUSTER) * (first_cuts)*32)
+  ((columns) / (8 * FEED_FORWARD_KNOWN_PARTS * LAYER_HALF_CLUSTER) * (first_cuts)*32)
 
 /* KERNEL(chips, parameters, name, threads, weights, hidden, columns, cuts). x is bf16. */
 #define FEED_FORWARD_ONE_TOKEN_OF(KERNEL, model, hidden, columns, first_cuts, second_cuts)                             \

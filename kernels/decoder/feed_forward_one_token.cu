@@ -44,7 +44,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
   /* 0, which the compiler cannot know: values computed with it are computed once, before the wait, and kept. */
-  const uint32_t always_zero = p.always_zero;
+  const uint32_t always_zero = p.half.always_zero;
   const uint32_t barrier = kept(shared_address(&m.barrier));
   if (thread == 0) {
     barrier_init(barrier, 1);
@@ -66,22 +66,22 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   fragments<Size, Size::second_chunks> second = {};
   uint32_t norm_bits = 0x3f80; /* 1 */
   const auto load = [&] {
-    const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * FEED_FORWARD_TILE;
-    first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, always_zero);
+    const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * LAYER_HALF_TILE;
+    first.load(p.half.first.weights, p.half.first.scales, first_row + g, hidden, first_element, always_zero);
     if (has_second)
-      second.load(p.down, p.down_scales, second_tile * FEED_FORWARD_TILE + g, Size::columns,
+      second.load(p.half.second.weights, p.half.second.scales, second_tile * LAYER_HALF_TILE + g, Size::columns,
                   cluster * Size::own + second_element, always_zero);
-    if (p.norm && has_column) norm_bits = load_early_16((const uint16_t *)p.norm + thread);
+    if (p.half.norm && has_column) norm_bits = load_early_16((const uint16_t *)p.half.norm + thread);
   };
-  if (p.early) load();
+  if (p.half.early) load();
 
-  const unsigned char *x = kept((const unsigned char *)p.x + thread * 2);
-  const unsigned char *parts = kept((const unsigned char *)p.x_parts + thread * 4);
-  uint16_t *out = kept((uint16_t *)p.out + thread);
-  const uint32_t part_count = kept_by_each(p.part_count);
+  const unsigned char *x = kept((const unsigned char *)p.half.x + thread * 2);
+  const unsigned char *parts = kept((const unsigned char *)p.half.x_parts + thread * 4);
+  uint16_t *out = kept((uint16_t *)p.half.out + thread);
+  const uint32_t part_count = kept_by_each(p.half.part_count);
   const uint32_t x_to = kept(shared_address(&m.x[0][thread]));
   const uint32_t x_from = kept(shared_address(&m.x[g % 2][first_element]));
-  const uint32_t first_to = kept(shared_address(&m.first[first_cut][first_tile * FEED_FORWARD_TILE + g + 8 * (t % 2)]));
+  const uint32_t first_to = kept(shared_address(&m.first[first_cut][first_tile * LAYER_HALF_TILE + g + 8 * (t % 2)]));
   const uint32_t squares_to = kept(shared_address(&m.squares[warp]));
   const uint32_t writes = kept(has_column && cluster == 0 && warp % Size::cluster == rank ? 1u : 0u);
   const uint32_t sends = warp < Size::cluster && lane < Size::own_of_block ? 1 : 0;
@@ -92,15 +92,15 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   const bool odd = kept(lane % 2);
   const uint32_t gated_from = kept(shared_address(&m.gated[g % 2][has_second ? second_element : 0]));
   const uint32_t second_to =
-      kept(shared_address(&m.second[has_second ? second_cut : 0][in_block * FEED_FORWARD_TILE + g + 8 * (t % 2)]));
-  const float epsilon = kept_by_each(p.epsilon), scale = kept_by_each(p.scale * Size::factor);
+      kept(shared_address(&m.second[has_second ? second_cut : 0][in_block * LAYER_HALF_TILE + g + 8 * (t % 2)]));
+  const float epsilon = kept_by_each(p.half.epsilon), scale = kept_by_each(p.half.scale * Size::factor);
   /* A thread's result, one of the block's. */
-  const uint32_t result_tile = rank + thread / FEED_FORWARD_TILE * Size::cluster;
-  const uint32_t result_from = kept(shared_address(&m.second[0][thread % (FEED_FORWARD_TILE * Size::second_tiles)]));
-  float *result = kept(p.out_parts + cluster * hidden + result_tile * FEED_FORWARD_TILE + thread % FEED_FORWARD_TILE);
-  const bool is_one = thread < FEED_FORWARD_TILE * Size::second_tiles && result_tile < Size::second_all;
+  const uint32_t result_tile = rank + thread / LAYER_HALF_TILE * Size::cluster;
+  const uint32_t result_from = kept(shared_address(&m.second[0][thread % (LAYER_HALF_TILE * Size::second_tiles)]));
+  float *result = kept(p.half.out_parts + cluster * hidden + result_tile * LAYER_HALF_TILE + thread % LAYER_HALF_TILE);
+  const bool is_one = thread < LAYER_HALF_TILE * Size::second_tiles && result_tile < Size::second_all;
   const uint32_t has_result = kept(is_one ? 1u : 0u);
-  const uint32_t late = kept_by_each(p.early ^ 1);
+  const uint32_t late = kept_by_each(p.half.early ^ 1);
   keep_early(always_zero, first.all() ^ second.all() ^ norm_bits);
   wait_for_cluster();
   only_wait_for_predecessors();
@@ -169,7 +169,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads, 1,                    \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 1,                      \
                         feed_forward<sizes<__VA_ARGS__>>)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_ONE_TOKEN_KERNELS(DEFINE)

@@ -38,7 +38,7 @@ static int64_t cuts_of(int64_t tiles, int64_t chunks, int64_t rows) {
 static struct feed_forward_product product_deal(const struct decoder_shape *shape, int64_t columns, int64_t tiles,
                                                 int64_t chunks) {
   const bool is_nvfp4 = shape->weights == RONDO_NVFP4;
-  const int64_t of_block = divide_up(tiles, FEED_FORWARD_CLUSTER);
+  const int64_t of_block = divide_up(tiles, LAYER_HALF_CLUSTER);
   const int64_t cut_chunks = divide_up(chunks, cuts_of(of_block, chunks, shape->rows));
   const int64_t cuts = divide_up(chunks, cut_chunks);
   return (struct feed_forward_product){
@@ -58,7 +58,7 @@ static struct feed_forward_product product_deal(const struct decoder_shape *shap
 static int64_t pitch_of(int64_t columns) { return divide_up(columns * BYTES_OF_TWO, BANKS) * BANKS + MOST_PITCH; }
 
 static int64_t sums_bytes(const struct feed_forward_product *product, int64_t rows) {
-  return (int64_t)product->cuts * product->tiles * rows * FEED_FORWARD_TILE * (int64_t)sizeof(float);
+  return (int64_t)product->cuts * product->tiles * rows * LAYER_HALF_TILE * (int64_t)sizeof(float);
 }
 
 /* Returns the bytes of shared memory. */
@@ -88,7 +88,10 @@ bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chi
   const int64_t most_groups = divide_up(groups, shape->out_parts);
   struct feed_forward_parameters *p = &plan->told.ring;
   p->gate_up = product_deal(shape, shape->hidden, most_groups * (CHUNK_COLUMNS / 8), shape->hidden / CHUNK_COLUMNS);
-  p->down = product_deal(shape, shape->columns, shape->hidden / FEED_FORWARD_TILE, most_groups);
+  p->down = product_deal(shape, shape->columns, shape->hidden / LAYER_HALF_TILE, most_groups);
+  p->half.scale = shape->weights == RONDO_NVFP4 ? 256 : 1;
+  p->hidden = (uint32_t)shape->hidden;
+  p->inverse_hidden = 1.0f / (float)shape->hidden;
   p->groups = (uint32_t)groups;
   p->parts = (uint32_t)shape->out_parts;
   p->units = (uint32_t)units;
@@ -97,28 +100,6 @@ bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chi
   plan->shared_bytes = lay_out(shape, is_split, most_groups, p);
   return true;
 }
-
-void feed_forward_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan) {
-  const struct decoder_attributes *attributes = op_attributes(call->task);
-  struct feed_forward_parameters *p = &plan->told.ring;
-  DECODER_FILL(p, call, shape);
-  p->gate_up.weights = call->data[FEED_FORWARD_GATE_UP];
-  p->gate_up.scales = call->data[FEED_FORWARD_GATE_UP_SCALES];
-  p->down.weights = call->data[FEED_FORWARD_DOWN];
-  p->down.scales = call->data[FEED_FORWARD_DOWN_SCALES];
-  p->hidden = (uint32_t)shape->hidden;
-  p->rows = (uint32_t)shape->rows;
-  p->inverse_hidden = 1.0f / (float)shape->hidden;
-  p->scale = attributes->scale * (shape->weights == RONDO_NVFP4 ? 256.0f : 1.0f);
-}
-
-/* Of the kernels that know sizes, and of the stream. */
-#define FILL_DENSE(p, call, shape)                                                                                     \
-  DECODER_FILL(p, call, shape), (p)->gate_up = (call)->data[FEED_FORWARD_GATE_UP],                                     \
-                                (p)->gate_up_scales = (call)->data[FEED_FORWARD_GATE_UP_SCALES],                       \
-                                (p)->down = (call)->data[FEED_FORWARD_DOWN],                                           \
-                                (p)->down_scales = (call)->data[FEED_FORWARD_DOWN_SCALES],                             \
-                                (p)->scale = ((const struct decoder_attributes *)op_attributes((call)->task))->scale
 
 /* ---- Sizes known to the compiler --------------------------------------------------------------------------------- */
 
@@ -142,15 +123,10 @@ bool feed_forward_known_plan(const struct decoder_shape *shape, const struct chi
     if (!(variant->kernel.chips & launch_chip(chip)) || variant->weights != shape->weights ||
         shape->rows > variant->most_rows || shape->hidden != variant->hidden || shape->columns != variant->columns)
       continue;
-    plan->kernel = &variant->kernel, plan->clusters = FEED_FORWARD_KNOWN_PARTS;
+    plan->kernel = &variant->kernel, plan->clusters = FEED_FORWARD_KNOWN_PARTS, plan->told.half.scale = 1;
     return true;
   }
   return false;
-}
-
-void feed_forward_known_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan) {
-  FILL_DENSE(&plan->told.known, call, shape);
-  plan->told.known.rows = (uint32_t)shape->rows;
 }
 
 /* ---- The stream -------------------------------------------------------------------------------------------------- */
@@ -172,15 +148,16 @@ bool feed_forward_stream_plan(const struct decoder_shape *shape, const struct ch
     return false;
   struct feed_forward_stream_parameters *p = &plan->told.stream;
   p->columns = (uint32_t)shape->columns;
+  p->hidden = (uint32_t)shape->hidden;
+  p->inverse_hidden = 1.0f / (float)shape->hidden;
   p->groups = (uint32_t)groups;
   p->parts = (uint32_t)shape->out_parts;
   p->last_groups = (uint32_t)last_groups(groups, shape->out_parts, shape->last_part_is_late);
-  plan->kernel = &rondo_feed_forward_stream, plan->clusters = shape->out_parts;
+  plan->kernel = &rondo_feed_forward_stream, plan->clusters = shape->out_parts, plan->told.half.scale = 1;
   /* Each block has a tile of 16 rows of each group; each warp leaves sums of it. */
   const int64_t sums = INT64_C(1) * FEED_FORWARD_STREAM_WARPS * FLOATS_OF_WARP * (int64_t)sizeof(float);
   const int64_t scales = FEED_FORWARD_STREAM_HIDDEN / DECODER_SCALE_GROUP + FEED_FORWARD_STREAM_SCALE_PADDING;
-  const int64_t second =
-      shape->hidden / FEED_FORWARD_STREAM_CLUSTER * (FEED_FORWARD_STREAM_GROUP / DECODER_SCALE_GROUP);
+  const int64_t second = shape->hidden / LAYER_HALF_CLUSTER * (FEED_FORWARD_STREAM_GROUP / DECODER_SCALE_GROUP);
   const int64_t ring = (int64_t)FEED_FORWARD_STREAM_WARPS * FEED_FORWARD_STREAM_SLOTS * FEED_FORWARD_STREAM_SLOT;
   int64_t at = FEED_FORWARD_STREAM_FIXED;
   p->sums = decoder_take(&at, of_cluster * sums, BANKS);
@@ -189,11 +166,4 @@ bool feed_forward_stream_plan(const struct decoder_shape *shape, const struct ch
   p->ring = decoder_take(&at, ring, BANKS);
   plan->shared_bytes = at;
   return true;
-}
-
-void feed_forward_stream_fill(const struct op_call *call, const struct decoder_shape *shape,
-                              struct decoder_plan *plan) {
-  FILL_DENSE(&plan->told.stream, call, shape);
-  plan->told.stream.hidden = (uint32_t)shape->hidden;
-  plan->told.stream.inverse_hidden = 1.0f / (float)shape->hidden;
 }

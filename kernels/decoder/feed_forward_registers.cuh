@@ -9,18 +9,18 @@
 /* A line of the lists in feed_forward_known.h. */
 template <rondo_dtype W, int Hidden, int Columns, int FirstCuts, int SecondCuts> struct sizes {
   static constexpr rondo_dtype weights = W;
-  static constexpr uint32_t cluster = FEED_FORWARD_CLUSTER, hidden = Hidden, columns = Columns,
+  static constexpr uint32_t cluster = LAYER_HALF_CLUSTER, hidden = Hidden, columns = Columns,
                             own = Columns / FEED_FORWARD_KNOWN_PARTS;
   static constexpr uint32_t own_of_block = own / cluster;                           /* gated columns */
   static constexpr uint32_t first_tiles = own_of_block / 8, first_cuts = FirstCuts; /* of a block */
-  static constexpr uint32_t second_all = Hidden / FEED_FORWARD_TILE, second_cuts = SecondCuts;
+  static constexpr uint32_t second_all = Hidden / LAYER_HALF_TILE, second_cuts = SecondCuts;
   static constexpr uint32_t second_tiles = (second_all + cluster - 1) / cluster;
   static constexpr uint32_t first_chunks = Hidden / FEED_FORWARD_KNOWN_CHUNK / FirstCuts; /* of a warp */
   static constexpr uint32_t second_chunks = own / FEED_FORWARD_KNOWN_CHUNK / SecondCuts;
   static constexpr uint32_t warps = first_tiles * FirstCuts, threads = 32 * warps, padded_warps = (warps + 3) / 4 * 4;
   static constexpr uint32_t padding = 32; /* rounded numbers and remainders lie in different banks */
   static constexpr float factor = W == RONDO_NVFP4 ? 1.0f / nvfp4_factor_bf16 : 1.0f;
-  static_assert(Columns % (FEED_FORWARD_KNOWN_PARTS * FEED_FORWARD_CLUSTER * 8) == 0 &&
+  static_assert(Columns % (FEED_FORWARD_KNOWN_PARTS * LAYER_HALF_CLUSTER * 8) == 0 &&
                     own % (FEED_FORWARD_KNOWN_CHUNK * SecondCuts) == 0,
                 "");
   static_assert(Hidden % (FEED_FORWARD_KNOWN_CHUNK * FirstCuts) == 0 && Hidden <= threads &&

@@ -105,14 +105,14 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
   /* 0, which the compiler cannot know: values computed with it are computed once, before the wait, and kept. */
-  const uint32_t always_zero = p.always_zero, rows = kept_by_each(p.rows);
+  const uint32_t always_zero = p.half.always_zero, rows = kept_by_each(p.half.rows);
   const uint32_t barrier = kept(shared_address(m.barriers));
   if (thread == 0) {
     barrier_init(barrier, 1);
     barrier_init(barrier + 8, 1);
     barriers_are_initialised();
-    barrier_expect(barrier, p.rows * (hidden * 2 + Size::row_warps * 4));
-    barrier_expect(barrier + 8, p.rows * (Size::own * 2));
+    barrier_expect(barrier, p.half.rows * (hidden * 2 + Size::row_warps * 4));
+    barrier_expect(barrier + 8, p.half.rows * (Size::own * 2));
   }
   for (uint32_t i = thread; i < Size::rows * (Size::padded_squares - Size::row_warps); i += Size::threads)
     m.squares[i % Size::rows][Size::row_warps + i / Size::rows] = 0;
@@ -133,40 +133,40 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   constexpr uint32_t ones = 0x3f803f80; /* 1 and 1 */
   uint2 norm_bits = {ones, ones};
   const auto load = [&] {
-    const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * FEED_FORWARD_TILE;
-    first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, always_zero);
+    const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * LAYER_HALF_TILE;
+    first.load(p.half.first.weights, p.half.first.scales, first_row + g, hidden, first_element, always_zero);
     if (has_second)
-      second.load(p.down, p.down_scales, second_tile * FEED_FORWARD_TILE + g, Size::columns,
+      second.load(p.half.second.weights, p.half.second.scales, second_tile * LAYER_HALF_TILE + g, Size::columns,
                   cluster * Size::own + second_element, always_zero);
-    if (p.norm)
-      norm_bits = {load_early((const unsigned char *)p.norm + four * 8),
-                   load_early((const unsigned char *)p.norm + four * 8 + 4)};
+    if (p.half.norm)
+      norm_bits = {load_early((const unsigned char *)p.half.norm + four * 8),
+                   load_early((const unsigned char *)p.half.norm + four * 8 + 4)};
   };
-  if (p.early) load();
+  if (p.half.early) load();
 
   gatherer<Size> of_x;
   const uint32_t element = mine * hidden + 4 * four;
-  of_x.x = kept((const unsigned char *)p.x + element * 2);
-  of_x.parts = kept((const unsigned char *)p.x_parts + element * 4);
-  of_x.out = kept((unsigned char *)p.out + element * 2);
-  of_x.part_count = kept_by_each(p.part_count), of_x.part_bytes = kept_by_each(p.rows * (hidden * 4));
+  of_x.x = kept((const unsigned char *)p.half.x + element * 2);
+  of_x.parts = kept((const unsigned char *)p.half.x_parts + element * 4);
+  of_x.out = kept((unsigned char *)p.half.out + element * 2);
+  of_x.part_count = kept_by_each(p.half.part_count), of_x.part_bytes = kept_by_each(p.half.rows * (hidden * 4));
   of_x.x_to = kept(shared_address(m.x) + mine % Size::rows * Size::x_pitch + four / 2 * 16);
   of_x.square_to = kept(shared_address(&m.squares[mine % Size::rows][warp % Size::row_warps]));
   of_x.barrier = barrier;
-  of_x.has_row = kept(warp < Size::row_warps * Size::operands && mine < p.rows ? 1u : 0u);
+  of_x.has_row = kept(warp < Size::row_warps * Size::operands && mine < p.half.rows ? 1u : 0u);
   of_x.has_numbers = kept(lane < Size::lanes ? 1u : 0u);
   of_x.writes = kept(cluster == 0 ? 1u : 0u);
 
   /* Columns without a token repeat the last token; their sums are not used. */
-  const uint32_t token = min(g, p.rows - 1), token_8 = min(g + 8, p.rows - 1);
+  const uint32_t token = min(g, p.half.rows - 1), token_8 = min(g + 8, p.half.rows - 1);
   const uint32_t x_from = kept(shared_address(m.x) + token * Size::x_pitch + first_element * 2);
   const uint32_t x_from_8 = kept(shared_address(m.x) + token_8 * Size::x_pitch + first_element * 2);
   const uint32_t second_or_none = has_second ? second_element * 2 : 0;
   const uint32_t gated_from = kept(shared_address(m.gated) + token * Size::gated_pitch + second_or_none);
   const uint32_t gated_from_8 = kept(shared_address(m.gated) + token_8 * Size::gated_pitch + second_or_none);
-  const uint32_t first_to = kept(shared_address(&m.first[first_cut][2 * t][first_tile * FEED_FORWARD_TILE + g]));
+  const uint32_t first_to = kept(shared_address(&m.first[first_cut][2 * t][first_tile * LAYER_HALF_TILE + g]));
   const uint32_t second_to =
-      kept(shared_address(&m.second[has_second ? second_cut : 0][2 * t][in_block * FEED_FORWARD_TILE + g]));
+      kept(shared_address(&m.second[has_second ? second_cut : 0][2 * t][in_block * LAYER_HALF_TILE + g]));
   /* A gated number a thread: eight lanes have eight columns of a token, and each of them sends all to a block. */
   constexpr uint32_t eights = Size::own_of_block / 8;
   const uint32_t gated_token = thread / 8 % Size::rows, gated_eight = thread / (8 * Size::rows) % eights;
@@ -176,16 +176,16 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
                                                       (rank * Size::own_of_block + gated_eight * 8) * 2,
                                                   lane % 8));
   const uint32_t gated_barrier = kept(address_in_block(barrier + 8, lane % 8));
-  const uint32_t sends = kept(gated_token < p.rows ? 1u : 0u);
-  const float epsilon = kept_by_each(p.epsilon), scale = kept_by_each(p.scale * Size::factor);
+  const uint32_t sends = kept(gated_token < p.half.rows ? 1u : 0u);
+  const float epsilon = kept_by_each(p.half.epsilon), scale = kept_by_each(p.half.scale * Size::factor);
   /* Four results a thread, of a token. */
   const uint32_t result_token = thread / Size::fours, result_four = thread % Size::fours;
   const uint32_t result_tile = rank + result_four / 4 * Size::cluster;
   const uint32_t result_from = kept(shared_address(&m.second[0][result_token % Size::rows][result_four * 4]));
-  float *result = kept(p.out_parts + (cluster * p.rows + result_token) * hidden + result_tile * FEED_FORWARD_TILE +
-                       result_four % 4 * 4);
-  const uint32_t has_result = kept(result_token < p.rows && result_tile < Size::second_all ? 1u : 0u);
-  const uint32_t late = kept_by_each(p.early ^ 1);
+  float *result = kept(p.half.out_parts + (cluster * p.half.rows + result_token) * hidden +
+                       result_tile * LAYER_HALF_TILE + result_four % 4 * 4);
+  const uint32_t has_result = kept(result_token < p.half.rows && result_tile < Size::second_all ? 1u : 0u);
+  const uint32_t late = kept_by_each(p.half.early ^ 1);
   keep_early(always_zero, first.all() ^ second.all() ^ norm_bits.x ^ norm_bits.y);
   wait_for_cluster();
   only_wait_for_predecessors();
@@ -236,7 +236,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
 }
 
 #define DEFINE(chips, parameters, name, threads, operands, ...)                                                        \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_CLUSTER, parameters, name, threads, 1,                    \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 1,                      \
                         feed_forward<row_sizes<operands, __VA_ARGS__>>)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_SEVERAL_TOKENS_KERNELS(DEFINE)

@@ -15,7 +15,7 @@
 
 typedef feed_forward_stream_parameters stream_parameters;
 
-constexpr uint32_t cluster_blocks = FEED_FORWARD_STREAM_CLUSTER, chunk_columns = FEED_FORWARD_STREAM_CHUNK,
+constexpr uint32_t cluster_blocks = LAYER_HALF_CLUSTER, chunk_columns = FEED_FORWARD_STREAM_CHUNK,
                    group_columns = FEED_FORWARD_STREAM_GROUP, block_warps = FEED_FORWARD_STREAM_WARPS,
                    slot_bytes = FEED_FORWARD_STREAM_SLOT, slot_count = FEED_FORWARD_STREAM_SLOTS,
                    second_slots = slot_count + 1, chunk_bytes = chunk_columns / 2, unit_columns = 64,
@@ -61,10 +61,10 @@ struct code_stream {
   DEVICE code_stream(const stream_parameters &p, const stream_place &at) {
     const uint32_t row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
     eight_rows = 8 * row_bytes, eight_second_rows = 8 * second_row_bytes;
-    from = (const unsigned char *)p.gate_up + (at.first_group * 128 + at.rank * 16 + at.g) * (uint64_t)row_bytes +
-           at.warp * chunk_bytes + at.t * 16;
+    from = (const unsigned char *)p.half.first.weights +
+           (at.first_group * 128 + at.rank * 16 + at.g) * (uint64_t)row_bytes + at.warp * chunk_bytes + at.t * 16;
     from -= 16 * eight_rows; /* a tile in front of the first: see ask */
-    second_from = (const unsigned char *)p.down +
+    second_from = (const unsigned char *)p.half.second.weights +
                   ((at.rank + at.warp * cluster_blocks) * 16 + at.g) * (uint64_t)second_row_bytes +
                   at.first_group * (group_columns / 2) + at.t * 16;
     seconds = (at.t < 2 ? at.groups + 1 : at.groups) / 2;
@@ -104,13 +104,13 @@ struct code_stream {
     cp_async_wait<1>();
     const uint32_t tile = at.warp + slot_count + 1, row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
     if (at.lane == 0 && tile < at.groups)
-      prefetch_early((const unsigned char *)p.gate_up +
+      prefetch_early((const unsigned char *)p.half.first.weights +
                          (at.first_group * 128 + at.rank * 16 + tile * 128) * (uint64_t)row_bytes,
                      16 * row_bytes);
     static_assert(32 * block_warps >= FEED_FORWARD_STREAM_HIDDEN / cluster_blocks, "a thread has one row");
     const uint32_t row = threadIdx.x;
     if (row < p.hidden / cluster_blocks)
-      prefetch_early((const unsigned char *)p.down +
+      prefetch_early((const unsigned char *)p.half.second.weights +
                          ((at.rank + row / 16 * cluster_blocks) * 16 + row % 16) * (uint64_t)second_row_bytes +
                          at.first_group * (group_columns / 2),
                      at.groups * (group_columns / 2));
@@ -127,7 +127,7 @@ DEVICE void ask_scales(const stream_parameters &p, const stream_place &at) {
   if (piece < pieces)
     for (uint32_t row = threadIdx.x / 8; row < at.groups * 16; row += rows)
       copy_early_16(at.shared + p.scales + row * scale_pitch + piece * 16,
-                    (const unsigned char *)p.gate_up_scales +
+                    (const unsigned char *)p.half.first.scales +
                         (at.first_group * 128 + (at.rank + row / 16 * cluster_blocks) * 16 + row % 16) *
                             (uint64_t)(p.hidden / 16) +
                         piece * 16);
@@ -140,7 +140,7 @@ DEVICE void ask_second_scales(const stream_parameters &p, const stream_place &at
 #pragma unroll 2
     for (uint32_t row = threadIdx.x / 8; row < p.hidden / cluster_blocks; row += rows)
       copy_early<4>(at.shared + p.second_scales + (row * at.groups + group) * 4,
-                    (const unsigned char *)p.down_scales +
+                    (const unsigned char *)p.half.second.scales +
                         ((at.rank + row / 16 * cluster_blocks) * 16 + row % 16) * (uint64_t)(p.columns / 16) +
                         (at.first_group + group) * 4);
 }
@@ -165,13 +165,13 @@ struct gathered {
     return at.shared + FEED_FORWARD_STREAM_NORM + (threadIdx.x - 32 * block_warps) * 4;
   }
   DEVICE void ask_norm(const stream_parameters &p, const stream_place &at) const {
-    if (p.norm) copy_early<4>(norm_at(at), (const unsigned char *)p.norm + pair * 4);
+    if (p.half.norm) copy_early<4>(norm_at(at), (const unsigned char *)p.half.norm + pair * 4);
   }
   DEVICE void load(const stream_parameters &p) {
-    x = *((const uint32_t *)p.x + pair);
+    x = *((const uint32_t *)p.half.x + pair);
     unroll<FEED_FORWARD_STREAM_PARTS>([&](uint32_t j) {
       part[j] = float2{};
-      if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * (p.hidden / 2) + pair));
+      if (j < p.half.part_count) part[j] = *((const float2 *)p.half.x_parts + (j * (p.hidden / 2) + pair));
     });
   }
   /* x and its parts, times the norm, to all blocks of the cluster, which share the work. */
@@ -179,10 +179,10 @@ struct gathered {
     float2 two = two_numbers(x);
     unroll<FEED_FORWARD_STREAM_PARTS>([&](uint32_t j) { two.x += part[j].x, two.y += part[j].y; });
     const uint32_t rounded = pack(two.x, two.y);
-    if (at.cluster == 0) *((uint32_t *)p.out + pair) = rounded;
+    if (at.cluster == 0) *((uint32_t *)p.half.out + pair) = rounded;
     two = two_numbers(rounded);
     float square = two.x * two.x + two.y * two.y;
-    if (p.norm) {
+    if (p.half.norm) {
       const float2 by = two_numbers(load_word(norm_at(at)));
       two.x *= by.x, two.y *= by.y;
     }
@@ -197,12 +197,12 @@ struct gathered {
 
 DEVICE float norm_factor(const stream_parameters &p, const stream_place &at) {
   barrier_wait_cluster(at.squares_here(), 0);
-  if (p.epsilon == 0.0f) return p.scale * codes_factor;
+  if (p.half.epsilon == 0.0f) return p.half.scale * codes_factor;
   float square = at.lane < p.hidden / unit_columns
                      ? __uint_as_float(load_word(at.shared + FEED_FORWARD_STREAM_SQUARES + at.lane * 4))
                      : 0.0f;
   square = warp_sum(square);
-  return rsqrtf(square * p.inverse_hidden + p.epsilon) * (p.scale * codes_factor);
+  return rsqrtf(square * p.inverse_hidden + p.half.epsilon) * (p.half.scale * codes_factor);
 }
 
 /* silu(gate) * up of a tile to all blocks: a lane has one of its columns and a quarter of the cuts. */
@@ -350,8 +350,8 @@ DEVICE void second_product(const stream_parameters &p, const stream_place &at, c
   float of_row = sum_of_neighbours(sum, at.t);
   of_row += __shfl_xor_sync(0xffffffffu, of_row, 2);
   if (at.sum_half() == 0)
-    p.out_parts[at.cluster * p.hidden + (at.rank + at.warp * cluster_blocks) * 16 + at.sum_row()] =
-        of_row * (p.scale * codes_factor);
+    p.half.out_parts[at.cluster * p.hidden + (at.rank + at.warp * cluster_blocks) * 16 + at.sum_row()] =
+        of_row * (p.half.scale * codes_factor);
 }
 
 DEVICE void meet_multiplying_warps() { asm volatile("bar.sync 1, %0;" ::"n"(32 * block_warps) : "memory"); }
@@ -376,7 +376,7 @@ DEVICE void feed_forward_stream(const stream_parameters &p) {
   __syncwarp();
   arrive_at_cluster();
   if (threadIdx.x < 8) store_word(at.shared + FEED_FORWARD_STREAM_ZEROS + threadIdx.x * 4, 0);
-  if (!p.early) only_wait_for_predecessors();
+  if (!p.half.early) only_wait_for_predecessors();
   if (at.warp >= block_warps) {
     gathered numbers(at);
     if (numbers.any(p)) numbers.ask_norm(p, at);
@@ -398,9 +398,9 @@ DEVICE void feed_forward_stream(const stream_parameters &p) {
   ask_scales(p, at), ask_second_scales(p, at);
   cp_async_commit();
   /* The predecessors' results must not queue after weights on the way to memory. */
-  if (p.early && !at.is_last) give_way();
+  if (p.half.early && !at.is_last) give_way();
   if (multiplies) stream.fill(at), early.take(at, stream, tables);
-  if (p.early) stream.bring_nearer(p, at);
+  if (p.half.early) stream.bring_nearer(p, at);
   wait_for_cluster();
   only_wait_for_predecessors();
   if (!multiplies) cp_async_wait<0>(); /* of its scales */
@@ -415,8 +415,7 @@ DEVICE void feed_forward_stream(const stream_parameters &p) {
 /* ptxas takes 64 registers a thread for sm_90a. With more, a block does not fit next to one of attention_block_wide.cu
  * (README.md). Nothing enforces the 64: another order of the parameters is enough for 69. */
 #define DEFINE(chips, parameters, name, threads)                                                                       \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), FEED_FORWARD_STREAM_CLUSTER, parameters, name, threads, 1,             \
-                        feed_forward_stream)
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 1, feed_forward_stream)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_STREAM_KERNELS(DEFINE)
 #endif

@@ -2,12 +2,9 @@
  * its kernel and its parameters. Clusters and blocks share the work as in feed_forward.h. */
 #pragma once
 
-#include <stdint.h>
-
-#include "../../runtime/completion.h"
+#include "layer_half.h"
 
 enum {
-  FEED_FORWARD_STREAM_CLUSTER = 8,
   FEED_FORWARD_STREAM_WARPS = 16, /* that multiply; four more gather, gate and convert */
   FEED_FORWARD_STREAM_THREADS = 32 * (FEED_FORWARD_STREAM_WARPS + 4),
   FEED_FORWARD_STREAM_CHUNK = 128,   /* columns of a tile that a warp takes at once */
@@ -20,22 +17,12 @@ enum {
   FEED_FORWARD_STREAM_SCALE_PADDING = 16 /* bytes: rows of scales are in different banks */
 };
 
-/* rondo_feed_forward_stream_*. */
 struct feed_forward_stream_parameters {
-  const void *gate_up, *gate_up_scales, *down, *down_scales;
+  struct layer_half_parameters half;
   uint32_t hidden, columns;            /* columns: that are gated */
   uint32_t groups, parts, last_groups; /* parts: clusters, to which the groups are dealt; last_groups: the last */
-  uint32_t early;                      /* 1: weights and norm may be read before the predecessors end */
   uint32_t sums, scales, second_scales, ring; /* in shared memory */
-
-  const void *x, *norm;
-  const float *x_parts;
-  void *out;
-  float *out_parts;
-  uint32_t part_count;
-  float epsilon; /* 0: no norm */
   float inverse_hidden;
-  float scale;
   struct completion done;
 };
 
@@ -60,7 +47,7 @@ enum {
   FEED_FORWARD_STREAM_SECOND_BLOCKS = FEED_FORWARD_STREAM_BLOCKS + FEED_FORWARD_STREAM_HIDDEN / 16 * 4,
   FEED_FORWARD_STREAM_NORM = FEED_FORWARD_STREAM_SECOND_BLOCKS + FEED_FORWARD_STREAM_GROUPS * 16,
   /* High bytes of numbers, then low ones: */
-  FEED_FORWARD_STREAM_X = FEED_FORWARD_STREAM_NORM + FEED_FORWARD_STREAM_HIDDEN / FEED_FORWARD_STREAM_CLUSTER * 2,
+  FEED_FORWARD_STREAM_X = FEED_FORWARD_STREAM_NORM + FEED_FORWARD_STREAM_HIDDEN / LAYER_HALF_CLUSTER * 2,
   FEED_FORWARD_STREAM_GATED = FEED_FORWARD_STREAM_X + FEED_FORWARD_STREAM_HIDDEN * 2,
   FEED_FORWARD_STREAM_RECEIVED = FEED_FORWARD_STREAM_GATED + FEED_FORWARD_STREAM_GROUPS * 128,
   FEED_FORWARD_STREAM_FIXED = FEED_FORWARD_STREAM_RECEIVED + FEED_FORWARD_STREAM_GROUPS * 256

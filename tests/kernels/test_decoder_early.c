@@ -130,17 +130,9 @@ static void set_values(struct early *early, int set) {
 /* What the launch says of weights, and of K, V and the position. */
 static void early_of(const struct op_launch *launch, bool *weights, bool *context) {
   const void *told = launch->parameters;
-  *weights = *context = false;
-  if (strstr(launch->kernel, "attention")) {
-    const struct attention_block_parameters *p = told;
-    *weights = p->early, *context = p->early_context;
-  } else if (strstr(launch->kernel, "stream")) {
-    *weights = ((const struct feed_forward_stream_parameters *)told)->early;
-  } else if (strstr(launch->kernel, "135m")) {
-    *weights = ((const struct feed_forward_known_parameters *)told)->early;
-  } else {
-    *weights = ((const struct feed_forward_parameters *)told)->early;
-  }
+  *context = false;
+  *weights = ((const struct layer_half_parameters *)told)->early;
+  if (strstr(launch->kernel, "attention")) *context = ((const struct attention_block_parameters *)told)->early_context;
 }
 
 /* In this graph as it is instantiated: else there would be nothing to wait for. */
