@@ -42,36 +42,51 @@ struct gemm_wgmma_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, tile, stages)
+/* KERNEL(chips, parameters, name, threads, tile, stages, any)
  * `tile` is a struct gemm_tile: (rows of P that a warpgroup has, warpgroups, they take turns, rows of Q, tiles of
- * a cluster along P, along Q, parts of k, W is P). Warpgroups share a tile, unless they take turns at tiles. */
-#define GEMM_TILE_128x256       (64, 2, 0, 256, 2, 1, 1, 0)
-#define GEMM_TILE_128x192       (64, 2, 0, 192, 2, 1, 1, 0)
-#define GEMM_TILE_128x192_turns (128, 2, 1, 192, 2, 1, 1, 0)
-#define GEMM_TILE_128x128_turns (128, 2, 1, 128, 2, 1, 1, 0)
-#define GEMM_TILE_128x96        (64, 2, 0, 96, 2, 1, 1, 0)
-#define GEMM_TILE_64x128_turns  (64, 2, 1, 128, 2, 1, 1, 0)
-#define GEMM_TILE_64x96_turns   (64, 2, 1, 96, 2, 1, 1, 0)
-#define GEMM_TILE_64x64_pair    (64, 1, 0, 64, 1, 2, 1, 1)
-#define GEMM_TILE_64x64         (64, 1, 0, 64, 1, 1, 1, 1)
-#define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1)
+ * a cluster along P, along Q, parts of k, W is P). Warpgroups share a tile, unless they take turns at tiles.
+ *
+ * `any` is 1 in kernels of every type of out, bias and residual. The others have less code, and so start sooner where
+ * other kernels ran before: out and residual have the type of X and W and move by boxes, and there is no bias. */
+#define GEMM_TILE_128x256           (64, 2, 0, 256, 2, 1, 1, 0)
+#define GEMM_TILE_128x192           (64, 2, 0, 192, 2, 1, 1, 0)
+#define GEMM_TILE_128x192_turns     (128, 2, 1, 192, 2, 1, 1, 0)
+#define GEMM_TILE_128x128_turns     (128, 2, 1, 128, 2, 1, 1, 0)
+#define GEMM_TILE_128x96            (64, 2, 0, 96, 2, 1, 1, 0)
+#define GEMM_TILE_64x128_turns      (64, 2, 1, 128, 2, 1, 1, 0)
+#define GEMM_TILE_64x96_turns       (64, 2, 1, 96, 2, 1, 1, 0)
+#define GEMM_TILE_64x64_pair        (64, 1, 0, 64, 1, 2, 1, 1)
+#define GEMM_TILE_64x64             (64, 1, 0, 64, 1, 1, 1, 1)
+#define GEMM_TILE_64x64_parts       (64, 1, 0, 64, 1, 1, 2, 1)
+#define GEMM_TILE_128x256_any       GEMM_TILE_128x256
+#define GEMM_TILE_128x128_turns_any GEMM_TILE_128x128_turns
+#define GEMM_TILE_64x128_turns_any  GEMM_TILE_64x128_turns
+#define GEMM_TILE_64x64_pair_any    GEMM_TILE_64x64_pair
+#define GEMM_TILE_64x64_any         GEMM_TILE_64x64
+#define GEMM_TILE_64x64_parts_any   GEMM_TILE_64x64_parts
 
-#define GEMM_WGMMA_KERNEL(KERNEL, tile, threads, stages)                                                               \
-  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages)
+#define GEMM_WGMMA_KERNEL(KERNEL, tile, threads, stages, any)                                                          \
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, any)
 #define GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                               \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x256, 384, 4)                                                                           \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x192, 384, 5)                                                                           \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x192_turns, 384, 5)
+  GEMM_WGMMA_KERNEL(KERNEL, 128x256, 384, 4, 0)                                                                        \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x256_any, 384, 4, 1)                                                                    \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x192, 384, 5, 0)                                                                        \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x192_turns, 384, 5, 0)
 #define GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                              \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x128_turns, 384, 6)                                                                     \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x96, 384, 7)
+  GEMM_WGMMA_KERNEL(KERNEL, 128x128_turns, 384, 6, 0)                                                                  \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x128_turns_any, 384, 6, 1)                                                              \
+  GEMM_WGMMA_KERNEL(KERNEL, 128x96, 384, 7, 0)
 #define GEMM_WGMMA_SMALL_KERNELS(KERNEL)                                                                               \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x128_turns, 384, 8)                                                                      \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x96_turns, 384, 10)
+  GEMM_WGMMA_KERNEL(KERNEL, 64x128_turns, 384, 8, 0)                                                                   \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x128_turns_any, 384, 8, 1)                                                               \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x96_turns, 384, 10, 0)
 #define GEMM_WGMMA_FEW_ROWS_KERNELS(KERNEL)                                                                            \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64_pair, 256, 13)                                                                       \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64, 256, 13)                                                                            \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64_parts, 256, 13)
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64_pair, 256, 13, 0)                                                                    \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64_pair_any, 256, 13, 1)                                                                \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64, 256, 13, 0)                                                                         \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64_any, 256, 13, 1)                                                                     \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64_parts, 256, 13, 0)                                                                   \
+  GEMM_WGMMA_KERNEL(KERNEL, 64x64_parts_any, 256, 13, 1)
 #define GEMM_WGMMA_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                                    \
@@ -102,7 +117,7 @@ GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.a
 /* Columns of results that a block stores after the parts have met. */
 GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.columns / t.parts; }
 GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return (gemm_tile_p(t) + t.columns) * 128; }
-/* The sums leave a warpgroup few registers: results without a residual leave by boxes, and in no other way. */
+/* The sums leave a warpgroup few registers, too few for a residual. */
 GEMM_CONSTANT int gemm_tile_is_wide(struct gemm_tile t) { return t.rows * t.columns > 64 * 256; }
 /* With silu_mul: do results leave as boxes of 64 columns? */
 GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= 128; }

@@ -10,9 +10,11 @@ enum { PAIR_ROWS = 64, MOST_ROWS_OF_PARTS = 128, LEAST_K_OF_PARTS = 2048 };
 
 #define TILE(...)                                                                                                      \
   { __VA_ARGS__ }
-#define WGMMA_CONSTANT(chips, parameters, name, threads, of_tile, of_stages)                                           \
-  static const struct gemm_kernel name = {                                                                             \
-      .kernel = KERNEL_ENTRY(chips, parameters, name, threads), .tile = TILE of_tile, .stages = (of_stages)};
+#define WGMMA_CONSTANT(chips, parameters, name, threads, of_tile, of_stages, of_any)                                   \
+  static const struct gemm_kernel name = {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                    \
+                                          .tile = TILE of_tile,                                                        \
+                                          .stages = (of_stages),                                                       \
+                                          .any = (of_any)};
 #define PORTABLE_CONSTANT(chips, parameters, name, threads, of_side, along_x, along_w, of_blocks)                      \
   static const struct gemm_kernel name = {                                                                             \
       .kernel = KERNEL_ENTRY(chips, parameters, name, threads), .side = (of_side), .blocks = (of_blocks)};
@@ -46,9 +48,16 @@ static const struct gemm_choice choices[] = {
     {WGMMA(128x192), .rows = {PAIR_ROWS + 1, 0},
      .why = "nearly the fewest bytes, where 256 columns would not fill the last wave"},
     {WGMMA(128x192_turns), .rows = {PAIR_ROWS + 1, 0},
-     .why = "tensor cores go on while results leave; takes no residual, and out has 16 bits and a map"},
+     .why = "tensor cores go on while results leave; takes no residual"},
     {WGMMA(64x64_parts), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
      .why = "few tiles and a long k: two blocks have half of k each, and their sums meet in shared memory"},
+    {WGMMA(64x64_any), .rows = {1, PAIR_ROWS}, .why = "as 64x64, for every type of out, bias and residual"},
+    {WGMMA(64x64_pair_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 64x64_pair, for every type"},
+    {WGMMA(64x128_turns_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 64x128_turns, for every type"},
+    {WGMMA(128x128_turns_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 128x128_turns, for every type"},
+    {WGMMA(128x256_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 128x256, for every type"},
+    {WGMMA(64x64_parts_any), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
+     .why = "as 64x64_parts, for every type"},
     {.name = "portable_128",
      .kernel = &rondo_gemm_portable_128,
      .plan = gemm_portable_plan,

@@ -10,7 +10,7 @@
 struct gemm_problem {
   bool has_maps;  /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
   bool one_order; /* bits must not depend on the number of rows */
-  bool by_boxes;  /* out has a map and 16 bits */
+  bool one_type; /* out and residual have the type of X and W and move by boxes; no bias, no silu_mul with a residual */
   bool silu_mul, has_residual;
   int64_t batch, rows, columns, k; /* rows of X, columns of out: rows of W */
   int64_t multiprocessors, shared_bytes;
@@ -27,7 +27,8 @@ struct gemm_plan {
 struct gemm_kernel {
   struct op_kernel kernel;
   struct gemm_tile tile;
-  int stages, side, blocks; /* blocks that a multiprocessor holds */
+  int stages, any;
+  int side, blocks; /* blocks that a multiprocessor holds */
 };
 
 struct gemm_choice {

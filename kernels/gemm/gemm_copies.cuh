@@ -37,19 +37,20 @@ DEVICE void box_prefetch(const void *map, int column, int row, int matrix) {
 }
 
 /* A kernel's tile and stages as types know them. */
-template <int Rows, int Warpgroups, int Turns, int Columns, int AlongP, int AlongQ, int Parts, int Swapped, int Stages>
+template <int Rows, int Warpgroups, int Turns, int Columns, int AlongP, int AlongQ, int Parts, int Swapped, int Stages,
+          int Any>
 struct gemm_design {
   static constexpr gemm_tile TILE = {Rows, Warpgroups, Turns, Columns, AlongP, AlongQ, Parts, Swapped};
   static constexpr int STAGES = Stages, WARPGROUPS = Warpgroups, COLUMNS = Columns, PARTS = Parts;
   static constexpr int ALONG_P = AlongP, ALONG_Q = AlongQ;
-  static constexpr bool TURNS = Turns, SWAPPED = Swapped;
+  static constexpr bool TURNS = Turns, SWAPPED = Swapped, ANY = Any;
   static constexpr int CLUSTER = gemm_tile_cluster(TILE), P_ROWS = gemm_tile_p(TILE);
   static constexpr int P_BYTES = P_ROWS * 128, STAGE_BYTES = gemm_stage_bytes(TILE);
   static constexpr int PRODUCTS = Rows / 64;          /* of wgmma for 16 of k, in a warpgroup */
   static constexpr int SHARERS = AlongP + AlongQ - 1; /* blocks of a cluster that a block shares a tile with, and it */
   static constexpr int ARRIVALS = (Turns ? 1 : Warpgroups) * SHARERS; /* that free a stage */
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
-  static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE); /* results take no residual, and leave by boxes alone */
+  static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
   static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : 40;
   static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : 232;
 

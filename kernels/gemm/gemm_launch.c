@@ -18,6 +18,14 @@ static bool moves_in_pairs(const struct op_operand *operand) {
   return !operand->present || op_rows_aligned(operand, rondo_dtype_bits(operand->dtype) / 4);
 }
 
+/* See gemm_problem. */
+static bool has_one_type(const struct op_operand *operands, bool silu_mul) {
+  const rondo_dtype dtype = operands[GEMV_WEIGHTS].dtype;
+  const struct op_operand *out = &operands[GEMV_OUT], *residual = &operands[GEMV_RESIDUAL];
+  if (out->dtype != dtype || !leaves_by_map(out) || operands[GEMV_BIAS].present) return false;
+  return !residual->present || (residual->dtype == dtype && has_map(residual) && !silu_mul);
+}
+
 struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chip *chip) {
   const struct op_operand *operands = call->task->operands;
   const struct gemv_attributes *attributes = op_attributes(call->task);
@@ -28,7 +36,7 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
       .has_maps =
           chip->version == 90 && in_pairs && has_map(&operands[GEMV_WEIGHTS]) && has_map(&operands[GEMV_VECTORS]),
       .one_order = attributes->one_order != 0,
-      .by_boxes = leaves_by_map(&operands[GEMV_OUT]),
+      .one_type = has_one_type(operands, attributes->silu_mul != 0),
       .silu_mul = attributes->silu_mul != 0,
       .has_residual = operands[GEMV_RESIDUAL].present,
       .batch = shape.batch,

@@ -57,9 +57,9 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   plan->units = plan->p_units * plan->q_units * problem->batch;
   plan->shared_bytes = gemm_shared_bytes(*tile, choice->kernel->stages);
   if (clusters < 1 || plan->units > INT32_MAX || plan->shared_bytes > problem->shared_bytes) return false;
-  /* Boxes of 64 of 96 columns overlap: a residual that is out would be added twice. */
-  if (problem->silu_mul && problem->has_residual && tile->columns % 64) return false;
-  if (gemm_tile_is_wide(*tile) && (problem->has_residual || !problem->by_boxes)) return false;
+  if (choice->kernel->any == problem->one_type) return false;
+  if (problem->silu_mul && !choice->kernel->any && !tile->swapped && !gemm_tile_gates_by_box(*tile)) return false;
+  if (problem->has_residual && gemm_tile_is_wide(*tile)) return false;
   if (tile->parts > 1 && plan->units > clusters) return false; /* the parts meet in buffers that are used once */
   plan->grid = smaller(plan->units, clusters) * cluster;
   const int64_t unit_bytes = 2 * problem->k * gemm_tile_p(*tile) * tile->along_p;

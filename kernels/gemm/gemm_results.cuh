@@ -25,6 +25,10 @@ DEVICE void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
     ldmatrix_x4(words, address);
 }
 
+/* A number's type; any for struct either. */
+template <typename T> struct gemm_dtype { static constexpr uint32_t value = RONDO_BF16; };
+template <> struct gemm_dtype<__half> { static constexpr uint32_t value = RONDO_F16; };
+
 /* What a thread of a warpgroup that multiplies knows of its place. */
 template <typename D> struct gemm_warpgroup {
   const gemm_wgmma_parameters &p;
@@ -44,7 +48,7 @@ template <typename D> struct gemm_warpgroup {
   DEVICE void find_lane() {
     uint32_t number;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
-    lane = number % 32, warp = number / 32 % 4;
+    lane = number % 32, warp = number / 32 % 4, index = number / 128;
   }
   /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
   DEVICE uint32_t share() const { return D::TURNS ? 0 : index; }
@@ -133,12 +137,13 @@ template <typename D> struct gemm_warpgroup {
     const uint32_t chunk = D::SWAPPED ? 2 * warp + (matrix & 1) : 2 * j + (matrix >> 1);
     return box + row * 128 + ((chunk ^ (row & 7)) << 4);
   }
-  DEVICE void take_residual(addends &residual, uint32_t box, int first) const {
+  template <typename T> DEVICE void take_residual(addends &residual, uint32_t box, int first) const {
+    const uint32_t dtype = D::ANY ? p.finish.residual_dtype : gemm_dtype<T>::value;
     uint32_t words[GROUPS / 2][4];
     unrolled_for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, first + j), D::SWAPPED);
     unrolled_for (int j = 0; j < GROUPS / 2; j++)
       unrolled_for (int i = 0; i < 4; i++) {
-        const float2 two = numbers_16::of(p.finish.residual_dtype, words[j][i]);
+        const float2 two = numbers_16::of(dtype, words[j][i]);
         residual[2 * j + i / 2][i % 2 * 2] = two.x, residual[2 * j + i / 2][i % 2 * 2 + 1] = two.y;
       }
   }
@@ -154,21 +159,21 @@ template <typename D> struct gemm_warpgroup {
       unrolled_for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
   }
 
-  /* The numbers of a product. p0 and q0 are the lane's first rows. `stage`: the residual's first, if it comes by boxes.
-   */
+  /* The numbers of a product. p0 and q0 are the lane's first rows; `stage` is the residual's first. */
+  template <typename T>
   DEVICE void finish(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage) const {
     unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
       const int box = min(8 * first / D::BOX, D::BOXES - 1), q = q0 + 8 * first;
       addends bias, residual;
-      if (!p.finish.bias)
+      if (!D::ANY || !p.finish.bias)
         clear(bias);
       else if (p.finish.bias_dtype == RONDO_F32)
         load_bias<numbers_32>(bias, p0, q, matrix);
       else
         load_bias<numbers_16>(bias, p0, q, matrix);
       if (!D::IS_WIDE && p.boxed)
-        take_residual(residual, residual_at(stage, product, box), (8 * first - D::box_begin(box)) / 16);
-      else if (D::IS_WIDE || !p.finish.residual || p.finish.silu_mul)
+        take_residual<T>(residual, residual_at(stage, product, box), (8 * first - D::box_begin(box)) / 16);
+      else if (!D::ANY || !p.finish.residual || p.finish.silu_mul)
         clear(residual);
       else if (p.finish.residual_dtype == RONDO_F32)
         load_residual<numbers_32>(residual, p0, q, matrix);
@@ -234,8 +239,18 @@ template <typename D> struct gemm_warpgroup {
     }
   }
 
-  /* A box with silu_mul, from registers. Gate and up are neighbours of a lane, or, if W is P, of two lanes: then one of
-   * these makes the upper result and the other the lower one. */
+  /* If W is P, gate and up are neighbours of two lanes. One makes the upper result, x[0], and the other the lower one,
+   * x[2]. The moves keep the selection from the products, which would wait for each other. */
+  DEVICE float gated_by_two(const float *x) const {
+    const bool is_lower = lane & 4;
+    float mine, theirs;
+    asm volatile("mov.f32 %0, %1;" : "=f"(mine) : "f"(is_lower ? x[2] : x[0]));
+    asm volatile("mov.f32 %0, %1;" : "=f"(theirs) : "f"(is_lower ? x[0] : x[2]));
+    theirs = __shfl_xor_sync(0xffffffffu, theirs, 4);
+    return gated(is_lower ? theirs : mine, is_lower ? mine : theirs);
+  }
+
+  /* A box with silu_mul. */
   DEVICE void store_gated(const float *d, int p0, int q0, int matrix) const {
     unrolled_for (int first = 0; first < D::BOX / 8; first += 4) {
       float numbers[4][2];
@@ -243,12 +258,7 @@ template <typename D> struct gemm_warpgroup {
         unrolled_for (int i = 0; i < 2; i++) {
           const float *x = d + 4 * (first + j);
           if (D::SWAPPED) {
-            const bool is_lower = lane & 4;
-            float mine, theirs;
-            asm volatile("mov.f32 %0, %1;" : "=f"(mine) : "f"(is_lower ? x[2 + i] : x[i]));
-            asm volatile("mov.f32 %0, %1;" : "=f"(theirs) : "f"(is_lower ? x[i] : x[2 + i]));
-            theirs = __shfl_xor_sync(0xffffffffu, theirs, 4);
-            numbers[j][i] = gated(is_lower ? theirs : mine, is_lower ? mine : theirs);
+            numbers[j][i] = gated_by_two(x + i);
           } else {
             numbers[j][i] = gated(x[2 * i], x[2 * i + 1]);
           }
@@ -267,6 +277,30 @@ template <typename D> struct gemm_warpgroup {
           else
             store_gated_number(numbers[j][i], p0 + 8 * i, q0 / 2 + 4 * (first + j), matrix);
     }
+  }
+
+  /* The same in one type where W is P: a warp has eight columns of all rows. They meet in the warp's part of the last
+   * buffer, and each lane stores sixteen bytes of a row. */
+  template <typename T> DEVICE void store_gated_rows(const float *d, int p0, int q0, int matrix) const {
+    const uint32_t rows = at.staging + (D::BUFFERS - 1) * GEMM_STAGING_BYTES + warp * D::BOX * 16;
+    const uint32_t to = rows + lane % 4 * 32 + (lane & 4 ? 8 : 0) + lane / 8 * 2;
+    unrolled_for (int j = 0; j < D::BOX / 8; j++) {
+      float numbers[2];
+      unrolled_for (int i = 0; i < 2; i++) {
+        numbers[i] = gated_by_two(d + 4 * j + i);
+      }
+      const uint32_t two = pack_two<T>(numbers[0], numbers[1]);
+      asm volatile("st.shared.u16 [%0], %1;" ::"r"(to + j * 128), "h"((uint16_t)two) : "memory");
+      asm volatile("st.shared.u16 [%0], %1;" ::"r"(to + j * 128 + 16), "h"((uint16_t)(two >> 16)) : "memory");
+    }
+    __syncwarp();
+    const int column = p0 / 2 + 8 * (int)warp;
+    for (int i = (int)lane; i < D::BOX; i += 32) {
+      const float4 eight = load_shared_four(rows + i * 16);
+      const int64_t element = matrix * p.finish.out_batch + (q0 + i) * p.finish.out_row + column;
+      if (q0 + i < (int)p.rows && column < (int)p.columns / 2) *(float4 *)((uint16_t *)p.finish.out + element) = eight;
+    }
+    __syncwarp();
   }
 
   /* ---- Out by boxes ---- */
@@ -377,7 +411,7 @@ template <typename D> struct gemm_warpgroup {
 
   /* One thread of a tile fetches into L2 what the block's results are added to. */
   DEVICE void fetch_residual(uint32_t turn) const {
-    if (D::IS_WIDE || !p.fetched || thread || share()) return;
+    if (!D::ANY || !p.fetched || thread || share()) return;
     const gemm_place place = gemm_place_of(p, at, turn);
     const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
     const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::STORED : 64;
@@ -397,12 +431,26 @@ template <typename D> struct gemm_warpgroup {
     }
   }
 
+  template <typename T>
   DEVICE void store_product(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage,
                             bool by_stages) {
     const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
+    if (p.finishing) finish<T>(d, product, lane_p, lane_q, matrix, stage);
+    if constexpr (!D::ANY) {
+      if constexpr (D::SWAPPED)
+        if (!p.by_map) return store_gated_rows<T>(d, p0, q0, matrix);
+      if constexpr (CAN_GATE)
+        if (p.finish.silu_mul) return leave_gated<T>(d, product, p0, q0, matrix, by_stages);
+      return leave<T>(d, product, p0, q0, matrix, stage, by_stages);
+    } else {
+      store_any(d, product, p0, q0, matrix, stage, by_stages);
+    }
+  }
+  DEVICE void store_any(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage,
+                        bool by_stages) {
+    const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
     const bool is_bf16 = p.finish.out_dtype == RONDO_BF16;
-    if (p.finishing) finish(d, product, lane_p, lane_q, matrix, stage);
-    if (!D::IS_WIDE && !p.by_map) return store_each(d, lane_p, lane_q, matrix);
+    if (!p.by_map) return store_each(d, lane_p, lane_q, matrix);
     if constexpr (CAN_GATE)
       if (p.finish.silu_mul) {
         if (is_bf16)
@@ -418,6 +466,7 @@ template <typename D> struct gemm_warpgroup {
 
   /* All results of a tile. `stage` is the first with its residual, `left` the number of the block's stages from there
    * on. `by_stages`: nothing will be copied to the stages any more, and all of them have this tile. */
+  template <typename T>
   DEVICE void store(float (&d)[D::PRODUCTS][D::COLUMNS / 2], const gemm_place &place, uint32_t left, uint32_t stage,
                     bool by_stages) {
     const int p0 = place.p + (int)share() * D::PRODUCTS * 64, q0 = place.q + (int)at.part * D::STORED;
@@ -427,9 +476,9 @@ template <typename D> struct gemm_warpgroup {
       if constexpr (D::PARTS > 1) {
         float own[D::STORED / 2];
         meet(d[product], own);
-        store_product(own, product, p0 + 64 * product, q0, place.matrix, stage, by_stages);
+        store_product<T>(own, product, p0 + 64 * product, q0, place.matrix, stage, by_stages);
       } else {
-        store_product(d[product], product, p0 + 64 * product, q0, place.matrix, stage, by_stages);
+        store_product<T>(d[product], product, p0 + 64 * product, q0, place.matrix, stage, by_stages);
       }
     }
     if (by_stages) return send_at_once(p0, q0, place.matrix, stage);

@@ -42,7 +42,7 @@ template <typename D> struct gemm_reader {
 template <typename T, typename D>
 DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_reader<D> &reader,
                      float (&d)[D::PRODUCTS][D::COLUMNS / 2]) {
-  for (uint32_t step = 0; step < at.steps; step++) {
+  rolled_for (uint32_t step = 0; step < at.steps; step++) {
     barrier_wait(at.full + 8 * reader.stage, reader.parity);
     const uint32_t stage = at.stages + reader.stage * D::STAGE_BYTES;
     const uint64_t p = operand_descriptor(stage + me.share() * D::PRODUCTS * GEMM_P_PANEL_BYTES, 16);
@@ -63,8 +63,11 @@ DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_
   }
 }
 
+/* The type of X and W in kernels whose code is for every type. */
+struct either {};
+
 /* A warpgroup's tiles, one after the other. */
-template <typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
+template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   gemm_warpgroup<D> me(p, at);
   for (uint32_t turn = D::TURNS ? me.index : 0; turn < at.tiles; turn += D::TURNS ? 2 : 1) {
     float d[D::PRODUCTS][D::COLUMNS / 2];
@@ -74,7 +77,9 @@ template <typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p,
     /* Only after the other warpgroup's last look at a barrier may this one look at a later stage: both would otherwise
      * mistake the parity of one round for another's. */
     if (D::TURNS && turn) warps_meet(GEMM_TURN_BARRIER + me.index, 256);
-    if (p.is_bf16)
+    if constexpr (!D::ANY)
+      multiply<T>(at, me, reader, d);
+    else if (p.is_bf16)
       multiply<__nv_bfloat16>(at, me, reader, d);
     else
       multiply<__half>(at, me, reader, d);
@@ -85,8 +90,8 @@ template <typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p,
     wgmma_wait<0>();
     unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
     me.free_stage(reader.left + 1, reader.before());
-    me.store(d, gemm_place_of(p, at, turn), reader.left, reader.stage,
-             turn + 1 == at.tiles && (p.boxed || at.steps >= D::STAGES || at.tiles == 1));
+    me.template store<T>(d, gemm_place_of(p, at, turn), reader.left, reader.stage,
+                         turn + 1 == at.tiles && (p.boxed || at.steps >= D::STAGES || at.tiles == 1));
   }
   me.end();
 }
@@ -128,7 +133,13 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
   if (threadIdx.x < COPYING) {
     only_wait_for_predecessors();
     more_registers<D::MULTIPLYING_REGISTERS>();
-    multiply_tiles(p, gemm_block<D>(p, shared));
+    const gemm_block<D> at(p, shared);
+    if constexpr (D::ANY)
+      multiply_tiles<either>(p, at);
+    else if (p.is_bf16)
+      multiply_tiles<__nv_bfloat16>(p, at);
+    else
+      multiply_tiles<__half>(p, at);
     return;
   }
   fewer_registers<D::COPYING_REGISTERS>();
@@ -151,6 +162,6 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
 } // namespace
 
 #define GEMM_LIST(...) __VA_ARGS__
-#define DEFINE_GEMM(chips, parameters, name, threads, tile, stages)                                                    \
+#define DEFINE_GEMM(chips, parameters, name, threads, tile, stages, any)                                               \
   DEFINE_CLUSTER_KERNEL(, gemm_tile_cluster(gemm_tile{GEMM_LIST tile}), parameters, name, threads, 1,                  \
-                        gemm<GEMM_LIST tile, stages>)
+                        gemm<GEMM_LIST tile, stages, any>)

@@ -33,15 +33,17 @@ BOTH_BACKENDS(gemm, gemm_agrees_with_fp64_at_every_edge, gemm_agrees_with_fp64_a
 /* Each kernel of sm_90a, with tiles that are whole and with ragged ones. The host needs fewer numbers. */
 static void gemm_agrees_with_fp64_in_every_kernel(rondo_backend backend) {
   static const rondo_dtype outs[] = {RONDO_BF16, RONDO_F32, RONDO_F16};
-  struct gemm_problem_case problems[2];
+  struct gemm_problem_case problems[4];
   for (size_t i = 0; i < gemm_size_count; i++) {
     const struct gemm_size *size = &gemm_sizes[i];
     const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1, rows = size->rows / less;
-    problems[0] = (struct gemm_problem_case){.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
-                                             .out_dtype = outs[i % 3],
-                                             .rows = rows,
-                                             .columns = size->columns / less,
-                                             .k = size->k};
+    const rondo_dtype one = i % 2 ? RONDO_F16 : RONDO_BF16;
+    problems[2] = (struct gemm_problem_case){
+        .dtype = one, .out_dtype = one, .rows = rows, .columns = size->columns / less, .k = size->k};
+    problems[3] = problems[2];
+    problems[3].rows -= 3, problems[3].columns -= 8, problems[3].scale = 0.25f, problems[3].residual_dtype = one;
+    problems[0] = (struct gemm_problem_case){
+        .dtype = one, .out_dtype = outs[i % 3], .rows = rows, .columns = size->columns / less, .k = size->k};
     problems[1] = (struct gemm_problem_case){.dtype = i % 2 ? RONDO_BF16 : RONDO_F16,
                                              .out_dtype = outs[(i + 2) % 3],
                                              .rows = rows - 3,
@@ -50,7 +52,7 @@ static void gemm_agrees_with_fp64_in_every_kernel(rondo_backend backend) {
                                              .scale = 0.25f,
                                              .bias_dtype = outs[i % 3],
                                              .residual_dtype = outs[(i + 1) % 3]};
-    gemm_problems_check(backend, problems, 2);
+    gemm_problems_check(backend, problems, COUNT(problems));
   }
 }
 BOTH_BACKENDS(gemm, gemm_agrees_with_fp64_in_every_kernel, gemm_agrees_with_fp64_in_every_kernel)
@@ -79,18 +81,19 @@ BOTH_BACKENDS(gemm, gemm_takes_bias_and_residual_of_every_type, gemm_takes_bias_
 /* silu(gate) * up in each kernel, whole and ragged, in every type of out, with bias and residual and without. */
 static void gemm_gates(rondo_backend backend) {
   static const rondo_dtype types[] = {RONDO_BF16, RONDO_F32, RONDO_F16};
-  struct gemm_problem_case problems[3];
+  struct gemm_problem_case problems[4];
   for (size_t i = 0; i < gemm_size_count; i++) {
     const struct gemm_size *size = &gemm_sizes[i];
     const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1, rows = size->rows / less;
     const struct gemm_problem_case whole = {.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
-                                            .out_dtype = i % 2 ? RONDO_BF16 : RONDO_F16,
+                                            .out_dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                             .rows = rows,
                                             .columns = size->columns / less,
                                             .k = size->k,
                                             .scale = 0.125f,
                                             .silu_mul = true};
-    problems[0] = problems[1] = problems[2] = whole;
+    problems[0] = problems[1] = problems[2] = problems[3] = whole;
+    problems[3].rows -= 5, problems[3].columns -= 16;
     problems[1].rows -= 3, problems[1].columns -= 6, problems[1].bias_dtype = types[i % 3];
     problems[1].out_dtype = types[(i + 1) % 3], problems[1].residual_dtype = types[(i + 2) % 3];
     problems[2].rows -= 1, problems[2].k -= 3, problems[2].columns -= 16, problems[2].in_place = i % 2;
@@ -120,14 +123,14 @@ static void gemm_adds_to_out_in_place(rondo_backend backend) {
   struct gemm_problem_case problems[4 * 12];
   size_t count = 0;
   for (size_t i = 0; i < gemm_size_count && i < 12; i++)
-    for (int64_t ragged = 0; ragged < 2; ragged++)
+    for (int64_t ragged = 0; ragged < 3; ragged++)
       problems[count++] = (struct gemm_problem_case){
           .dtype = RONDO_BF16,
-          .out_dtype = ragged ? RONDO_F16 : RONDO_BF16,
+          .out_dtype = ragged == 1 ? RONDO_F16 : RONDO_BF16,
           .rows = backend == RONDO_BACKEND_HOST ? 20 : gemm_sizes[i].rows,
           .columns = gemm_sizes[i].columns / (backend == RONDO_BACKEND_HOST ? 8 : 1) - 24 * ragged,
           .k = gemm_sizes[i].k,
-          .bias_dtype = ragged ? RONDO_F32 : 0,
+          .bias_dtype = ragged == 1 ? RONDO_F32 : 0,
           .in_place = true};
   for (int64_t rows = 30; rows < 300; rows += 90)
     problems[count++] = (struct gemm_problem_case){
@@ -146,13 +149,14 @@ static void gemm_finishes_tile_after_tile(rondo_backend backend) {
   for (size_t i = 0; i < COUNT(problems); i++) {
     const int64_t *size = sizes[i / 2], less = backend == RONDO_BACKEND_HOST ? 16 : 1;
     problems[i] = (struct gemm_problem_case){.dtype = i / 2 % 2 ? RONDO_F16 : RONDO_BF16,
-                                             .out_dtype = RONDO_BF16,
+                                             .out_dtype = i / 2 % 2 ? RONDO_F16 : RONDO_BF16,
                                              .rows = size[0] / less - (int64_t)i,
                                              .columns = size[1] / less - (i % 2 ? 16 : 0),
                                              .k = size[2],
                                              .scale = 0.125f,
-                                             .bias_dtype = i % 4 < 2 ? RONDO_F32 : 0,
-                                             .residual_dtype = i % 2 ? 0 : RONDO_BF16,
+                                             .residual_dtype = i % 2       ? 0
+                                                               : i / 2 % 2 ? RONDO_F16
+                                                                           : RONDO_BF16,
                                              .silu_mul = i % 2};
   }
   gemm_problems_check(backend, problems, COUNT(problems));

@@ -17,7 +17,9 @@ static struct gemm_size size_of(size_t i) {
 
 static struct gemm_problem_case case_of(struct gemm_size size, rondo_backend backend, size_t i) {
   return (struct gemm_problem_case){.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
-                                    .out_dtype = RONDO_F32,
+                                    .out_dtype = i % 3 == 0 ? RONDO_F32
+                                                 : i % 2    ? RONDO_F16
+                                                            : RONDO_BF16,
                                     .rows = backend == RONDO_BACKEND_HOST && size.rows > 50 ? 50 : size.rows,
                                     .columns = size.columns,
                                     .k = size.k};
@@ -143,7 +145,6 @@ static void a_thousand_replays_give_the_same_bits(rondo_backend backend) {
   for (size_t i = 0; i < count; i++) {
     struct gemm_problem_case of = case_of(size_of(i), backend, i);
     if (backend == RONDO_BACKEND_HOST) of.rows = (of.rows + 3) / 4, of.columns = (of.columns + 15) / 16;
-    of.out_dtype = i % 3 ? RONDO_BF16 : RONDO_F32;
     gemm_trial_add(&trials[i], &trial, &of, &random);
   }
   trial_instantiate(&trial);

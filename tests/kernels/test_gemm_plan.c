@@ -72,7 +72,7 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
 static struct gemm_problem problem_of(int64_t rows, int64_t columns, int64_t k) {
   return (struct gemm_problem){.has_maps = true,
                                .batch = 1,
-                               .by_boxes = true,
+                               .one_type = true,
                                .rows = rows,
                                .columns = columns,
                                .k = k,
@@ -92,6 +92,17 @@ Test(gemm, gemm_chooses_each_kernel_for_some_sizes) {
     cr_expect_str_eq(choice->name, gemm_sizes[i].choice, "%lld rows, %lld columns, k %lld: %s, expected %s",
                      (long long)problem.rows, (long long)problem.columns, (long long)problem.k, choice->name,
                      gemm_sizes[i].choice);
+    is_chosen[choice - choices] = true;
+  }
+  static const struct gemm_size any_sizes[] = {
+      {64, 4096, 512, "64x64_any"},          {128, 2048, 576, "64x64_pair_any"}, {512, 2048, 640, "64x128_turns_any"},
+      {2944, 512, 640, "128x128_turns_any"}, {2048, 4096, 2048, "128x256_any"},  {64, 2048, 2048, "64x64_parts_any"}};
+  for (size_t i = 0; i < sizeof any_sizes / sizeof *any_sizes; i++) {
+    struct gemm_plan plan;
+    struct gemm_problem problem = problem_of(any_sizes[i].rows, any_sizes[i].columns, any_sizes[i].k);
+    problem.one_type = false;
+    const struct gemm_choice *choice = gemm_choose(&problem, &plan);
+    cr_expect_str_eq(choice->name, any_sizes[i].choice, "%s, expected %s", choice->name, any_sizes[i].choice);
     is_chosen[choice - choices] = true;
   }
   for (size_t i = 0; i < count; i++)
@@ -145,7 +156,9 @@ Test(gemm, gemm_plans_cover_every_size) {
                    random_between(&random, 0, 1 << random_between(&random, 1, 15)));
     problem.batch = random_between(&random, 0, 3) ? 1 : random_between(&random, 1, 70);
     problem.has_maps = problem.k > 0 && random_between(&random, 0, 3);
-    problem.one_order = random_between(&random, 0, 1);
+    problem.one_order = random_between(&random, 0, 1), problem.one_type = random_between(&random, 0, 1);
+    problem.silu_mul = random_between(&random, 0, 1), problem.has_residual = random_between(&random, 0, 1);
+    problem.one_type &= !problem.silu_mul || !problem.has_residual;
     problem.multiprocessors = random_between(&random, 0, 1) ? 132 : random_between(&random, 1, 200);
     struct gemm_plan plan, again;
     const struct gemm_choice *choice = gemm_choose(&problem, &plan);
