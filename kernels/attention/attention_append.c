@@ -119,6 +119,19 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
   rest->call.data = rest->data;
 }
 
+/* Does rondo_attention_append_rows take it? The rows begin at multiples of 8 bytes; and there are enough of them, or
+ * each thread has one unit of a row: else 128 threads a row are too few (Llama 1B, 128 rows: 3 us more). */
+static bool takes_rows(const struct op_call *call, int64_t rows, int64_t heads) {
+  static const uint32_t copied[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_NEW_K, ATTENTION_NEW_V};
+  const struct op_operand *operands = call->task->operands;
+  const int64_t threads = ATTENTION_APPEND_ROW_THREADS, pairs = ATTENTION_APPEND_PAIRS;
+  const int64_t units = heads * (operands[ATTENTION_Q].shape[3] / 2 / pairs);
+  for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
+    if (operands[copied[i]].present && !op_rows_aligned(&operands[copied[i]], 8)) return false;
+  return rows > 0 && units > 0 && operands[ATTENTION_Q].shape[3] / 2 % pairs == 0 &&
+         (rows * threads >= ENOUGH_THREADS || units <= threads);
+}
+
 void attention_append_launch(const struct op_call *call, struct attention_rest *rest, struct op_launches *launches) {
   const struct op_operand *operands = call->task->operands;
   const struct attention_shape shape = attention_shape_of(call->task);
@@ -162,6 +175,12 @@ void attention_append_launch(const struct op_call *call, struct attention_rest *
   parameters.threads = heads ? columns * parameters.head_groups : 0;
   if (shape.rotates && !operands[ATTENTION_ROPE_FREQUENCIES].present)
     attention_frequencies(call, parameters.base_frequencies);
+  const int64_t rows = shape.batch * shape.query_length;
+  if (takes_rows(call, rows, heads)) {
+    launch_add(launches, &rondo_attention_append_rows, rows, ATTENTION_APPEND_ROW_THREADS, 0, &parameters,
+               sizeof parameters);
+    return;
+  }
   /* At least a thread for each item's length. */
   const int64_t threads = larger(parameters.threads, shape.appends ? shape.batch : 0);
   if (!threads) return;

@@ -1,6 +1,9 @@
 /* attention_append.cu - writes new rows of K and V to the cache, and rotates these and the queries, before any
- * attention whose kernel cannot. A thread has a pair of columns in several heads: rows may begin anywhere, and one sine
- * and cosine, which take longest, serve all these heads. Bound by the launch, with many rows by memory. */
+ * attention whose kernel cannot. Bound by the launch, with many rows by memory.
+ *
+ * rondo_attention_append_rows: a block has a row, with all its heads. It computes each sine and cosine once, and a
+ * thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes what lies elsewhere than at
+ * multiples of 8 bytes: a thread has a pair of columns in several heads, for which one sine and cosine serve. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -30,9 +33,15 @@ DEVICE int64_t kv_offset(const attention_append_parameters &p, const attention_s
   return offset_of(stride, page, head, row & ((int64_t(1) << p.page_shift) - 1));
 }
 
-/* The thread's pair in one head. */
-DEVICE void append_pair(const attention_append_parameters &p, uint32_t batch, uint32_t query, int64_t row,
-                        uint32_t any_head, uint32_t pair, const rotation &by) {
+struct copied_head {
+  const uint16_t *from;
+  uint16_t *to; /* NULL: there is no such KV row */
+  bool rotates;
+};
+
+/* Heads of q come first, then those of K and of V. */
+DEVICE copied_head head_of(const attention_append_parameters &p, uint32_t batch, uint32_t query, int64_t row,
+                           uint32_t any_head) {
   const bool is_query = any_head < p.rotated_heads, is_value = any_head >= p.rotated_heads + p.new_heads;
   const uint32_t head = is_query   ? any_head
                         : is_value ? any_head - p.rotated_heads - p.new_heads
@@ -42,19 +51,34 @@ DEVICE void append_pair(const attention_append_parameters &p, uint32_t batch, ui
   from += offset_of(is_query ? p.q_stride : is_value ? p.new_v_stride : p.new_k_stride, batch, head, query);
   const int64_t into = is_query ? ((batch * (int64_t)p.query_length + query) * p.rotated_heads + head) * 2 * p.row_pairs
                                 : kv_offset(p, is_value ? p.v_stride : p.k_stride, batch, head, row);
-  if (into < 0) return;
-  to += into;
+  return {from, into < 0 ? NULL : to + into, !is_value && p.rotates};
+}
 
+/* The thread's pair in one head. */
+DEVICE void append_pair(const attention_append_parameters &p, const copied_head &head, uint32_t pair,
+                        const rotation &by) {
+  if (!head.to) return;
   const uint32_t low_at = p.by_halves ? pair : 2 * pair, high_at = p.by_halves ? pair + p.row_pairs : 2 * pair + 1;
-  if (is_value || !p.rotates) {
-    to[low_at] = from[low_at];
-    to[high_at] = from[high_at];
+  if (!head.rotates) {
+    head.to[low_at] = head.from[low_at];
+    head.to[high_at] = head.from[high_at];
     return;
   }
-  float low = widen(from[low_at], p.bf16), high = widen(from[high_at], p.bf16);
+  float low = widen(head.from[low_at], p.bf16), high = widen(head.from[high_at], p.bf16);
   rotate_pair(by, low, high);
-  to[low_at] = narrow(low, p.bf16);
-  to[high_at] = narrow(high, p.bf16);
+  head.to[low_at] = narrow(low, p.bf16);
+  head.to[high_at] = narrow(high, p.bf16);
+}
+
+/* Of item `index`: where its new rows end. */
+DEVICE void write_length(const attention_append_parameters &p, int64_t index) {
+  if (!p.lengths || index >= p.batch) return;
+  const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + p.query_length;
+  p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.most_length);
+}
+
+DEVICE rotation rotation_at(const attention_append_parameters &p, int64_t row, uint32_t pair) {
+  return rotation_of((float)row * (p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair]));
 }
 
 /* sm_80 would need more registers for four than 32. */
@@ -66,21 +90,63 @@ constexpr int HEADS_AT_ONCE = 1;
 
 DEVICE void append_pairs(const attention_append_parameters &p) {
   const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
-  if (p.lengths && index < p.batch) {
-    const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + p.query_length;
-    p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.most_length);
-  }
+  write_length(p, index);
   if (index >= p.threads) return;
   const uint32_t pair = (uint32_t)index & (p.row_pairs - 1);
   const uint32_t group = (uint32_t)(index / p.row_pairs) & (p.head_groups - 1);
   const int64_t rows = index / (p.row_pairs * p.head_groups);
   const uint32_t batch = (uint32_t)(rows / p.query_length), query = (uint32_t)(rows % p.query_length);
   const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
-  const float frequency = p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair];
-  const rotation by = rotation_of((float)row * frequency);
+  const rotation by = rotation_at(p, row, pair);
   const uint32_t heads = p.rotated_heads + 2 * p.new_heads;
 #pragma unroll HEADS_AT_ONCE
-  for (uint32_t head = group; head < heads; head += p.head_groups) append_pair(p, batch, query, row, head, pair, by);
+  for (uint32_t head = group; head < heads; head += p.head_groups)
+    append_pair(p, head_of(p, batch, query, row, head), pair, by);
+}
+
+struct four_numbers {
+  uint16_t bits[4];
+};
+DEVICE four_numbers load_four(const uint16_t *from) {
+  const uint2 words = *reinterpret_cast<const uint2 *>(from);
+  return {(uint16_t)words.x, (uint16_t)(words.x >> 16), (uint16_t)words.y, (uint16_t)(words.y >> 16)};
+}
+DEVICE void store_four(uint16_t *to, const four_numbers &of) {
+  *reinterpret_cast<uint2 *>(to) =
+      make_uint2(of.bits[0] | (uint32_t)of.bits[1] << 16, of.bits[2] | (uint32_t)of.bits[3] << 16);
+}
+
+/* Four pairs of a head from `pair`: two halves' columns, or eight columns. */
+DEVICE void append_four_pairs(const attention_append_parameters &p, const copied_head &head, uint32_t pair,
+                              const rotation *rotations) {
+  if (!head.to) return;
+  const uint32_t first_at = p.by_halves ? pair : 2 * pair, second_at = p.by_halves ? pair + p.row_pairs : first_at + 4;
+  four_numbers first = load_four(head.from + first_at), second = load_four(head.from + second_at);
+  if (head.rotates) {
+    unrolled_for (int i = 0; i < ATTENTION_APPEND_PAIRS; i++) {
+      uint16_t &low_bits = p.by_halves ? first.bits[i] : i < 2 ? first.bits[2 * i] : second.bits[2 * i - 4];
+      uint16_t &high_bits = p.by_halves ? second.bits[i] : i < 2 ? first.bits[2 * i + 1] : second.bits[2 * i - 3];
+      float low = widen(low_bits, p.bf16), high = widen(high_bits, p.bf16);
+      rotate_pair(rotations[pair + i], low, high);
+      low_bits = narrow(low, p.bf16);
+      high_bits = narrow(high, p.bf16);
+    }
+  }
+  store_four(head.to + first_at, first);
+  store_four(head.to + second_at, second);
+}
+
+DEVICE void append_rows(const attention_append_parameters &p) {
+  __shared__ rotation rotations[ATTENTION_MOST_PAIRS];
+  const uint32_t batch = blockIdx.x / p.query_length, query = blockIdx.x - batch * p.query_length;
+  write_length(p, blockIdx.x * (int64_t)ATTENTION_APPEND_ROW_THREADS + threadIdx.x);
+  const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
+  if (p.rotates && threadIdx.x < p.row_pairs) rotations[threadIdx.x] = rotation_at(p, row, threadIdx.x);
+  __syncthreads();
+  const uint32_t heads = p.rotated_heads + 2 * p.new_heads, fours = p.row_pairs / ATTENTION_APPEND_PAIRS;
+#pragma unroll 2
+  for (uint32_t i = threadIdx.x; i < heads * fours; i += ATTENTION_APPEND_ROW_THREADS)
+    append_four_pairs(p, head_of(p, batch, query, row, i / fours), i % fours * ATTENTION_APPEND_PAIRS, rotations);
 }
 
 ATTENTION_APPEND_KERNELS(DEFINE_SHORT_KERNEL)

@@ -7,10 +7,12 @@
 
 #include "attention.h"
 
-enum { ATTENTION_APPEND_THREADS = 256 };
+enum {
+  ATTENTION_APPEND_THREADS = 256,
+  ATTENTION_APPEND_ROW_THREADS = 128, /* of rondo_attention_append_rows */
+  ATTENTION_APPEND_PAIRS = 4          /* of one of its threads: two words of 8 bytes */
+};
 
-/* rondo_attention_append: a thread has a pair of columns of a row, in every head_groups-th head of q, new_k and new_v.
- */
 struct attention_append_parameters {
   const void *q, *new_k, *new_v;
   void *rotated, *k, *v; /* rotated: of q, [batch, query length, query heads, head dimension] */
@@ -20,7 +22,7 @@ struct attention_append_parameters {
   const int32_t *kv_pages;  /* or NULL: then each item is a page */
   struct attention_stride q_stride, new_k_stride, new_v_stride, k_stride, v_stride;
   int64_t pages_stride;
-  int64_t threads; /* batch * query_length * head_groups * row_pairs */
+  int64_t threads; /* of rondo_attention_append: batch * query_length * head_groups * row_pairs */
   uint32_t batch, query_length;
   uint32_t rotated_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
   uint32_t row_pairs, head_groups;   /* powers of two */
@@ -34,7 +36,9 @@ struct attention_append_parameters {
 
 /* KERNEL(chips, parameters, name, threads, what it calls) */
 #define ATTENTION_APPEND_KERNELS(KERNEL)                                                                               \
-  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append, ATTENTION_APPEND_THREADS, append_pairs)
+  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append, ATTENTION_APPEND_THREADS, append_pairs)      \
+  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append_rows, ATTENTION_APPEND_ROW_THREADS,           \
+         append_rows)
 
 #ifndef __CUDACC__
 /* The same attention without new rows and rotary embedding. Its kv_lengths are where new rows end, even if they do not
