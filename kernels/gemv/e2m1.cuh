@@ -14,7 +14,8 @@
 #include <stdint.h>
 
 #ifdef __CUDACC__
-#define E2M1_FUNCTION __device__ __forceinline__
+#include "../common/device_code.cuh"
+#define E2M1_FUNCTION DEVICE
 #else
 #define E2M1_FUNCTION static inline /* a test runs the same lines on the host */
 #endif
