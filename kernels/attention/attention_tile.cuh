@@ -54,14 +54,6 @@ DEVICE uint32_t chunk_address(uint32_t address, uint32_t step) {
   return (address ^ (2 * step % 8 * 16)) + 2 * step / 8 * 8 * 16;
 }
 
-/* threadIdx.x. It is volatile, so each caller reads it again, and ptxas keeps no address that depends on it in
- * registers from tile to tile. */
-DEVICE uint32_t thread_index() {
-  uint32_t index;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-  return index;
-}
-
 /* Of the thread. */
 DEVICE uint32_t lane_index() { return thread_index() % 32; }
 template <typename Size> DEVICE uint32_t warp_row() { /* the warp's first in the block */

@@ -14,6 +14,14 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+/* threadIdx.x. It is volatile, so each caller reads it again, and ptxas keeps no address that depends on it in
+ * registers in between. */
+DEVICE uint32_t thread_index() {
+  uint32_t index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
 DEVICE uint32_t shared_address(const void *pointer) { return (uint32_t)__cvta_generic_to_shared(pointer); }
 
 /* c += a b. */

@@ -47,46 +47,42 @@ struct gemm_wgmma_parameters {
  * a cluster along P, along Q, parts of k, W is P). Warpgroups share a tile, unless they take turns at tiles.
  *
  * `any` is 1 in kernels of every type of out, bias and residual. The others have less code, and so start sooner where
- * other kernels ran before: out and residual have the type of X and W and move by boxes, and there is no bias. */
-#define GEMM_TILE_128x256           (64, 2, 0, 256, 2, 1, 1, 0)
-#define GEMM_TILE_128x192           (64, 2, 0, 192, 2, 1, 1, 0)
-#define GEMM_TILE_128x192_turns     (128, 2, 1, 192, 2, 1, 1, 0)
-#define GEMM_TILE_128x128_turns     (128, 2, 1, 128, 2, 1, 1, 0)
-#define GEMM_TILE_128x96            (64, 2, 0, 96, 2, 1, 1, 0)
-#define GEMM_TILE_64x128_turns      (64, 2, 1, 128, 2, 1, 1, 0)
-#define GEMM_TILE_64x96_turns       (64, 2, 1, 96, 2, 1, 1, 0)
-#define GEMM_TILE_64x64_pair        (64, 1, 0, 64, 1, 2, 1, 1)
-#define GEMM_TILE_64x64             (64, 1, 0, 64, 1, 1, 1, 1)
-#define GEMM_TILE_64x64_parts       (64, 1, 0, 64, 1, 1, 2, 1)
-#define GEMM_TILE_128x256_any       GEMM_TILE_128x256
-#define GEMM_TILE_128x128_turns_any GEMM_TILE_128x128_turns
-#define GEMM_TILE_64x128_turns_any  GEMM_TILE_64x128_turns
-#define GEMM_TILE_64x64_pair_any    GEMM_TILE_64x64_pair
-#define GEMM_TILE_64x64_any         GEMM_TILE_64x64
-#define GEMM_TILE_64x64_parts_any   GEMM_TILE_64x64_parts
+ * other kernels ran before: out and residual have the type of X and W and could move by boxes, and there is no bias. */
+#define GEMM_TILE_128x256       (64, 2, 0, 256, 2, 1, 1, 0)
+#define GEMM_TILE_128x192       (64, 2, 0, 192, 2, 1, 1, 0)
+#define GEMM_TILE_128x192_turns (128, 2, 1, 192, 2, 1, 1, 0)
+#define GEMM_TILE_128x128_turns (128, 2, 1, 128, 2, 1, 1, 0)
+#define GEMM_TILE_128x96        (64, 2, 0, 96, 2, 1, 1, 0)
+#define GEMM_TILE_64x128_turns  (64, 2, 1, 128, 2, 1, 1, 0)
+#define GEMM_TILE_64x96_turns   (64, 2, 1, 96, 2, 1, 1, 0)
+#define GEMM_TILE_64x64_pair    (64, 1, 0, 64, 1, 2, 1, 1)
+#define GEMM_TILE_64x64         (64, 1, 0, 64, 1, 1, 1, 1)
+#define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1)
 
-#define GEMM_WGMMA_KERNEL(KERNEL, tile, threads, stages, any)                                                          \
-  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, any)
+#define GEMM_ONE_TYPE_KERNEL(KERNEL, tile, threads, stages)                                                            \
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, 0)
+#define GEMM_ANY_KERNEL(KERNEL, tile, threads, stages)                                                                 \
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile##_any, threads, GEMM_TILE_##tile, stages, 1)
 #define GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                               \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x256, 384, 4, 0)                                                                        \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x256_any, 384, 4, 1)                                                                    \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x192, 384, 5, 0)                                                                        \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x192_turns, 384, 5, 0)
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 128x256, 384, 4)                                                                        \
+  GEMM_ANY_KERNEL(KERNEL, 128x256, 384, 4)                                                                             \
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 128x192, 384, 5)                                                                        \
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 128x192_turns, 384, 5)
 #define GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                              \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x128_turns, 384, 6, 0)                                                                  \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x128_turns_any, 384, 6, 1)                                                              \
-  GEMM_WGMMA_KERNEL(KERNEL, 128x96, 384, 7, 0)
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 128x128_turns, 384, 6)                                                                  \
+  GEMM_ANY_KERNEL(KERNEL, 128x128_turns, 384, 6)                                                                       \
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 128x96, 384, 7)
 #define GEMM_WGMMA_SMALL_KERNELS(KERNEL)                                                                               \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x128_turns, 384, 8, 0)                                                                   \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x128_turns_any, 384, 8, 1)                                                               \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x96_turns, 384, 10, 0)
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 64x128_turns, 384, 8)                                                                   \
+  GEMM_ANY_KERNEL(KERNEL, 64x128_turns, 384, 8)                                                                        \
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 64x96_turns, 384, 10)
 #define GEMM_WGMMA_FEW_ROWS_KERNELS(KERNEL)                                                                            \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64_pair, 256, 13, 0)                                                                    \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64_pair_any, 256, 13, 1)                                                                \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64, 256, 13, 0)                                                                         \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64_any, 256, 13, 1)                                                                     \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64_parts, 256, 13, 0)                                                                   \
-  GEMM_WGMMA_KERNEL(KERNEL, 64x64_parts_any, 256, 13, 1)
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64_pair, 256, 13)                                                                    \
+  GEMM_ANY_KERNEL(KERNEL, 64x64_pair, 256, 13)                                                                         \
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64, 256, 13)                                                                         \
+  GEMM_ANY_KERNEL(KERNEL, 64x64, 256, 13)                                                                              \
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64_parts, 256, 13)                                                                   \
+  GEMM_ANY_KERNEL(KERNEL, 64x64_parts, 256, 13)
 #define GEMM_WGMMA_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                                    \

@@ -46,8 +46,7 @@ template <typename D> struct gemm_warpgroup {
                        at.empty);
   }
   DEVICE void find_lane() {
-    uint32_t number;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    const uint32_t number = thread_index();
     lane = number % 32, warp = number / 32 % 4, index = number / 128;
   }
   /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */

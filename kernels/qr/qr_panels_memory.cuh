@@ -80,9 +80,7 @@ template <typename Shape> struct panel_memory {
 
   /* Each phase reads it again: values that depend on it then take no registers in other phases. */
   static DEVICE uint32_t this_thread() {
-    uint32_t thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread & (Shape::THREADS - 1); /* changes nothing, but tells the compiler */
+    return thread_index() & (Shape::THREADS - 1); /* the mask changes nothing, but tells the compiler */
   }
   DEVICE void locate() {
     const uint32_t thread = this_thread();
