@@ -2,8 +2,8 @@
  * attention whose kernel cannot. Bound by the launch, with many rows by memory.
  *
  * rondo_attention_append_rows: a block has a row, with all its heads. It computes each sine and cosine once, and a
- * thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes what lies elsewhere than at
- * multiples of 8 bytes: a thread has a pair of columns in several heads, for which one sine and cosine serve. */
+ * thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes all else (takes_rows in
+ * attention_append.c): a thread has a pair of columns in several heads, for which one sine and cosine serve. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

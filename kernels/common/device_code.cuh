@@ -2,7 +2,7 @@
  *
  * DEVICE marks a function that is a part of the kernels that call it.
  *
- * unrolled_for and rolled_for are loops that the compiler unrolls wholly, and never.
+ * unrolled_for is a loop that the compiler unrolls wholly; rolled_for is one that it does not unroll.
  *
  * unroll<4, 2>([&](int i, int j) { ... }) is two nested loops, both unrolled: otherwise the index of a register would
  * not be a constant. `return` goes on to the next step. */

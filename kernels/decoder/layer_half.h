@@ -16,7 +16,8 @@ struct layer_half_matrix {
   const void *weights, *scales; /* scales: of NVFP4 */
 };
 
-/* The first member of each design's parameters. A product is of rows of `first`, then of rows of `second`. */
+/* The first member of each design's parameters. The first product is with `first` (q, k and v; or gate and up), the
+ * second with `second` (output; or down). */
 struct layer_half_parameters {
   struct layer_half_matrix first, second;
   const void *x, *norm; /* norm: or NULL */

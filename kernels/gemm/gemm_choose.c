@@ -48,7 +48,7 @@ static const struct gemm_choice choices[] = {
     {WGMMA(128x192), .rows = {PAIR_ROWS + 1, 0},
      .why = "nearly the fewest bytes, where 256 columns would not fill the last wave"},
     {WGMMA(128x192_turns), .rows = {PAIR_ROWS + 1, 0},
-     .why = "tensor cores go on while results leave; takes no residual"},
+     .why = "fewer bytes than 128x128_turns; the results of one tile leave while the next is multiplied"},
     {WGMMA(64x64_parts), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
      .why = "few tiles and a long k: two blocks have half of k each, and their sums meet in shared memory"},
     {WGMMA(64x64_any), .rows = {1, PAIR_ROWS}, .why = "as 64x64, for every type of out, bias and residual"},

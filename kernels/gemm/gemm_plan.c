@@ -24,8 +24,8 @@ static double cycles_of(const struct gemm_problem *problem, double computing) {
   return fmax(computing, memory) + fmin(computing, memory) / 10;
 }
 
-/* Cycles from 128 x 128 sums until the results have left. A second row of a warpgroup's products waits for the first.
- */
+/* Cycles from 128 x 128 sums until the results have left. In LONG_TURNS a warpgroup stores the first 64 of its 128 rows
+ * before the others. */
 static double leaving_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile) {
   enum { PLAIN, ADDED, GATED, SHARED = 0, TURNS, LONG_TURNS, WIDE };
   static const double cycles[][4] = {

@@ -175,7 +175,7 @@ Test(gemm, gemm_takes_kernels_of_one_order_for_one_order) {
     struct gemm_problem problem = problem_of(random_between(&random, 1, 65536), random_between(&random, 1, 20000),
                                              random_between(&random, 1, 20000));
     problem.one_order = true;
-    problem.has_maps = i % 2;
+    problem.has_maps = i % 2, problem.one_type = i / 2 % 2;
     struct gemm_plan plan;
     const struct gemm_choice *choice = gemm_choose(&problem, &plan);
     cr_assert(!choice->has_order_of_its_own && choice->needs_maps == problem.has_maps, "%s", choice->name);
