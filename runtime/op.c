@@ -30,6 +30,16 @@ rondo_status op_expect(const char *name, const struct op_operand *operand, rondo
   return op_unexpected(name, operand, expected);
 }
 
+rondo_status op_expect_list(const char *name, const struct op_operand *operand, rondo_dtype dtype, int64_t count) {
+  if (operand->present && operand->dtype == dtype && operand->rank == 1 &&
+      (operand->shape[0] == 1 || operand->shape[0] == count))
+    return RONDO_OK;
+  char of_each[32] = "", expected[64];
+  if (count != 1) snprintf(of_each, sizeof of_each, " or [%" PRId64 "]", count);
+  snprintf(expected, sizeof expected, "[1]%s %s", of_each, rondo_dtype_name(dtype));
+  return op_unexpected(name, operand, expected);
+}
+
 /* Tensors begin at multiples of 256 bytes. Where a dimension has one element, its stride leads nowhere. */
 bool op_rows_aligned(const struct op_operand *operand, uint64_t bytes) {
   uint64_t bits = operand->offset_bytes * 8, element_bits = rondo_dtype_bits(operand->dtype);

@@ -5,8 +5,8 @@
  * Nothing here knows a device: select only says which kernel to launch, with which grid and parameters.
  *
  * Each family's folder holds FAMILY.h (attribute and parameter structs and the list of its kernels, shared with the .cu
- * files; the functions of its rows), FAMILY.c (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and
- * FAMILY_*.cu.
+ * files; the functions of its rows), FAMILY.c (rondo_add_*, check, scratch, select), FAMILY_host.c and FAMILY_*.cu.
+ * Large families have more files, which choose and plan their kernels.
  */
 #pragma once
 
@@ -152,6 +152,13 @@ struct op {
   rondo_status (*select)(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 };
 
+/* Declares the functions that the rows of most operations name. */
+#define OP_FUNCTIONS(name)                                                                                             \
+  rondo_status name##_check(const struct op_task *task);                                                               \
+  int64_t name##_host_items(const struct op_task *task);                                                               \
+  void name##_host_run(const struct op_call *call, int64_t first, int64_t last);                                       \
+  rondo_status name##_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches)
+
 /* graph.c: adds a task. operands[i] says tensor and access; an absent tensor is passed as all zero. An operand that may
  * be the very same view as an earlier written or read one (in place) carries that operand's index plus one. */
 struct op_argument {
@@ -170,6 +177,9 @@ rondo_status op_unexpected(const char *name, const struct op_operand *operand, c
 /* The operand must be there, with exactly this type and shape. */
 rondo_status op_expect(const char *name, const struct op_operand *operand, rondo_dtype dtype, uint32_t rank,
                        const int64_t *shape);
+
+/* The operand must be there, with this type and the shape [1] or [count]: one number for all, or one for each. */
+rondo_status op_expect_list(const char *name, const struct op_operand *operand, rondo_dtype dtype, int64_t count);
 
 /* Do all rows of the operand, those along its last dimension, begin at multiples of this many bytes, at most 256? */
 bool op_rows_aligned(const struct op_operand *operand, uint64_t bytes);

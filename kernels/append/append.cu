@@ -6,6 +6,7 @@
  * and writes whole sectors if the pieces are long enough. Each thread has four loads in flight before its first store.
  * The kernel drops a vector whose row lies outside dst. */
 #include "../common/launch.cuh"
+#include "../common/rectangle.cuh"
 #include "append.h"
 
 /* The offsets of one vector in src and in dst, in vectors; dst is -1 if the row lies outside dst. */
@@ -34,43 +35,28 @@ DEVICE offsets offsets_of(const append_parameters &p, uint32_t index) {
   return at;
 }
 
-template <typename V> DEVICE void append(const append_parameters &p) {
-  const V *src = (const V *)p.src;
-  V *dst = (V *)p.dst;
-  const uint32_t step = gridDim.x * APPEND_THREADS;
-  for (uint64_t begin = blockIdx.x * APPEND_THREADS + threadIdx.x; begin < p.total; begin += APPEND_UNROLL * step) {
-    V value[APPEND_UNROLL];
-    int64_t to[APPEND_UNROLL];
-    unrolled_for (int u = 0; u < APPEND_UNROLL; u++) {
-      uint64_t index = begin + u * (uint64_t)step;
-      to[u] = -1;
-      if (index >= p.total) continue;
-      offsets at = offsets_of(p, (uint32_t)index);
-      to[u] = at.dst;
-      value[u] = src[at.src];
+template <typename V> struct append_of {
+  static DEVICE void move(const append_parameters &p) {
+    const V *src = (const V *)p.src;
+    V *dst = (V *)p.dst;
+    const uint32_t step = gridDim.x * APPEND_THREADS;
+    for (uint64_t begin = blockIdx.x * APPEND_THREADS + threadIdx.x; begin < p.total; begin += APPEND_UNROLL * step) {
+      V value[APPEND_UNROLL];
+      int64_t to[APPEND_UNROLL];
+      unrolled_for (int u = 0; u < APPEND_UNROLL; u++) {
+        uint64_t index = begin + u * (uint64_t)step;
+        to[u] = -1;
+        if (index >= p.total) continue;
+        offsets at = offsets_of(p, (uint32_t)index);
+        to[u] = at.dst;
+        value[u] = src[at.src];
+      }
+      unrolled_for (int u = 0; u < APPEND_UNROLL; u++)
+        if (to[u] >= 0) dst[to[u]] = value[u];
     }
-    unrolled_for (int u = 0; u < APPEND_UNROLL; u++)
-      if (to[u] >= 0) dst[to[u]] = value[u];
   }
-}
+};
 
-DEVICE void append_rows(const append_parameters &p) {
-  switch (p.vector_bytes) {
-  case 16:
-    append<uint4>(p);
-    break;
-  case 8:
-    append<uint2>(p);
-    break;
-  case 4:
-    append<uint32_t>(p);
-    break;
-  case 2:
-    append<uint16_t>(p);
-    break;
-  default:
-    append<uint8_t>(p);
-  }
-}
+DEVICE void append_rows(const append_parameters &p) { move_vectors<append_of>(p); }
 
 APPEND_KERNELS(DEFINE_SHORT_KERNEL)

@@ -57,11 +57,7 @@ struct append_shape {
 };
 struct append_shape append_shape_of(const struct op_task *task);
 
-rondo_status append_check(const struct op_task *task);
-int64_t append_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
-int64_t append_host_items(const struct op_task *task);
-void append_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status append_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
 extern const struct op op_append;
+OP_FUNCTIONS(append);
+int64_t append_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 #endif

@@ -2,10 +2,10 @@
  *
  * A family's header names each of its kernels once, in a list that applies a macro to all of them:
  *
- *   KERNEL(chips, parameters, name, the most threads of a block, constants that the .cu and the select file share:
- *          types, tiles, stages, ..)
+ *   KERNEL(chips, parameters, name, the most threads of a block, constants that the .cu and the .c file share: types,
+ *          tiles, stages, ..)
  *
- * The .cu file defines the kernels of the list. The select file chooses among its entries. build/list_kernels.c prints
+ * The .cu file defines the kernels of the list. The .c file chooses among its entries. build/list_kernels.c prints
  * the list, and the build compares it with the device code. */
 #pragma once
 

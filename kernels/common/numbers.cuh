@@ -4,9 +4,7 @@
  * do not use the read-only path, and so a kernel may read its own results. */
 #pragma once
 
-#include "device_code.cuh"
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "ptx.cuh"
 #include <rondo.h>
 
 DEVICE float load_number(uint32_t dtype, const void *data, int64_t element) {
@@ -31,12 +29,7 @@ DEVICE float2 numbers_of(uint32_t dtype, uint32_t word) {
 }
 
 DEVICE uint32_t word_of(uint32_t dtype, float low, float high) {
-  if (dtype == RONDO_F16) {
-    __half2 pair = __floats2half2_rn(low, high);
-    return *reinterpret_cast<uint32_t *>(&pair);
-  }
-  __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<uint32_t *>(&pair);
+  return dtype == RONDO_F16 ? pack_two<__half>(low, high) : pack_two<__nv_bfloat16>(low, high);
 }
 
 /* Loads values[i] for i < count, with count from 1 to N; the other values become 0. `whole`: all rows begin at

@@ -1,5 +1,5 @@
-/* rectangle.cuh - the indices of a row of a rectangle. A rectangle has rows along its last dimension and `Outer` other
- * dimensions, the outermost first. */
+/* rectangle.cuh - the indices of a row of a rectangle, and the vectors that copies move. A rectangle has rows along its
+ * last dimension and `Outer` other dimensions, the outermost first. */
 #pragma once
 
 #include "device_code.cuh"
@@ -13,5 +13,21 @@ DEVICE void row_indices(uint32_t row, const uint32_t (&extent)[Outer], const Tak
     uint32_t outer = row / extent[i];
     take(i, row - outer * extent[i]);
     row = outer;
+  }
+}
+
+/* Calls Move<V>::move(p), where V is the type of vectors of p.vector_bytes: 16, 8, 4, 2 or 1. */
+template <template <typename V> typename Move, typename Parameters> DEVICE void move_vectors(const Parameters &p) {
+  switch (p.vector_bytes) {
+  case 16:
+    return Move<uint4>::move(p);
+  case 8:
+    return Move<uint2>::move(p);
+  case 4:
+    return Move<uint32_t>::move(p);
+  case 2:
+    return Move<uint16_t>::move(p);
+  default:
+    return Move<uint8_t>::move(p);
   }
 }

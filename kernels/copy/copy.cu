@@ -24,44 +24,29 @@ DEVICE offsets offsets_of(const copy_parameters &p, uint32_t index) {
   return at;
 }
 
-template <typename V> DEVICE void copy(const copy_parameters &p) {
-  const V *src = (const V *)p.src;
-  V *dst = (V *)p.dst;
-  const uint32_t step = gridDim.x * COPY_THREADS;
-  const bool dense = p.row == p.total;
-  for (uint32_t begin = blockIdx.x * COPY_THREADS + threadIdx.x; begin < p.total; begin += COPY_UNROLL * step) {
-    V value[COPY_UNROLL];
-    int64_t to[COPY_UNROLL];
-    unrolled_for (int u = 0; u < COPY_UNROLL; u++) {
-      uint32_t index = begin + u * step;
-      if (index >= p.total) continue;
-      offsets at = dense ? offsets{index, index} : offsets_of(p, index);
-      to[u] = at.dst;
-      value[u] = src[at.src];
+template <typename V> struct copy_of {
+  static DEVICE void move(const copy_parameters &p) {
+    const V *src = (const V *)p.src;
+    V *dst = (V *)p.dst;
+    const uint32_t step = gridDim.x * COPY_THREADS;
+    const bool dense = p.row == p.total;
+    for (uint32_t begin = blockIdx.x * COPY_THREADS + threadIdx.x; begin < p.total; begin += COPY_UNROLL * step) {
+      V value[COPY_UNROLL];
+      int64_t to[COPY_UNROLL];
+      unrolled_for (int u = 0; u < COPY_UNROLL; u++) {
+        uint32_t index = begin + u * step;
+        if (index >= p.total) continue;
+        offsets at = dense ? offsets{index, index} : offsets_of(p, index);
+        to[u] = at.dst;
+        value[u] = src[at.src];
+      }
+      unrolled_for (int u = 0; u < COPY_UNROLL; u++)
+        if (begin + u * step < p.total) dst[to[u]] = value[u];
     }
-    unrolled_for (int u = 0; u < COPY_UNROLL; u++)
-      if (begin + u * step < p.total) dst[to[u]] = value[u];
   }
-}
+};
 
-DEVICE void copy_rows(const copy_parameters &p) {
-  switch (p.vector_bytes) {
-  case 16:
-    copy<uint4>(p);
-    break;
-  case 8:
-    copy<uint2>(p);
-    break;
-  case 4:
-    copy<uint32_t>(p);
-    break;
-  case 2:
-    copy<uint16_t>(p);
-    break;
-  default:
-    copy<uint8_t>(p);
-  }
-}
+DEVICE void copy_rows(const copy_parameters &p) { move_vectors<copy_of>(p); }
 
 /* No loop and no choice of a width: fetching the instructions takes longer than the copy itself. */
 DEVICE void copy_small(const copy_small_parameters &p) {

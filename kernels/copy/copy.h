@@ -15,7 +15,7 @@ enum {
   COPY_UNROLL = 4, /* loads in flight in each thread */
   COPY_VECTOR_BYTES = 16,
   COPY_BLOCK_BYTES = COPY_THREADS * COPY_VECTOR_BYTES, /* a block's share of a small copy */
-  COPY_SMALL_BYTES = 64 * 1024, /* up to this size one block for each 4 KB is fastest: copy_select.c */
+  COPY_SMALL_BYTES = 64 * 1024,                        /* up to this size one block for each 4 KB is fastest: copy.c */
 };
 
 /* rondo_copy. Strides and sizes are in vectors of vector_bytes: 16, 8, 4, 2 or 1, the most that the alignment of all
@@ -61,8 +61,5 @@ struct copy_shape {
 };
 struct copy_shape copy_shape_of(const struct op_task *task);
 
-rondo_status copy_check(const struct op_task *task);
-int64_t copy_host_items(const struct op_task *task);
-void copy_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status copy_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+OP_FUNCTIONS(copy);
 #endif

@@ -41,7 +41,7 @@ void transfer_host_run(const struct op_call *call, int64_t first, int64_t last) 
 
 TRANSFER_KERNELS(KERNEL_CONSTANT)
 
-/* One block for each 4 KB, as a copy of up to 64 KB has (copy_select.c has the measurement). */
+/* One block for each 4 KB, as a copy of up to 64 KB has (copy.c has the measurement). */
 rondo_status transfer_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip;
   struct transfer_parameters parameters = {0};

@@ -40,11 +40,7 @@ struct embed_attributes {
   float scale;
 };
 
-rondo_status embed_check(const struct op_task *task);
-int64_t embed_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
-int64_t embed_host_items(const struct op_task *task);
-void embed_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status embed_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
 extern const struct op op_embed;
+OP_FUNCTIONS(embed);
+int64_t embed_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 #endif

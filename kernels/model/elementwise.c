@@ -1,6 +1,9 @@
-/* elementwise.c - rondo_add_silu_mul and rondo_add_add: the checks of their arguments, and the operands as rows. */
+/* elementwise.c - rondo_add_silu_mul and rondo_add_add: the checks of their arguments, the operands as rows, and the
+ * launches with a thread for every eight elements of a row. */
 #include "elementwise.h"
 
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
 #include "../common/rows.h"
 
 rondo_status rondo_add_silu_mul(rondo_graph *graph, const rondo_silu_mul_desc *desc) {
@@ -68,4 +71,45 @@ struct elementwise_shape elementwise_shape_of(const struct op_task *task) {
     shape.rows *= out->shape[i];
   }
   return shape;
+}
+
+ELEMENTWISE_KERNELS(KERNEL_CONSTANT)
+
+/* Do the folded rows of all three begin at multiples of 16 bytes? */
+static bool is_aligned(const struct op_task *task, const struct elementwise_shape *shape) {
+  uint64_t all = 0;
+  for (int o = 0; o < ELEMENTWISE_OPERANDS; o++) {
+    all |= task->operands[o].offset_bytes;
+    for (int i = 0; i < ELEMENTWISE_OUTER; i++)
+      all |= (uint64_t)shape->stride[o][i] * rondo_dtype_bits(task->operands[o].dtype) / 8;
+  }
+  return all % 16 == 0;
+}
+
+rondo_status elementwise_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  (void)chip;
+  const struct op_operand *operands = call->task->operands;
+  struct elementwise_shape shape = elementwise_shape_of(call->task);
+  launches->count = 0;
+  if (!shape.rows) return RONDO_OK;
+  int64_t row_parts = divide_up(shape.row, ELEMENTWISE_ELEMENTS);
+  struct elementwise_parameters parameters = {
+      .a = call->data[ELEMENTWISE_A],
+      .b = call->data[ELEMENTWISE_B],
+      .out = call->data[ELEMENTWISE_OUT],
+      .row = (uint32_t)shape.row,
+      .row_parts = (uint32_t)row_parts,
+      .parts = (uint32_t)(shape.rows * row_parts),
+      .dtype = operands[ELEMENTWISE_OUT].dtype,
+      .is_aligned = is_aligned(call->task, &shape),
+  };
+  for (int i = 0; i < ELEMENTWISE_OUTER; i++) {
+    parameters.extent[i] = (uint32_t)shape.extent[i];
+    parameters.a_stride[i] = shape.stride[ELEMENTWISE_A][i];
+    parameters.b_stride[i] = shape.stride[ELEMENTWISE_B][i];
+    parameters.out_stride[i] = shape.stride[ELEMENTWISE_OUT][i];
+  }
+  launch_add(launches, call->task->op == &op_add ? &rondo_add : &rondo_silu_mul,
+             divide_up(parameters.parts, ELEMENTWISE_THREADS), ELEMENTWISE_THREADS, 0, &parameters, sizeof parameters);
+  return RONDO_OK;
 }

@@ -41,13 +41,10 @@ struct elementwise_shape {
 };
 struct elementwise_shape elementwise_shape_of(const struct op_task *task);
 
+extern const struct op op_silu_mul, op_add;
 rondo_status silu_mul_check(const struct op_task *task);
 rondo_status add_check(const struct op_task *task);
 int64_t elementwise_host_items(const struct op_task *task);
-void silu_mul_host_run(const struct op_call *call, int64_t first, int64_t last);
-void add_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status silu_mul_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-rondo_status add_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
-extern const struct op op_silu_mul, op_add;
+void elementwise_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status elementwise_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif

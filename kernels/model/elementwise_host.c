@@ -1,57 +1,20 @@
-/* elementwise_host.c - silu(gate) * up and a + b on the host. An item is several whole rows, or a part of
- * one. */
+/* elementwise_host.c - silu(gate) * up and a + b on the host. The rows form one sequence of elements; an item is 16384
+ * of them. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "elementwise.h"
 
 enum { PIECE = 1024, ITEM_ELEMENTS = 16 * PIECE };
 
-/* Either an item has several rows, or a row has several items (pieces). */
-struct partition {
-  int64_t rows_per_item, pieces;
-};
-
-static struct partition partition_of(const struct elementwise_shape *shape) {
-  if (shape->row >= ITEM_ELEMENTS) return (struct partition){1, divide_up(shape->row, ITEM_ELEMENTS)};
-  return (struct partition){ITEM_ELEMENTS / shape->row, 1};
-}
-
 int64_t elementwise_host_items(const struct op_task *task) {
   struct elementwise_shape shape = elementwise_shape_of(task);
-  if (!shape.rows) return 0;
-  struct partition partition = partition_of(&shape);
-  return divide_up(shape.rows, partition.rows_per_item) * partition.pieces;
+  return divide_up(shape.rows * shape.row, ITEM_ELEMENTS);
 }
 
 /* At most PIECE elements of a row: the index of the first one in each operand, and their number. */
 struct piece {
   int64_t at[ELEMENTWISE_OPERANDS], length;
 };
-typedef void (*compute)(const struct op_call *call, const struct piece *piece);
-
-static void row_run(const struct op_call *call, const struct elementwise_shape *shape, int64_t row, int64_t begin,
-                    int64_t end, compute compute) {
-  struct piece piece = {{begin, begin, begin}, 0};
-  for (int i = ELEMENTWISE_OUTER; i-- > 0; row /= shape->extent[i])
-    for (int o = 0; o < ELEMENTWISE_OPERANDS; o++) piece.at[o] += row % shape->extent[i] * shape->stride[o][i];
-  for (; begin < end; begin += piece.length) {
-    piece.length = smaller(end - begin, PIECE);
-    compute(call, &piece);
-    for (int o = 0; o < ELEMENTWISE_OPERANDS; o++) piece.at[o] += piece.length;
-  }
-}
-
-static void items_run(const struct op_call *call, int64_t first, int64_t last, compute compute) {
-  struct elementwise_shape shape = elementwise_shape_of(call->task);
-  struct partition partition = partition_of(&shape);
-  for (int64_t item = first; item < last; item++) {
-    int64_t row = item / partition.pieces * partition.rows_per_item;
-    int64_t row_end = smaller(row + partition.rows_per_item, shape.rows);
-    int64_t begin = item % partition.pieces * ITEM_ELEMENTS, end = smaller(begin + ITEM_ELEMENTS, shape.row);
-    for (; row < row_end; row++) row_run(call, &shape, row, begin, end, compute);
-  }
-}
-
 static void load_both(const struct op_call *call, const struct piece *piece, float *a, float *b) {
   rondo_dtype dtype = call->task->operands[ELEMENTWISE_OUT].dtype;
   rows_load(dtype, call->data[ELEMENTWISE_A], piece->at[ELEMENTWISE_A], piece->length, a);
@@ -84,8 +47,27 @@ static void add(const struct op_call *call, const struct piece *piece) {
   store(call, piece, a);
 }
 
-void silu_mul_host_run(const struct op_call *call, int64_t first, int64_t last) {
-  items_run(call, first, last, silu_mul);
+static void row_run(const struct op_call *call, const struct elementwise_shape *shape, int64_t row, int64_t begin,
+                    int64_t end) {
+  struct piece piece = {{begin, begin, begin}, 0};
+  for (int i = ELEMENTWISE_OUTER; i-- > 0; row /= shape->extent[i])
+    for (int o = 0; o < ELEMENTWISE_OPERANDS; o++) piece.at[o] += row % shape->extent[i] * shape->stride[o][i];
+  for (; begin < end; begin += piece.length) {
+    piece.length = smaller(end - begin, PIECE);
+    if (call->task->op == &op_add)
+      add(call, &piece);
+    else
+      silu_mul(call, &piece);
+    for (int o = 0; o < ELEMENTWISE_OPERANDS; o++) piece.at[o] += piece.length;
+  }
 }
 
-void add_host_run(const struct op_call *call, int64_t first, int64_t last) { items_run(call, first, last, add); }
+void elementwise_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  struct elementwise_shape shape = elementwise_shape_of(call->task);
+  int64_t at = first * ITEM_ELEMENTS, end = smaller(last * ITEM_ELEMENTS, shape.rows * shape.row);
+  while (at < end) {
+    int64_t begin = at % shape.row, count = smaller(shape.row - begin, end - at);
+    row_run(call, &shape, at / shape.row, begin, begin + count);
+    at += count;
+  }
+}

@@ -44,21 +44,26 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
     out += index * p.out_stride[i];
   });
   float held[RMS_NORM_HELD][8], norms[RMS_NORM_HELD][8], squares = 0;
+  const auto load_x = [&](uint32_t column, float(&values)[8]) {
+    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
+  };
+  const auto add_squares = [&](const float(&values)[8]) {
+    unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
+  };
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
     const uint32_t column = 8 * lane + h * step;
-    if (column < k) load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), held[h]);
+    if (column < k) load_x(column, held[h]);
   }
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the loads of x are in flight */
     const uint32_t column = 8 * lane + h * step;
     if (column < k) load_norm(p, column, min(k - column, 8u), norms[h]);
   }
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
-    if (8 * lane + h * step < k)
-      unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(held[h][i], held[h][i], squares);
+    if (8 * lane + h * step < k) add_squares(held[h]);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8];
-    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
-    unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
+    load_x(column, values);
+    add_squares(values);
   }
   const float mean = __fdiv_rn(sum_over_row(squares, p.row_threads), (float)p.k);
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
@@ -70,7 +75,7 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
     if (8 * lane + h * step < k) finish(8 * lane + h * step, norms[h], held[h]);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8], norm[8];
-    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
+    load_x(column, values);
     load_norm(p, column, min(k - column, 8u), norm);
     finish(column, norm, values);
   }

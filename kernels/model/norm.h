@@ -46,10 +46,6 @@ struct rms_norm_attributes {
   float epsilon;
 };
 
-rondo_status rms_norm_check(const struct op_task *task);
-int64_t rms_norm_host_items(const struct op_task *task);
-void rms_norm_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
 extern const struct op op_rms_norm;
+OP_FUNCTIONS(rms_norm);
 #endif

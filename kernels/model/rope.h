@@ -50,10 +50,6 @@ void rope_frequencies(float base, int64_t pairs, float *frequencies);
  * the error. */
 rondo_status rope_check_fields(const char *prefix, float base, int32_t pairing);
 
-rondo_status rope_check(const struct op_task *task);
-int64_t rope_host_items(const struct op_task *task);
-void rope_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status rope_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
 extern const struct op op_rope;
+OP_FUNCTIONS(rope);
 #endif

@@ -31,10 +31,6 @@ struct argmax_parameters {
 
 enum { ARGMAX_X, ARGMAX_OUT, ARGMAX_OPERANDS }; /* operands */
 
-rondo_status argmax_check(const struct op_task *task);
-int64_t argmax_host_items(const struct op_task *task);
-void argmax_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status argmax_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
 extern const struct op op_argmax;
+OP_FUNCTIONS(argmax);
 #endif

@@ -1,10 +1,11 @@
-/* penalty.c - rondo_add_penalty and the check of its arguments. */
+/* penalty.c - rondo_add_penalty: the check of its arguments, and its launch with a block for each row. */
 #include "penalty.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "../../runtime/integer.h"
+#include "../common/launch.h"
 #include "../common/rows.h"
 #include "setting.h"
 
@@ -33,7 +34,7 @@ rondo_status penalty_check(const struct op_task *task) {
   }
   rondo_status status = RONDO_OK;
   for (uint32_t i = PENALTY_REPETITION; i < PENALTY_OPERANDS && status == RONDO_OK; i++)
-    if (task->operands[i].present) status = setting_check(task, i, names[i], RONDO_F32, x->shape[0]);
+    if (task->operands[i].present) status = op_expect_list(names[i], &task->operands[i], RONDO_F32, x->shape[0]);
   return status;
 }
 
@@ -42,4 +43,31 @@ int64_t penalty_touched_elements(const struct op_task *task, uint32_t operand, r
   (void)access;
   int64_t all = op_elements(&task->operands[operand]);
   return operand == PENALTY_X ? smaller(all, op_elements(&task->operands[PENALTY_IDS])) : all;
+}
+
+PENALTY_KERNELS(KERNEL_CONSTANT)
+
+rondo_status penalty_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  const struct op_task *task = call->task;
+  const struct op_operand *x = &task->operands[PENALTY_X], *ids = &task->operands[PENALTY_IDS];
+  (void)chip;
+  launches->count = 0;
+  if (op_elements(x) == 0 || op_elements(ids) == 0) return RONDO_OK;
+  struct penalty_parameters parameters = {
+      .x = call->data[PENALTY_X],
+      .ids = call->data[PENALTY_IDS],
+      .repetition = call->data[PENALTY_REPETITION],
+      .frequency = call->data[PENALTY_FREQUENCY],
+      .presence = call->data[PENALTY_PRESENCE],
+      .stride = x->stride[0],
+      .ids_stride = ids->stride[0],
+      .n = (uint32_t)x->shape[1],
+      .length = (uint32_t)ids->shape[1],
+      .dtype = x->dtype,
+      .many_repetitions = setting_is_of_each_row(task, PENALTY_REPETITION),
+      .many_frequencies = setting_is_of_each_row(task, PENALTY_FREQUENCY),
+      .many_presences = setting_is_of_each_row(task, PENALTY_PRESENCE),
+  };
+  launch_add(launches, &rondo_penalty, x->shape[0], PENALTY_THREADS, 0, &parameters, sizeof parameters);
+  return RONDO_OK;
 }

@@ -38,11 +38,7 @@ enum {
   PENALTY_OPERANDS
 }; /* operands */
 
-rondo_status penalty_check(const struct op_task *task);
-int64_t penalty_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
-int64_t penalty_host_items(const struct op_task *task);
-void penalty_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status penalty_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
 extern const struct op op_penalty;
+OP_FUNCTIONS(penalty);
+int64_t penalty_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 #endif

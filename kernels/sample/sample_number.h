@@ -16,7 +16,6 @@
 #define SAMPLE_FUNCTION      __device__ __forceinline__
 #define SAMPLE_BITS(value)   __float_as_uint(value)
 #define SAMPLE_NUMBER(bits)  __uint_as_float(bits)
-#define SAMPLE_FMA(a, b, c)  __fmaf_rn(a, b, c)
 #define SAMPLE_MUL(a, b)     __fmul_rn(a, b)
 #define SAMPLE_HIGH(a, b)    __umulhi(a, b)
 #define SAMPLE_HIGH_64(a, b) __umul64hi(a, b)
@@ -25,7 +24,6 @@
 #define SAMPLE_FUNCTION      static inline
 #define SAMPLE_BITS(value)   bits_of_f32(value)
 #define SAMPLE_NUMBER(bits)  f32_of_bits(bits)
-#define SAMPLE_FMA(a, b, c)  fmaf(a, b, c)
 #define SAMPLE_MUL(a, b)     ((a) * (b))
 #define SAMPLE_HIGH(a, b)    ((uint32_t)((uint64_t)(a) * (b) >> 32))
 #define SAMPLE_HIGH_64(a, b) ((uint64_t)((unsigned __int128)(a) * (b) >> 64))
@@ -59,13 +57,7 @@ SAMPLE_FUNCTION uint64_t sample_key(float value, uint32_t column) {
 SAMPLE_FUNCTION float sample_value_of_key(uint64_t key) { return sample_value((uint32_t)(key >> 32)); }
 SAMPLE_FUNCTION uint32_t sample_column_of_key(uint64_t key) { return 0xffffffffu - (uint32_t)key; }
 
-SAMPLE_FUNCTION float sample_factor(float temperature) {
-#ifdef __CUDACC__
-  return __fdiv_rn(1.44269504f, temperature);
-#else
-  return 1.44269504f / temperature;
-#endif
-}
+SAMPLE_FUNCTION float sample_factor(float temperature) { return 1.44269504f / temperature; }
 
 /* Is a column drawn? Else the result is the column of the largest number. */
 SAMPLE_FUNCTION int sample_is_drawn(float largest, float temperature, float factor) {
@@ -98,13 +90,13 @@ SAMPLE_FUNCTION struct sample_whole sample_cut(float number) {
 SAMPLE_FUNCTION uint32_t sample_mantissa(float f) {
   const float g = f - 0.5f;
   float sum = -1.07853115e-5f;
-  sum = SAMPLE_FMA(sum, g, 1.08919408e-4f);
-  sum = SAMPLE_FMA(sum, g, -9.42824938e-4f);
-  sum = SAMPLE_FMA(sum, g, 6.80104431e-3f);
-  sum = SAMPLE_FMA(sum, g, -3.92473316e-2f);
-  sum = SAMPLE_FMA(sum, g, 1.69865792e-1f);
-  sum = SAMPLE_FMA(sum, g, -4.90129072e-1f);
-  sum = SAMPLE_FMA(sum, g, 7.07106781e-1f);
+  sum = fmaf(sum, g, 1.08919408e-4f);
+  sum = fmaf(sum, g, -9.42824938e-4f);
+  sum = fmaf(sum, g, 6.80104431e-3f);
+  sum = fmaf(sum, g, -3.92473316e-2f);
+  sum = fmaf(sum, g, 1.69865792e-1f);
+  sum = fmaf(sum, g, -4.90129072e-1f);
+  sum = fmaf(sum, g, 7.07106781e-1f);
   sum = sum < 0.5f ? 0.5f : sum > 0.99999994f ? 0.99999994f : sum;
   return (SAMPLE_BITS(sum) & 0x7fffffu) | 0x800000u;
 }

@@ -1,8 +1,10 @@
-/* sampling.c - rondo_add_sample and the check of its arguments. */
+/* sampling.c - rondo_add_sample: the check of its arguments, and its launch: one cluster or one block for each row. */
 #include "sampling.h"
 
 #include <inttypes.h>
 
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
 #include "../common/rows.h"
 #include "sample_number.h"
 #include "setting.h"
@@ -41,6 +43,45 @@ rondo_status sample_check(const struct op_task *task) {
   rondo_status status = op_expect("out", &task->operands[SAMPLE_OUT], RONDO_I32, 1, x->shape);
   for (size_t i = 0; status == RONDO_OK && i < sizeof settings / sizeof *settings; i++)
     if (!settings[i].optional || task->operands[settings[i].index].present)
-      status = setting_check(task, settings[i].index, settings[i].name, settings[i].dtype, x->shape[0]);
+      status = op_expect_list(settings[i].name, &task->operands[settings[i].index], settings[i].dtype, x->shape[0]);
   return status;
+}
+
+SAMPLE_KERNELS(KERNEL_CONSTANT)
+SAMPLE_CLUSTER_KERNELS(KERNEL_CONSTANT)
+
+enum { STATIC_BYTES = 1024 }; /* the most static shared memory of the kernels */
+
+rondo_status sample_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  const struct op_task *task = call->task;
+  const struct op_operand *x = &task->operands[SAMPLE_X];
+  launches->count = 0;
+  if (x->shape[0] == 0) return RONDO_OK;
+  struct sample_parameters parameters = {
+      .x = call->data[SAMPLE_X],
+      .out = call->data[SAMPLE_OUT],
+      .temperature = call->data[SAMPLE_TEMPERATURE],
+      .top_k = call->data[SAMPLE_TOP_K],
+      .top_p = call->data[SAMPLE_TOP_P],
+      .seed = call->data[SAMPLE_SEED],
+      .step = call->data[SAMPLE_STEP],
+      .stride = x->stride[0],
+      .n = (uint32_t)x->shape[1],
+      .dtype = x->dtype,
+      .is_aligned = op_rows_aligned(x, 16),
+      .many_temperatures = setting_is_of_each_row(task, SAMPLE_TEMPERATURE),
+      .many_ks = setting_is_of_each_row(task, SAMPLE_TOP_K),
+      .many_ps = setting_is_of_each_row(task, SAMPLE_TOP_P),
+      .many_seeds = setting_is_of_each_row(task, SAMPLE_SEED),
+      .many_steps = setting_is_of_each_row(task, SAMPLE_STEP),
+  };
+  bool clusters = row_has_cluster(x, SAMPLE_CLUSTER, chip);
+  int64_t columns = round_up(divide_up(x->shape[1], clusters ? SAMPLE_CLUSTER : 1), 8);
+  int64_t shared_bytes = SAMPLE_SHARED_BYTES + columns * (int64_t)sizeof(float);
+  parameters.columns = (uint32_t)columns;
+  parameters.is_held = shared_bytes <= chip->shared_bytes - STATIC_BYTES;
+  if (!parameters.is_held) shared_bytes = SAMPLE_SHARED_BYTES;
+  launch_add(launches, clusters ? &rondo_sample_cluster : &rondo_sample, x->shape[0] * (clusters ? SAMPLE_CLUSTER : 1),
+             SAMPLE_THREADS, (uint64_t)shared_bytes, &parameters, sizeof parameters);
+  return RONDO_OK;
 }

@@ -59,10 +59,6 @@ enum {
   SAMPLE_OPERANDS
 }; /* operands */
 
-rondo_status sample_check(const struct op_task *task);
-int64_t sample_host_items(const struct op_task *task);
-void sample_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status sample_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
 extern const struct op op_sample;
+OP_FUNCTIONS(sample);
 #endif

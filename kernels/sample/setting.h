@@ -1,22 +1,8 @@
-/* setting.h - settings of sampling and penalties: operands with one number for all rows, or one for each row. */
+/* setting.h - settings of sampling and penalties: operands with one number for all rows, or one for each row. Also the
+ * choice of clusters for rows. */
 #pragma once
 
-#include <inttypes.h>
-#include <stdio.h>
-
-#include "../../runtime/op.h"
-
-/* Checks that the setting is present with this type and the shape [1] or [count]. */
-static inline rondo_status setting_check(const struct op_task *task, uint32_t index, const char *name,
-                                         rondo_dtype dtype, int64_t count) {
-  const struct op_operand *setting = &task->operands[index];
-  if (setting->present && setting->dtype == dtype && setting->rank == 1 &&
-      (setting->shape[0] == 1 || setting->shape[0] == count))
-    return RONDO_OK;
-  char expected[64];
-  snprintf(expected, sizeof expected, "[1] or [%" PRId64 "] %s", count, rondo_dtype_name(dtype));
-  return op_unexpected(name, setting, expected);
-}
+#include "../common/launch.h"
 
 static inline bool setting_is_of_each_row(const struct op_task *task, uint32_t index) {
   return task->operands[index].shape[0] > 1;
@@ -31,4 +17,10 @@ static inline float setting_real(const struct op_call *call, uint32_t index, int
 static inline int32_t setting_whole(const struct op_call *call, uint32_t index, int64_t row, int32_t absent) {
   if (!call->task->operands[index].present) return absent;
   return ((const int32_t *)call->data[index])[setting_is_of_each_row(call->task, index) ? row : 0];
+}
+
+/* Has each row of x a cluster of `cluster` blocks? Only if all of them run at once and a row has more than 4096
+ * columns: half of what one block of argmax loads at once, and four numbers for each thread of sampling. */
+static inline bool row_has_cluster(const struct op_operand *x, int64_t cluster, const struct chip *chip) {
+  return launch_chip(chip) != CHIP_SM_80 && x->shape[1] > 4096 && x->shape[0] * cluster <= chip->multiprocessors;
 }
