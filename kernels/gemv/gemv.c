@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "../../runtime/integer.h"
-#include "../common/number.h"
+#include "../common/rows.h"
 
 static const char *const operand_names[GEMV_OPERANDS] = {
     "weights", "weight_scales", "vectors", "vector_scales", "out", "norm", "bias", "residual", "out_scales",
@@ -47,8 +47,6 @@ static rondo_status expect_absent(const struct op_task *task, uint32_t index, ui
                     operand_names[owner], rondo_dtype_name(task->operands[owner].dtype));
 }
 
-static bool is_number(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype == RONDO_BF16 || dtype == RONDO_F32; }
-
 static rondo_status check_dtypes(const struct op_task *task) {
   rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype, vectors = task->operands[GEMV_VECTORS].dtype;
   rondo_dtype out = task->operands[GEMV_OUT].dtype;
@@ -72,10 +70,10 @@ static rondo_status check_dtypes(const struct op_task *task) {
   if (!fits)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected %s with weights in %s",
                       rondo_dtype_name(vectors), expected, rondo_dtype_name(weights));
-  if (!is_number(out) && out != RONDO_NVFP4)
+  if (!rows_are_numbers(out) && out != RONDO_NVFP4)
     return status_set(RONDO_INVALID_ARGUMENT, "out is %s, expected f16, bf16, f32 or nvfp4", rondo_dtype_name(out));
   for (uint32_t i = GEMV_BIAS; i <= GEMV_RESIDUAL; i++)
-    if (task->operands[i].present && !is_number(task->operands[i].dtype))
+    if (task->operands[i].present && !rows_are_numbers(task->operands[i].dtype))
       return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected f16, bf16 or f32", operand_names[i],
                         rondo_dtype_name(task->operands[i].dtype));
   return RONDO_OK;

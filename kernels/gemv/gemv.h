@@ -154,19 +154,16 @@ static inline int64_t gemv_blocked_scale(int64_t row, int64_t block, int64_t row
          block % 4;
 }
 
-rondo_status gemv_check(const struct op_task *task);
+OP_FUNCTIONS(gemv);
 /* Of weights and vectors: 2, or 3 for a batch. gemm has the same operands. */
 rondo_status gemv_check_ranks(const struct op_task *task);
 /* Tiles of blocked scales have padding after the matrix, which is not read. */
 int64_t gemv_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 enum { GEMV_HOST_ROWS = 32 }; /* of an item: whole blocks of NVFP4 results, of pairs of rows too */
-int64_t gemv_host_items(const struct op_task *task);
-void gemv_host_run(const struct op_call *call, int64_t first, int64_t last);
 /* Results of one vector from the sums of an item's rows, first_row .. first_row + rows - 1, which are overwritten;
  * `factor` is what each is multiplied with. */
 void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector, int64_t first_row, int64_t rows,
                       float factor, float *sums);
-rondo_status gemv_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 enum { QUANTIZE_X, QUANTIZE_CODES, QUANTIZE_SCALES, QUANTIZE_OPERANDS };
 
@@ -174,10 +171,7 @@ struct quantize_attributes {
   float global_scale; /* never 0 */
 };
 
-rondo_status quantize_check(const struct op_task *task);
+OP_FUNCTIONS(quantize);
 /* 16 values to 8 bytes of codes, and the block's scale. */
 uint8_t quantize_host_block(const float *values, float global_scale, uint8_t *codes);
-int64_t quantize_host_items(const struct op_task *task);
-void quantize_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status quantize_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif

@@ -7,14 +7,7 @@
 
 /* What block `rank` of the cluster has at this address of its shared memory. */
 DEVICE float load_of_block(uint32_t address, uint32_t rank) {
-  float value = 0;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("{.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];}"
-               : "=f"(value)
-               : "r"(address), "r"(rank)
-               : "memory");
-#endif
-  return value;
+  return __uint_as_float(load_from_block(address_in_block(address, rank)));
 }
 
 /* A cluster's tiles are first, first + step, ..; this block's rank in its cluster. */

@@ -28,17 +28,8 @@ DEVICE void copy_8(uint32_t to, const unsigned char *from) {
 }
 
 /* Two scales of NVFP4 where copies of 16 bytes would read beyond the last row's. */
-DEVICE void copy_scale_pair(uint32_t to, const unsigned char *from) {
-  const uint32_t pair = load_scale_pair(from);
-  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)pair) : "memory");
-}
+DEVICE void copy_scale_pair(uint32_t to, const unsigned char *from) { store_half_word(to, load_scale_pair(from)); }
 
-/* Sixteen codes of NVFP4, and 16 bytes. */
-DEVICE uint2 load_shared_codes(uint32_t address) {
-  uint2 codes;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(codes.x), "=r"(codes.y) : "r"(address) : "memory");
-  return codes;
-}
 DEVICE void store_shared_words(uint32_t address, const uint32_t *word) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
                "r"(word[3])

@@ -2,26 +2,15 @@
 #include <immintrin.h>
 #include <math.h>
 
-#include "../common/number.h"
+#include "../common/rows.h"
 #include "gemv.h"
 
-static void load(const struct op_call *call, uint32_t index, int64_t element, int64_t count, float *restrict values) {
-  const void *data = call->data[index];
-  switch (call->task->operands[index].dtype) {
-  case RONDO_F16:
-    for (int64_t i = 0; i < count; i++) values[i] = f32_of_f16(((const uint16_t *)data)[element + i]);
-    break;
-  case RONDO_BF16:
-    for (int64_t i = 0; i < count; i++) values[i] = f32_of_bf16(((const uint16_t *)data)[element + i]);
-    break;
-  default:
-    memcpy(values, (const float *)data + element, (size_t)count * sizeof *values);
-    break;
-  }
+static void load(const struct op_call *call, uint32_t index, int64_t element, int64_t count, float *values) {
+  rows_load(call->task->operands[index].dtype, call->data[index], element, count, values);
 }
 
 /* The element with which a matrix's values for its rows begin: [batch, m], or [m] for all. */
-static int64_t rows_begin(const struct op_operand *operand, int64_t batch) {
+static int64_t matrix_begin(const struct op_operand *operand, int64_t batch) {
   return operand->rank == 2 ? batch * operand->stride[0] : 0;
 }
 
@@ -30,19 +19,12 @@ static int64_t vector_begin(const struct op_operand *operand, int64_t batch, int
 }
 
 static void store(const struct op_call *call, int64_t element, const float *values, int64_t count) {
-  void *out = call->data[GEMV_OUT];
-  switch (call->task->operands[GEMV_OUT].dtype) {
-  case RONDO_F16:
-    for (int64_t i = 0; i < count; i++)
-      ((uint16_t *)out)[element + i] = _cvtss_sh(values[i], _MM_FROUND_TO_NEAREST_INT);
-    break;
-  case RONDO_BF16:
-    for (int64_t i = 0; i < count; i++) ((uint16_t *)out)[element + i] = bf16_of_f32(values[i]);
-    break;
-  default:
-    memcpy((float *)out + element, values, (size_t)count * sizeof *values);
-    break;
-  }
+  const rondo_dtype dtype = call->task->operands[GEMV_OUT].dtype;
+  uint16_t *halves = (uint16_t *)call->data[GEMV_OUT] + element;
+  if (dtype == RONDO_F16) /* by the processor's instruction, which is faster than rows_store */
+    for (int64_t i = 0; i < count; i++) halves[i] = _cvtss_sh(values[i], _MM_FROUND_TO_NEAREST_INT);
+  else
+    rows_store(dtype, call->data[GEMV_OUT], element, count, values);
 }
 
 /* `element` and `scale`: where the codes and the scales of these blocks begin. */
@@ -63,13 +45,13 @@ void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector,
   const struct gemv_attributes *attributes = op_attributes(call->task);
   int64_t columns = rows, first_column = first_row;
   if (operands[GEMV_WEIGHTS].dtype == RONDO_E4M3 && operands[GEMV_WEIGHT_SCALES].present) {
-    int64_t begin = rows_begin(&operands[GEMV_WEIGHT_SCALES], batch) + first_row;
+    int64_t begin = matrix_begin(&operands[GEMV_WEIGHT_SCALES], batch) + first_row;
     load(call, GEMV_WEIGHT_SCALES, begin, rows, others);
     for (int64_t i = 0; i < rows; i++) sums[i] *= others[i];
   }
   for (int64_t i = 0; i < rows; i++) sums[i] *= factor;
   if (operands[GEMV_BIAS].present) {
-    int64_t begin = rows_begin(&operands[GEMV_BIAS], batch) + first_row;
+    int64_t begin = matrix_begin(&operands[GEMV_BIAS], batch) + first_row;
     load(call, GEMV_BIAS, begin, rows, others);
     for (int64_t i = 0; i < rows; i++) sums[i] += others[i];
   }

@@ -190,7 +190,7 @@ template <rondo_dtype W, int Columns> struct row_product {
     unrolled_for (int h = 0; h < 2; h++) {
       const uint32_t at = row_at + h * (8 * layout.row_pitch) + block * layout.lane_bytes;
       if constexpr (W == RONDO_NVFP4) {
-        const uint2 codes = load_shared_codes(at);
+        const uint2 codes = load_two_words(at);
         loaded[h].word[0] = codes.x, loaded[h].word[1] = codes.y;
         scale[h] = bits_of(block_scales(load_shared_byte(scales_at + h * (8 * blocks) + block)));
       } else {

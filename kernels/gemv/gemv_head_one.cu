@@ -49,12 +49,6 @@ template <int Groups> struct shared_layout {
   }
 };
 
-DEVICE uint32_t load_shared_word(uint32_t address) {
-  uint32_t loaded;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded) : "r"(address) : "memory");
-  return loaded;
-}
-
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
 DEVICE void wait_for_turn(uint32_t turn) {
@@ -141,8 +135,8 @@ template <int Groups> struct row_bytes {
   DEVICE row_bytes(const gemv_head_parameters &p, const piece &of, uint32_t first_row) {
     const uint32_t weights_at = of.weights_at + first_row * shared_layout<Groups>::pitch;
     const uint32_t scales_at = of.scales_at + first_row * (p.k / GEMV_BLOCK);
-    unrolled_for (int i = 0; i < piece::scale_words; i++) scales[i] = load_shared_word(scales_at + 4 * i);
-    unrolled_for (int j = 0; j < Groups; j++) weights[j] = load_shared_codes(weights_at + 8 * j);
+    unrolled_for (int i = 0; i < piece::scale_words; i++) scales[i] = load_word(scales_at + 4 * i);
+    unrolled_for (int j = 0; j < Groups; j++) weights[j] = load_two_words(weights_at + 8 * j);
   }
   /* Those of blocks 2 i and 2 i + 1, the latter anything beyond the last. */
   DEVICE __half2 scale_pair(const piece &of, int i) const {

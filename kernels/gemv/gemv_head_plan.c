@@ -28,6 +28,15 @@ static int64_t share_of(const struct gemv_problem *problem) {
   return divide_up(problem->m, problem->multiprocessors / problem->batch);
 }
 
+/* Sets what the three planners share; false without a kernel, or with more matrices than multiprocessors. */
+static bool begin(const struct gemv_problem *problem, const struct gemv_head_kernel *kernel, struct gemv_plan *plan) {
+  if (!kernel || problem->batch > problem->multiprocessors) return false;
+  plan->kernel = &kernel->of.kernel;
+  plan->parts = plan->groups = plan->chunks = plan->tiles = 1;
+  plan->design.head.kernel = kernel;
+  return true;
+}
+
 /* ---- One vector -------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -37,21 +46,18 @@ enum {
 
 /* What gemv_head_one.cu lays out: the vector, rows, scales, sums. Matrices of several waves are refused: no other block
  * hides a block's first bytes and its tail. */
-GEMV_PLANNER(gemv_head_one_plan) {
-  if (problem->batch > problem->multiprocessors) return false;
+bool gemv_head_one_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   const struct gemv_head_kernel *kernel =
       GEMV_KERNEL_FOR(problem, problem->k <= SMALLER_K ? "b9" : "b15", kernels_of_one);
-  if (!kernel) return false;
   struct gemv_head_layout *layout = &plan->design.head;
-  layout->kernel = kernel;
+  if (!begin(problem, kernel, plan)) return false;
   layout->block_rows = round_up(share_of(problem), larger(problem->row_multiple, GEMV_ONE_ROWS));
   const int64_t groups = layout->block_rows / GEMV_ONE_ROWS;
   const int64_t row_bytes =
       GEMV_ONE_PITCH(kernel->width) + problem->k / GEMV_BLOCK + (problem->finishing ? (int64_t)sizeof(float) : 0);
-  plan->parts = problem->k / COPIED, plan->groups = plan->chunks = plan->tiles = 1;
+  plan->parts = problem->k / COPIED;
   plan->blocks = divide_up(problem->m, layout->block_rows), plan->threads = INT64_C(32) * GEMV_ONE_WARPS;
   plan->shared_bytes = GEMV_ONE_VECTOR_BYTES + layout->block_rows * row_bytes + GEMV_ONE_PADDING;
-  plan->kernel = &kernel->of.kernel;
   /* In smaller matrices warps would have nothing to do, or multiprocessors; and others are as fast there. */
   return groups >= GEMV_ONE_WARPS && groups <= (int64_t)GEMV_ONE_WARPS * GEMV_ONE_TURNS &&
          plan->shared_bytes <= GEMV_MOST_SHARED_BYTES &&
@@ -86,16 +92,15 @@ static bool lay_out(const struct gemv_problem *problem, struct gemv_plan *plan) 
   return true;
 }
 
-GEMV_PLANNER(gemv_head_plan) {
-  if (problem->batch > problem->multiprocessors || (problem->count == 1 && problem->k % REMAINDER == 0)) return false;
+bool gemv_head_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
+  if (problem->weights == RONDO_NVFP4 ? problem->count == 1 || problem->k % COPIED
+                                      : problem->count == 1 && problem->k % REMAINDER == 0)
+    return false;
   const struct gemv_head_kernel *kernel = GEMV_KERNEL_FOR(problem, problem->count > 8 ? "q1x2" : "q1", kernels);
-  if (!kernel) return false;
   struct gemv_head_layout *layout = &plan->design.head;
-  layout->kernel = kernel;
+  if (!begin(problem, kernel, plan)) return false;
   layout->block_rows = round_up(share_of(problem), larger(problem->row_multiple, GEMV_HEAD_ROWS));
   plan->blocks = divide_up(problem->m, layout->block_rows);
-  plan->groups = plan->chunks = plan->tiles = 1;
-  plan->kernel = &kernel->of.kernel;
   return layout->block_rows / GEMV_HEAD_ROWS >= FEWEST_WARPS && lay_out(problem, plan);
 }
 
@@ -104,21 +109,17 @@ GEMV_PLANNER(gemv_head_plan) {
 enum { COLUMNS_A_TILE = 128 /* of a block's tiles: with fewer, slots are not filled often enough to be faster */ };
 
 /* What gemv_head_16.cu lays out. At the largest k there are two slots. */
-GEMV_PLANNER(gemv_head_16_plan) {
-  if (problem->batch > problem->multiprocessors) return false;
+bool gemv_head_16_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   const struct gemv_head_kernel *kernel = GEMV_KERNEL_FOR(problem, problem->count > 8 ? "q1x2" : "q1", kernels_of_16);
-  if (!kernel) return false;
   struct gemv_head_layout *layout = &plan->design.head;
+  if (!begin(problem, kernel, plan)) return false;
   const int64_t vectors = GEMV_HEAD_16_FIXED_BYTES + 8 * kernel->width * GEMV_HEAD_16_VECTOR_PITCH(problem->k);
-  layout->kernel = kernel;
   layout->first_slot = round_up(vectors, GEMV_SHARED_ALIGNMENT);
   layout->slot_bytes = INT64_C(2) * GEMV_HEAD_ROWS * problem->k;
   layout->slots = smaller((GEMV_MOST_SHARED_BYTES - layout->first_slot) / layout->slot_bytes, GEMV_HEAD_16_WARPS);
   layout->early_slots = divide_up(layout->slots, 2);
-  plan->parts = plan->groups = plan->chunks = 1;
   plan->tiles = divide_up(problem->m, GEMV_HEAD_ROWS);
   plan->blocks = problem->multiprocessors / problem->batch, plan->threads = INT64_C(32) * GEMV_HEAD_16_WARPS;
   plan->shared_bytes = layout->first_slot + layout->slots * layout->slot_bytes;
-  plan->kernel = &kernel->of.kernel;
   return plan->tiles * COLUMNS_A_TILE >= plan->blocks * problem->k;
 }

@@ -14,14 +14,7 @@ template <rondo_dtype W> constexpr int elements_per_load = W == RONDO_NVFP4 ? 32
 /* c += rows of A, as loaded, times B. */
 template <bool Bf16>
 DEVICE void multiply_accumulate(float (&c)[4], const uint32_t *row, const uint32_t *row8, const uint32_t *b) {
-  if constexpr (Bf16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(row[0]), "r"(row8[0]), "r"(row[1]), "r"(row8[1]), "r"(b[0]), "r"(b[1]));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(row[0]), "r"(row8[0]), "r"(row[1]), "r"(row8[1]), "r"(b[0]), "r"(b[1]));
+  mma_16x8x16<element<Bf16 ? RONDO_BF16 : RONDO_F16>>(c, {row[0], row8[0], row[1], row8[1]}, b[0], b[1]);
 }
 
 /* ---- Weights ---------------------------------------------------------------------------------------------------- */

@@ -131,6 +131,17 @@ enum gemv_demand {
   GEMV_WITH_MANY_MATRICES = 128 /* more than GEMV_MOST_BATCH */
 };
 
+/* May refuse; `plan` is zero. */
+typedef bool gemv_planner(const struct gemv_problem *problem, struct gemv_plan *plan);
+gemv_planner gemv_head_one_plan, gemv_head_plan, gemv_head_16_plan, gemv_ring_plan, gemv_stream_plan, gemv_integer_plan,
+    gemv_quads_plan, gemv_scalar_plan;
+
+/* Adds the launch; `parameters` has what all designs are told of the problem. gemv_launch is for kernels that are told
+ * no more: quads and integer. */
+typedef void gemv_launcher(const struct op_call *call, const struct gemv_plan *plan,
+                           const struct gemv_parameters *parameters, struct op_launches *launches);
+gemv_launcher gemv_head_launch, gemv_ring_launch, gemv_stream_launch, gemv_scalar_launch, gemv_launch;
+
 struct gemv_choice {
   const char *name;
   uint32_t chips;                    /* CHIP_SM_80, .. */
@@ -138,11 +149,8 @@ struct gemv_choice {
   struct size_range count, k, bytes; /* bytes of all weights */
   int64_t k_multiple;                /* 0: any */
   uint32_t takes;                    /* demands that it can meet */
-  /* May refuse. `plan` is zero. */
-  bool (*plan)(const struct gemv_problem *problem, struct gemv_plan *plan);
-  /* Adds the launch; `parameters` has what all designs are told of the problem. */
-  void (*launch)(const struct op_call *call, const struct gemv_plan *plan, const struct gemv_parameters *parameters,
-                 struct op_launches *launches);
+  gemv_planner *plan;
+  gemv_launcher *launch;
   const char *why;
 };
 
@@ -152,22 +160,3 @@ const struct gemv_choice *gemv_choices(size_t *count);
 bool gemv_plan_by(const struct gemv_choice *choice, const struct gemv_problem *problem, struct gemv_plan *plan);
 /* The first row that does: there is always one. */
 const struct gemv_choice *gemv_choose(const struct gemv_problem *problem, struct gemv_plan *plan);
-
-/* The planners and launches of the rows. Those of quads, integer and scalar are told no more than all designs are. */
-#define GEMV_PLANNER(name) bool name(const struct gemv_problem *problem, struct gemv_plan *plan)
-#define GEMV_LAUNCHER(name)                                                                                            \
-  void name(const struct op_call *call, const struct gemv_plan *plan, const struct gemv_parameters *parameters,        \
-            struct op_launches *launches)
-GEMV_PLANNER(gemv_head_one_plan);
-GEMV_PLANNER(gemv_head_plan);
-GEMV_PLANNER(gemv_head_16_plan);
-GEMV_PLANNER(gemv_ring_plan);
-GEMV_PLANNER(gemv_stream_plan);
-GEMV_PLANNER(gemv_integer_plan);
-GEMV_PLANNER(gemv_quads_plan);
-GEMV_PLANNER(gemv_scalar_plan);
-GEMV_LAUNCHER(gemv_head_launch);
-GEMV_LAUNCHER(gemv_ring_launch);
-GEMV_LAUNCHER(gemv_stream_launch);
-GEMV_LAUNCHER(gemv_scalar_launch);
-GEMV_LAUNCHER(gemv_launch);

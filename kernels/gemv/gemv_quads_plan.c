@@ -288,12 +288,12 @@ static bool plan_by_first(const struct gemv_problem *problem, const struct rule 
   return false;
 }
 
-GEMV_PLANNER(gemv_integer_plan) {
+bool gemv_integer_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   return plan_by_first(problem, integer_rules, integer_kernels, sizeof integer_kernels / sizeof *integer_kernels, plan);
 }
 
 /* One NVFP4 vector has integer, or else scalar: no class of n has rules for it here. */
-GEMV_PLANNER(gemv_quads_plan) {
+bool gemv_quads_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   if (problem->count == 1 && problem->vectors == RONDO_NVFP4 && !problem->one_order) return false;
   return plan_by_first(problem, rules_of(problem), quads_kernels, sizeof quads_kernels / sizeof *quads_kernels, plan);
 }

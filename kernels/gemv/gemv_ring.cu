@@ -20,18 +20,6 @@
 
 enum : uint32_t { NUMBER = sizeof(float) };
 
-template <int Bytes> DEVICE uint32_t load_shared_scales(uint32_t address) {
-  uint32_t loaded;
-  if constexpr (Bytes == 4) {
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded) : "r"(address));
-  } else {
-    uint16_t pair;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(address));
-    loaded = pair;
-  }
-  return loaded;
-}
-
 /* ---- The ring --------------------------------------------------------------------------------------------------- */
 
 /* A stage, and the parity of its phase. */
@@ -113,7 +101,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
       unrolled_for (int s = 0; s < Slices; s++) {
         const uint32_t from = s == Slices - 1 ? last : element + 1024 * s;
         weights[r][s] = load_shared_words(weights_at + r * p.weight_row + from / 2);
-        scales[r][s] = load_shared_scales<2>(scales_at + r * p.weight_scale_strides.row + from / 16);
+        scales[r][s] = load_half_word(scales_at + r * p.weight_scale_strides.row + from / 16);
         loaded ^= weights[r][s].word[0] ^ scales[r][s];
       }
     release(loaded);
@@ -257,7 +245,7 @@ template <rondo_dtype V, int Slices> struct blocks_product {
         const uint32_t row = g + 8 * h, at = slices.first_of(s);
         weights[h] = load_shared_words(weights_at + row * p.weight_row + at / 2);
         if (s % 2 == 0)
-          scales[h] = load_shared_scales<4>(scales_at + row * p.weight_scale_strides.row + at / 16);
+          scales[h] = load_word(scales_at + row * p.weight_scale_strides.row + at / 16);
         else
           scales[h] >>= 16;
       }

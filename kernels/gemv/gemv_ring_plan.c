@@ -124,7 +124,7 @@ static bool is_right(const struct gemv_problem *problem, const struct rule *rule
          problem->count >= rule->least_count;
 }
 
-GEMV_PLANNER(gemv_ring_plan) {
+bool gemv_ring_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   const struct rule *rule = problem->vectors == RONDO_NVFP4 ? nvfp4_rules : rules_of_16_bits;
   for (; rule->kernel; rule++)
     if (is_right(problem, rule) && plan_by(problem, rule, plan)) return true;

@@ -12,7 +12,7 @@ enum { ENOUGH_BLOCKS = 264 };
 
 /* With few blocks, a block has fewer rows and more of its warps along k; but one block writes all of a scale group of
  * NVFP4 results, of which row_multiple tells. */
-GEMV_PLANNER(gemv_scalar_plan) {
+bool gemv_scalar_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   const int64_t warps = GEMV_SCALAR_THREADS / 32, steps = divide_up(problem->k, GEMV_SCALAR_STEP);
   int64_t groups = warps;
   while (problem->row_multiple < GEMV_BLOCK && groups > 1 && warps / groups * 2 <= steps &&

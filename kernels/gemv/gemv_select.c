@@ -204,12 +204,14 @@ static void add(const struct op_call *call, const struct gemv_plan *plan, const 
 }
 
 /* A kernel that is told no more than all designs are. */
-GEMV_LAUNCHER(gemv_launch) {
+void gemv_launch(const struct op_call *call, const struct gemv_plan *plan, const struct gemv_parameters *parameters,
+                 struct op_launches *launches) {
   const struct gemv_parameters p = dealt(plan, parameters);
   add(call, plan, &p, sizeof p, launches);
 }
 
-GEMV_LAUNCHER(gemv_head_launch) {
+void gemv_head_launch(const struct op_call *call, const struct gemv_plan *plan,
+                      const struct gemv_parameters *parameters, struct op_launches *launches) {
   const struct gemv_head_layout *layout = &plan->design.head;
   const struct gemv_head_parameters p = {.common = dealt(plan, parameters),
                                          .block_rows = (uint32_t)layout->block_rows,
@@ -220,7 +222,8 @@ GEMV_LAUNCHER(gemv_head_launch) {
   add(call, plan, &p, sizeof p, launches);
 }
 
-GEMV_LAUNCHER(gemv_ring_launch) {
+void gemv_ring_launch(const struct op_call *call, const struct gemv_plan *plan,
+                      const struct gemv_parameters *parameters, struct op_launches *launches) {
   const struct gemv_ring_layout *layout = &plan->design.ring;
   const struct gemv_ring_parameters p = {.common = dealt(plan, parameters),
                                          .block_rows = (uint32_t)layout->block_rows,
@@ -234,14 +237,16 @@ GEMV_LAUNCHER(gemv_ring_launch) {
   add(call, plan, &p, sizeof p, launches);
 }
 
-GEMV_LAUNCHER(gemv_stream_launch) {
+void gemv_stream_launch(const struct op_call *call, const struct gemv_plan *plan,
+                        const struct gemv_parameters *parameters, struct op_launches *launches) {
   const struct gemv_stream_parameters p = {.common = dealt(plan, parameters),
                                            .first_stage = (uint32_t)plan->design.stream.first_stage};
   add(call, plan, &p, sizeof p, launches);
 }
 
 /* Any number of matrices, of any alignment. */
-GEMV_LAUNCHER(gemv_scalar_launch) {
+void gemv_scalar_launch(const struct op_call *call, const struct gemv_plan *plan,
+                        const struct gemv_parameters *parameters, struct op_launches *launches) {
   const struct op_operand *weights = &call->task->operands[GEMV_WEIGHTS];
   const struct op_operand *vectors = &call->task->operands[GEMV_VECTORS];
   const int64_t batch = gemv_shape_of(call->task).batch;

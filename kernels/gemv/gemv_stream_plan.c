@@ -105,7 +105,7 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
   return plan->blocks <= GEMV_MOST_BLOCKS;
 }
 
-GEMV_PLANNER(gemv_stream_plan) {
+bool gemv_stream_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   if (problem->row_multiple > MOST_ROWS) return false;
   for (int i = 0; i < RULES; i++)
     if (is_right(&rules[i], problem) && plan_by(problem, &rules[i], plan)) return true;

@@ -1,8 +1,11 @@
-/* quantize.c - describing a quantisation to NVFP4: rondo_add_quantize_nvfp4 and its check. */
+/* quantize.c - rondo_add_quantize_nvfp4: the check of its arguments, and its launch with a thread for every eight
+ * elements. */
 #include <inttypes.h>
 #include <math.h>
 
-#include "../common/number.h"
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+#include "../common/rows.h"
 #include "gemv.h"
 
 rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc) {
@@ -19,7 +22,7 @@ rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_n
 rondo_status quantize_check(const struct op_task *task) {
   const struct op_operand *x = &task->operands[QUANTIZE_X];
   if (!x->present) return status_set(RONDO_INVALID_ARGUMENT, "x is absent, expected a tensor");
-  if (x->dtype != RONDO_F32 && x->dtype != RONDO_F16 && x->dtype != RONDO_BF16)
+  if (!rows_are_numbers(x->dtype))
     return status_set(RONDO_INVALID_ARGUMENT, "x is %s, expected f32, f16 or bf16", rondo_dtype_name(x->dtype));
   int64_t k = x->shape[x->rank - 1];
   if (k % GEMV_BLOCK)
@@ -37,4 +40,43 @@ rondo_status quantize_check(const struct op_task *task) {
   for (uint32_t i = 0; i < x->rank; i++) scale_shape[i] = x->shape[i];
   scale_shape[x->rank - 1] = k / GEMV_BLOCK;
   return op_expect("scales", &task->operands[QUANTIZE_SCALES], RONDO_E4M3, x->rank, scale_shape);
+}
+
+QUANTIZE_KERNELS(KERNEL_CONSTANT)
+
+static struct quantize_parameters parameters_of(const struct op_call *call) {
+  const struct op_operand *x = &call->task->operands[QUANTIZE_X], *codes = &call->task->operands[QUANTIZE_CODES];
+  const struct op_operand *scales = &call->task->operands[QUANTIZE_SCALES];
+  const struct quantize_attributes *attributes = op_attributes(call->task);
+  struct quantize_parameters parameters = {
+      .x = call->data[QUANTIZE_X],
+      .codes = call->data[QUANTIZE_CODES],
+      .scales = call->data[QUANTIZE_SCALES],
+      .extent = {1, 1, 1},
+      .row_parts = (uint32_t)(x->shape[x->rank - 1] / QUANTIZE_ELEMENTS),
+      .parts = (uint32_t)(op_elements(x) / QUANTIZE_ELEMENTS),
+      .dtype = x->dtype,
+      /* A thread takes at least 16 bytes of x and 4 of codes. */
+      .aligned = op_rows_aligned(x, 16) && op_rows_aligned(codes, 4),
+      .global_scale = attributes->global_scale,
+      .six_global_scale = 6.0f * attributes->global_scale,
+  };
+  for (uint32_t i = 0; i + 1 < x->rank; i++) {
+    uint32_t outer = QUANTIZE_OUTER - (x->rank - 1) + i;
+    parameters.extent[outer] = (uint32_t)x->shape[i];
+    parameters.x_stride[outer] = x->stride[i];
+    parameters.code_stride[outer] = codes->stride[i] / 2;
+    parameters.scale_stride[outer] = scales->stride[i];
+  }
+  return parameters;
+}
+
+rondo_status quantize_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  (void)chip;
+  launches->count = 0;
+  if (op_elements(&call->task->operands[QUANTIZE_X]) == 0) return RONDO_OK;
+  struct quantize_parameters parameters = parameters_of(call);
+  launch_add(launches, &rondo_quantize_nvfp4, divide_up(parameters.parts, QUANTIZE_THREADS), QUANTIZE_THREADS, 0,
+             &parameters, sizeof parameters);
+  return RONDO_OK;
 }

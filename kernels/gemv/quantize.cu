@@ -2,10 +2,8 @@
  *
  * A thread has eight elements and a neighbour the other eight of the block, so that a warp reads whole sectors and
  * writes its codes as words. Bound by memory. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "../common/launch.cuh"
+#include "../common/numbers.cuh"
 #include "../common/rectangle.cuh"
 #include "gemv.h"
 #include "quantize.cuh"
@@ -28,11 +26,6 @@ DEVICE offsets offsets_of(const quantize_parameters &p, uint32_t part) {
   return at;
 }
 
-DEVICE float2 pair_of(uint32_t dtype, uint32_t word) {
-  if (dtype == RONDO_F16) return __half22float2(*reinterpret_cast<__half2 *>(&word));
-  return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
-}
-
 DEVICE void load_part(const quantize_parameters &p, int64_t element, float (&values)[8]) {
   if (p.dtype == RONDO_F32) {
     const float *x = (const float *)p.x + element;
@@ -46,19 +39,17 @@ DEVICE void load_part(const quantize_parameters &p, int64_t element, float (&val
     return;
   }
   const uint16_t *x = (const uint16_t *)p.x + element;
-  uint4 words;
+  uint32_t words[4];
   if (p.aligned) {
-    words = __ldg((const uint4 *)x);
+    const uint4 loaded = __ldg((const uint4 *)x);
+    words[0] = loaded.x, words[1] = loaded.y, words[2] = loaded.z, words[3] = loaded.w;
   } else {
-    words.x = __ldg(x) | (uint32_t)__ldg(x + 1) << 16;
-    words.y = __ldg(x + 2) | (uint32_t)__ldg(x + 3) << 16;
-    words.z = __ldg(x + 4) | (uint32_t)__ldg(x + 5) << 16;
-    words.w = __ldg(x + 6) | (uint32_t)__ldg(x + 7) << 16;
+    unrolled_for (int i = 0; i < 4; i++) words[i] = __ldg(x + 2 * i) | (uint32_t)__ldg(x + 2 * i + 1) << 16;
   }
-  float2 a = pair_of(p.dtype, words.x), b = pair_of(p.dtype, words.y);
-  float2 c = pair_of(p.dtype, words.z), d = pair_of(p.dtype, words.w);
-  values[0] = a.x, values[1] = a.y, values[2] = b.x, values[3] = b.y;
-  values[4] = c.x, values[5] = c.y, values[6] = d.x, values[7] = d.y;
+  unrolled_for (int i = 0; i < 4; i++) {
+    const float2 pair = numbers_of(p.dtype, words[i]);
+    values[2 * i] = pair.x, values[2 * i + 1] = pair.y;
+  }
 }
 
 DEVICE void quantize(const quantize_parameters &p) {

@@ -1,7 +1,7 @@
 /* quantize_host.c - quantising to NVFP4 on the host: an item is up to 256 blocks of 16. Every operation is one that
  * IEEE 754 defines to the last bit, in the same order as in quantize.cu: both give the same bytes. */
 #include "../../runtime/integer.h"
-#include "../common/number.h"
+#include "../common/rows.h"
 #include "gemv.h"
 
 enum { BLOCKS_OF_ITEM = 256 };
@@ -17,13 +17,6 @@ static int64_t block_offset(const struct op_operand *operand, int64_t block, int
   block /= blocks;
   for (uint32_t i = last; i-- > 0; block /= operand->shape[i]) offset += block % operand->shape[i] * operand->stride[i];
   return offset;
-}
-
-static void load_block(rondo_dtype dtype, const void *data, int64_t offset, float *values) {
-  for (int64_t i = 0; i < GEMV_BLOCK; i++)
-    values[i] = dtype == RONDO_F32   ? ((const float *)data)[offset + i]
-                : dtype == RONDO_F16 ? f32_of_f16(((const uint16_t *)data)[offset + i])
-                                     : f32_of_bf16(((const uint16_t *)data)[offset + i]);
 }
 
 /* Codes are 0 where the scale is NaN and where scale times global_scale is 0: there is nothing to divide by. */
@@ -50,8 +43,8 @@ void quantize_host_run(const struct op_call *call, int64_t first, int64_t last) 
   if (last * BLOCKS_OF_ITEM < end) end = last * BLOCKS_OF_ITEM;
   for (int64_t block = first * BLOCKS_OF_ITEM; block < end; block++) {
     float values[GEMV_BLOCK];
-    load_block(operands[QUANTIZE_X].dtype, call->data[QUANTIZE_X],
-               block_offset(&operands[QUANTIZE_X], block, GEMV_BLOCK), values);
+    rows_load(operands[QUANTIZE_X].dtype, call->data[QUANTIZE_X],
+              block_offset(&operands[QUANTIZE_X], block, GEMV_BLOCK), GEMV_BLOCK, values);
     uint8_t *codes =
         (uint8_t *)call->data[QUANTIZE_CODES] + block_offset(&operands[QUANTIZE_CODES], block, GEMV_BLOCK) / 2;
     uint8_t *scale = (uint8_t *)call->data[QUANTIZE_SCALES] + block_offset(&operands[QUANTIZE_SCALES], block, 1);

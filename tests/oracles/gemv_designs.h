@@ -15,7 +15,7 @@ struct gemv_share {
 };
 
 struct gemv_design {
-  const char *name; /* of its rows in the table of choices, or of their beginning: "ring", "ring_nvfp4" */
+  const char *name; /* of its row in the table of choices */
   struct gemv_problem (*draw)(struct random *random);
   struct gemv_share (*share)(const struct gemv_problem *problem, const struct gemv_plan *plan);
   /* What its kernels ask besides; NULL: nothing. */
