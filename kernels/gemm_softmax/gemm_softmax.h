@@ -67,9 +67,6 @@ struct gemm_softmax_shape {
 struct gemm_softmax_shape gemm_softmax_shape_of(const struct op_task *task);
 
 rondo_status gemm_rowmax_check(const struct op_task *task);
-rondo_status gemm_softmax_check(const struct op_task *task);
-int64_t gemm_softmax_host_items(const struct op_task *task);
+OP_FUNCTIONS(gemm_softmax);
 void gemm_rowmax_host_run(const struct op_call *call, int64_t first, int64_t last);
-void gemm_softmax_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status gemm_softmax_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif

@@ -1,11 +1,150 @@
-/* gemm_softmax_choose.c - which kernel reduces the rows of a product: a table of choices in the order in which they are
- * tried, and the launch of the first that takes the task. README.md has the same table. */
+/* gemm_softmax_choose.c - which kernel reduces the rows of a product: the planners, which decide how many blocks share
+ * rows and how much shared memory they have; the table of choices in the order in which they are tried; and the launch
+ * of the first that takes the task. README.md has the same table. */
 #include "gemm_softmax_choose.h"
 
 #include "../../runtime/integer.h"
+#include "../common/launch.h"
 
 enum {
-  MOST = 1 << 30,       /* rows and columns: both, and their difference, are coordinates */
+  MOST = 1 << 30 /* blocks, tiles of all matrices, rows and columns: both, and their difference, are coordinates */
+};
+
+/* A kernel of warpgroups as its list describes it. */
+struct variant {
+  struct op_kernel kernel;
+  bool is_softmax;
+  int64_t cluster; /* blocks */
+  bool held;       /* a block makes two blocks of columns at once, and holds the first in 16 bits */
+};
+
+#define STAGGERED_KERNEL(chips, parameters, name, threads, steps) KERNEL_ENTRY(chips, parameters, name, threads),
+static const struct op_kernel staggered[] = {GEMM_SOFTMAX_STAGGERED_KERNELS(STAGGERED_KERNEL)}; /* by steps */
+#define RESIDENT_VARIANT(chips, parameters, name, threads, is_softmax)                                                 \
+  {KERNEL_ENTRY(chips, parameters, name, threads), is_softmax, WGMMA_CLUSTER, false},
+static const struct variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(RESIDENT_VARIANT)};
+#define STREAMED_VARIANT(chips, parameters, name, threads, is_softmax, cluster, held)                                  \
+  {KERNEL_ENTRY(chips, parameters, name, threads), is_softmax, cluster, held},
+static const struct variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(STREAMED_VARIANT)};
+#define PORTABLE_KERNEL(chips, parameters, name, threads, columns, blocks)                                             \
+  KERNEL_ENTRY(chips, parameters, name, threads),
+static const struct op_kernel portable[] = {GEMM_SOFTMAX_KERNELS(PORTABLE_KERNEL)}; /* 64 and 128 columns */
+
+/* The fewest blocks, a power of two from `least` to `most`, that together are as wide as a row. */
+static int64_t row_blocks_of(int64_t n, int64_t columns_of_block, int64_t least, int64_t most) {
+  int64_t blocks = least;
+  while (blocks < most && blocks * columns_of_block < n) blocks *= 2;
+  return blocks;
+}
+
+/* A cluster lies within a part of the chip: clusters of four and eight find 120 of an H200's 132 multiprocessors.
+ * Returns how many groups of `row_blocks` run at once in clusters of `cluster` blocks. */
+static int64_t groups_at_once(int64_t multiprocessors, int64_t cluster, int64_t row_blocks) {
+  const int64_t found = cluster > 2 ? multiprocessors * 10 / 11 : multiprocessors;
+  return larger(found / cluster, 1) * cluster / row_blocks;
+}
+
+/* Whole clusters for `groups` of blocks that share rows; the last may be without rows. */
+static int64_t grid_of(int64_t groups, int64_t row_blocks, int64_t cluster) {
+  return divide_up(groups * row_blocks, cluster) * cluster;
+}
+
+/* ---- B stays in shared memory ------------------------------------------------------------------------------------ */
+
+/* Groups of blocks for each matrix, of which each takes a tile of rows after the other; at least `least`. */
+static bool deal_tiles(const struct gemm_softmax_problem *problem, int64_t least, struct gemm_softmax_plan *plan) {
+  const int64_t found = groups_at_once(problem->multiprocessors, WGMMA_CLUSTER, plan->row_blocks) / problem->batch;
+  plan->groups = smaller(larger(larger(found, least), 1), plan->tiles);
+  plan->grid = grid_of(problem->batch * plan->groups, plan->row_blocks, WGMMA_CLUSTER);
+  return plan->grid <= MOST && plan->tiles <= MOST / problem->batch;
+}
+
+static bool plan_staggered(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, STAGGERED_ROWS);
+  plan->kernel = &staggered[plan->steps - 1];
+  plan->row_blocks = row_blocks_of(problem->n, STAGGERED_COLUMNS, WGMMA_CLUSTER / 2, WGMMA_CLUSTER);
+  plan->a_box_rows = STAGGERED_ROWS, plan->b_box_rows = 16, plan->p_box_rows = STAGGERED_BOX_ROWS(plan->steps);
+  plan->shared_bytes = STAGGERED_SHARED_BYTES(plan->steps);
+  return deal_tiles(problem, 1, plan);
+}
+
+static bool plan_resident(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const int64_t stages = problem->is_softmax ? RESIDENT_STAGES : RESIDENT_ROWMAX_STAGES;
+  plan->kernel = &resident[resident[0].is_softmax != problem->is_softmax].kernel;
+  plan->row_blocks = row_blocks_of(problem->n, RESIDENT_COLUMNS, WGMMA_CLUSTER / 2, WGMMA_CLUSTER);
+  plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, WGMMA_TILE);
+  plan->a_box_rows = WGMMA_TILE, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = WGMMA_TILE;
+  plan->shared_bytes = plan->steps * (RESIDENT_B_BYTES + stages * WGMMA_PANEL_BYTES) +
+                       (problem->is_softmax ? RESIDENT_STAGING_BYTES : 0) +
+                       (int64_t)RESIDENT_SLOT_BYTES(problem->is_softmax) + WGMMA_BARRIER_BYTES;
+  /* A block has room for the maxima of RESIDENT_ROWMAX_TURNS tiles. */
+  const int64_t least = problem->is_softmax ? 1 : divide_up(plan->tiles, plan->row_blocks * RESIDENT_ROWMAX_TURNS);
+  return deal_tiles(problem, least, plan);
+}
+
+/* ---- B is streamed ----------------------------------------------------------------------------------------------- */
+
+/* The first kernel of the list that may have `row_blocks` blocks share rows. */
+static const struct variant *streamed_variant(bool is_softmax, bool held, int64_t row_blocks) {
+  for (size_t i = 0; i < sizeof streamed / sizeof *streamed; i++) {
+    const struct variant *v = &streamed[i];
+    if (v->is_softmax == is_softmax && v->held == held && v->cluster >= row_blocks) return v;
+  }
+  return NULL;
+}
+
+/* Work of the group with the most rows: products of 64 rows by a block of columns, one after the other. */
+static int64_t work_of(const struct gemm_softmax_problem *problem, const struct variant *variant, int64_t row_blocks,
+                       int64_t tiles) {
+  const int64_t groups = groups_at_once(problem->multiprocessors, variant->cluster, row_blocks);
+  const int64_t blocks = divide_up(problem->n, row_blocks * WGMMA_COLUMNS);
+  return divide_up(tiles * problem->batch, groups) * blocks * (blocks > 1 && !variant->held ? 2 : 1);
+}
+
+/* The kernel with the least work; of two with the same work the one that holds nothing and rounds once. */
+static const struct variant *streamed_choose(const struct gemm_softmax_problem *problem, int64_t tiles,
+                                             int64_t *row_blocks) {
+  *row_blocks = row_blocks_of(problem->n, WGMMA_COLUMNS, 1, STREAMED_MOST_SHARERS);
+  const struct variant *best = streamed_variant(problem->is_softmax, false, *row_blocks);
+  if (divide_up(problem->k, WGMMA_DEPTH) <= RESIDENT_MOST_STEPS) return best; /* the softmax bounds it */
+  if (!problem->is_softmax || problem->is_exact) return best;
+  for (int64_t blocks = 2; blocks <= STREAMED_MOST_SHARERS; blocks *= 2) {
+    const struct variant *held = streamed_variant(true, true, blocks);
+    if (problem->n <= blocks * WGMMA_COLUMNS || problem->n > 2 * blocks * WGMMA_COLUMNS) continue;
+    if (work_of(problem, held, blocks, tiles) < work_of(problem, best, *row_blocks, tiles))
+      best = held, *row_blocks = blocks;
+  }
+  return best;
+}
+
+static bool plan_streamed(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, WGMMA_TILE);
+  const struct variant *variant = streamed_choose(problem, plan->tiles, &plan->row_blocks);
+  const int64_t blocks = plan->row_blocks, most = groups_at_once(problem->multiprocessors, variant->cluster, blocks);
+  plan->kernel = &variant->kernel;
+  plan->groups = smaller(most, plan->tiles * problem->batch);
+  plan->column_blocks = divide_up(problem->n, blocks * WGMMA_COLUMNS);
+  plan->grid = grid_of(plan->groups, blocks, variant->cluster);
+  plan->a_box_rows = STREAMED_ROWS / blocks, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = 16;
+  plan->shared_bytes = STREAMED_RING_BYTES + (problem->is_softmax ? STREAMED_STAGING_BYTES : 0) + STREAMED_SLOT_BYTES +
+                       WGMMA_BARRIER_BYTES;
+  return true;
+}
+
+/* ---- Every chip -------------------------------------------------------------------------------------------------- */
+
+static bool plan_portable(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const bool is_wide = problem->n > 64;
+  plan->kernel = &portable[is_wide];
+  plan->tiles = divide_up(problem->m, GEMM_SOFTMAX_ROWS);
+  plan->grid = plan->tiles * problem->batch;
+  plan->shared_bytes = (int64_t)GEMM_SOFTMAX_SHARED_BYTES(is_wide ? 128 : 64);
+  return true;
+}
+
+/* ---- The table -------------------------------------------------------------------------------------------------- */
+
+enum {
   WIDEST_STREAM = 1024, /* columns of a cluster that streams, and makes a row once */
   WIDEST_RESIDENT = 8 * RESIDENT_COLUMNS,
   SHORT_K = RESIDENT_MOST_STEPS * WGMMA_DEPTH
@@ -17,25 +156,25 @@ static const struct gemm_softmax_choice choices[] = {
      .needs_deal = true,
      .n = {WIDEST_STREAM + 1, WIDEST_RESIDENT},
      .k = {1, SHORT_K},
-     .plan = gemm_softmax_staggered_plan,
+     .plan = plan_staggered,
      .launch = gemm_softmax_staggered_launch,
      .why = "B stays in shared memory; of three warpgroups one multiplies, one takes exponentials and one stores"},
     {.name = "resident",
      .needs_maps = true,
      .n = {WIDEST_STREAM + 1, WIDEST_RESIDENT},
      .k = {1, SHORT_K},
-     .plan = gemm_softmax_resident_plan,
+     .plan = plan_resident,
      .launch = gemm_softmax_wgmma_launch,
      .why = "B stays in shared memory, and a cluster holds whole rows: the product is made once"},
     {.name = "streamed",
      .needs_maps = true,
      .n = {129, MOST}, /* for fewer columns half of a warpgroup would be idle */
      .k = {1, MOST},
-     .plan = gemm_softmax_streamed_plan,
+     .plan = plan_streamed,
      .launch = gemm_softmax_wgmma_launch,
      .why = "panels of A and B pass through a ring while warpgroups multiply: any k, any number of columns"},
     {.name = "portable",
-     .plan = gemm_softmax_portable_plan,
+     .plan = plan_portable,
      .launch = gemm_softmax_portable_launch,
      .why = "mma.sync with online normalisation: every chip, every alignment"},
 };

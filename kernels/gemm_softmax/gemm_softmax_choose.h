@@ -1,8 +1,7 @@
-/* gemm_softmax_choose.h - the table of the kernels of products whose rows are reduced (gemm_softmax_choose.c), and
- * their planners.
+/* gemm_softmax_choose.h - the table of the kernels of products whose rows are reduced (gemm_softmax_choose.c).
  *
- * A choice says by ranges which sizes its design takes. Its planner, a pure function of problem and choice, fills a
- * plan or refuses; its launch makes the launch of a plan. */
+ * A choice says by ranges which sizes its design takes. Its planner, a pure function of the problem, fills a plan or
+ * refuses; its launch makes the launch of a plan. */
 #pragma once
 
 #include "../common/size_range.h"
@@ -27,12 +26,15 @@ struct gemm_softmax_plan {
   int64_t grid, shared_bytes;
 };
 
+typedef void gemm_softmax_launcher(const struct op_call *call, const struct gemm_softmax_plan *plan,
+                                   struct op_launches *launches);
+
 struct gemm_softmax_choice {
   const char *name, *why;
   bool needs_maps, needs_deal; /* has_maps; is_dealt, and a softmax in 16 bits */
   struct size_range n, k;
   bool (*plan)(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
-  void (*launch)(const struct op_call *call, const struct gemm_softmax_plan *plan, struct op_launches *launches);
+  gemm_softmax_launcher *launch;
 };
 
 /* In the order in which they are tried. */
@@ -41,17 +43,6 @@ const struct gemm_softmax_choice *gemm_softmax_choices(size_t *count);
 const struct gemm_softmax_choice *gemm_softmax_choose(const struct gemm_softmax_problem *problem,
                                                       struct gemm_softmax_plan *plan);
 
-/* gemm_softmax_plan.c */
-bool gemm_softmax_staggered_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
-bool gemm_softmax_resident_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
-bool gemm_softmax_streamed_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
-bool gemm_softmax_portable_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
-
 /* gemm_softmax_launch.c */
 struct gemm_softmax_problem gemm_softmax_problem_of(const struct op_call *call, const struct chip *chip);
-void gemm_softmax_staggered_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
-                                   struct op_launches *launches);
-void gemm_softmax_wgmma_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
-                               struct op_launches *launches);
-void gemm_softmax_portable_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
-                                  struct op_launches *launches);
+gemm_softmax_launcher gemm_softmax_staggered_launch, gemm_softmax_wgmma_launch, gemm_softmax_portable_launch;

@@ -45,9 +45,10 @@ static void multiply(struct tile *tile, int64_t depth) {
   }
 }
 
-/* s := scale A B^T in columns [first, first + count). Columns after count are not read. */
-static void block_make(struct tile *tile, int64_t first, int64_t count) {
+/* s := scale A B^T in the block of columns from `first` on. Columns from column_end on are not read. */
+static void block_make(struct tile *tile, int64_t first) {
   const struct gemm_softmax_shape *shape = &tile->shape;
+  const int64_t count = clamp(tile->column_end - first, 0, COLUMNS);
   float line[DEPTH];
   memset(tile->s, 0, sizeof tile->s);
   memset(tile->b_block, 0, sizeof tile->b_block);
@@ -81,17 +82,6 @@ static float row_max(const struct tile *tile, int64_t row, int64_t first) {
 /* From what exponents are counted: the maximum, but not -infinity, so that exp(-infinity - base) is 0. */
 static float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
-/* Takes the block into the maxima and the sums. */
-static void stats_update(struct tile *tile, int64_t first) {
-  for (int64_t row = 0; row < tile->row_count; row++) {
-    float max = row_max(tile, row, first), base = base_of(max), sum = tile->sum[row] * expf(tile->max[row] - base);
-    int64_t count = counted(tile, row, first);
-    for (int64_t i = 0; i < count; i++) sum += expf(tile->s[row][i] - base);
-    tile->max[row] = max;
-    tile->sum[row] = sum;
-  }
-}
-
 /* Starts an item; returns its matrix. */
 static int64_t tile_begin(struct tile *tile, const struct op_call *call, int64_t item) {
   struct gemm_softmax_shape shape = gemm_softmax_shape_of(call->task);
@@ -118,14 +108,26 @@ int64_t gemm_softmax_host_items(const struct op_task *task) {
   return shape.batch * divide_up(shape.m, ROWS);
 }
 
+/* Takes all columns into the maxima and, for the softmax, into the sums. */
+static void tile_reduce(struct tile *tile, bool is_softmax) {
+  for (int64_t first = 0; first < tile->column_end; first += COLUMNS) {
+    block_make(tile, first);
+    for (int64_t row = 0; row < tile->row_count; row++) {
+      float max = row_max(tile, row, first), base = base_of(max), sum = tile->sum[row];
+      int64_t count = is_softmax ? counted(tile, row, first) : 0;
+      if (is_softmax) sum *= expf(tile->max[row] - base);
+      for (int64_t i = 0; i < count; i++) sum += expf(tile->s[row][i] - base);
+      tile->max[row] = max;
+      tile->sum[row] = sum;
+    }
+  }
+}
+
 void gemm_rowmax_host_run(const struct op_call *call, int64_t first, int64_t last) {
   for (int64_t item = first; item < last; item++) {
     struct tile tile;
     int64_t matrix = tile_begin(&tile, call, item);
-    for (int64_t column = 0; column < tile.column_end; column += COLUMNS) {
-      block_make(&tile, column, clamp(tile.column_end - column, 0, COLUMNS));
-      for (int64_t row = 0; row < tile.row_count; row++) tile.max[row] = row_max(&tile, row, column);
-    }
+    tile_reduce(&tile, false);
     float *max = (float *)call->data[GEMM_OUT] + matrix * tile.shape.out_batch_stride;
     for (int64_t row = 0; row < tile.row_count; row++)
       max[(tile.first_row + row) * tile.shape.out_row_stride] = tile.max[row];
@@ -150,14 +152,10 @@ void gemm_softmax_host_run(const struct op_call *call, int64_t first, int64_t la
   for (int64_t item = first; item < last; item++) {
     struct tile tile;
     int64_t matrix = tile_begin(&tile, call, item);
-    for (int64_t column = 0; column < tile.column_end; column += COLUMNS) {
-      block_make(&tile, column, clamp(tile.column_end - column, 0, COLUMNS));
-      stats_update(&tile, column);
-    }
+    tile_reduce(&tile, true);
     int64_t begin = matrix * tile.shape.out_batch_stride;
     for (int64_t column = 0; column < tile.shape.n; column += COLUMNS) {
-      if (tile.column_end > COLUMNS && column < tile.column_end)
-        block_make(&tile, column, clamp(tile.column_end - column, 0, COLUMNS));
+      if (tile.column_end > COLUMNS && column < tile.column_end) block_make(&tile, column);
       block_write(&tile, column, call->data[GEMM_OUT], begin, dtype);
     }
   }

@@ -196,7 +196,7 @@ template <bool Softmax> struct resident_warp {
       if (tile >= p.tiles) break;
       float max = -INFINITY;
       unrolled_for (uint32_t part = 0; part < MOST_PARTS; part++)
-        if (part < sharers.count() * PARTS) max = max_or_nan(max, shared_float(max_slot(turn, part, row)));
+        if (part < sharers.count() * PARTS) max = max_or_nan(max, load_number(max_slot(turn, part, row)));
       if (tile * WGMMA_TILE + row < p.m)
         p.max[matrix * p.max_batch_stride + (tile * WGMMA_TILE + row) * p.max_row_stride] = max * p.factor;
     }

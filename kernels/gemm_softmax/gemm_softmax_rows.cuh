@@ -11,6 +11,7 @@
 #pragma once
 
 #include "../common/ptx.cuh"
+#include "../common/shared_words.cuh"
 #include "../common/tensor_copy.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_wgmma.h"
@@ -38,16 +39,6 @@ DEVICE float weight_of(float max, float base, float factor) {
 
 /* The reference of exponents: the maximum, but not -infinity, so that 2^(-infinity - base) is 0. */
 DEVICE float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
-
-/* By addresses in shared memory. */
-DEVICE float shared_float(uint32_t address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-  return value;
-}
-DEVICE void shared_store(uint32_t address, float x, float y) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
-}
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
@@ -166,13 +157,14 @@ DEVICE void rows_tell(const row_sharers &sharers, const row_pair &rows, uint32_t
                   rows.sum[1], sharers.address(i + quad, barrier));
 }
 
-/* {max, sum} of all of a quad's columns from its lanes' of `Count` parts; a part's maximum is the quad's. */
-template <int Count> DEVICE row_pair rows_join(const row_pair (&part)[Count], float factor) {
+/* {max, sum} of all of a quad's columns from its lanes' of `Count` parts. With Alike the lanes have the same maxima. */
+template <bool Alike, int Count> DEVICE row_pair rows_join(const row_pair (&part)[Count], float factor) {
   row_pair all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
   unrolled_for (int r = 0; r < 2; r++) {
     unrolled_for (int i = 0; i < Count; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
-    unrolled_for (int i = 0; i < Count; i++)
-      all.sum[r] += part[i].sum[r] * weight_of(part[i].max[r], base_of(all.max[r]), factor);
+    if (!Alike) all.max[r] = quad_max_or_nan(all.max[r]);
+    const float base = base_of(all.max[r]);
+    unrolled_for (int i = 0; i < Count; i++) all.sum[r] += part[i].sum[r] * weight_of(part[i].max[r], base, factor);
     all.sum[r] = quad_sum(all.sum[r]);
   }
   return all;
@@ -182,7 +174,7 @@ template <int Count> DEVICE row_pair rows_join(const row_pair (&part)[Count], fl
 template <int Most> DEVICE row_pair rows_combine(uint32_t slots, uint32_t count, float factor) {
   constexpr int EACH = Most / 4; /* slots of a lane of the quad */
   const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
-  row_pair part[EACH], all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+  row_pair part[EACH];
   unrolled_for (int i = 0; i < EACH; i++) {
     part[i] = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     if (4 * i + quad < count) {
@@ -190,14 +182,7 @@ template <int Most> DEVICE row_pair rows_combine(uint32_t slots, uint32_t count,
       part[i] = {{told.x, told.z}, {told.y, told.w}};
     }
   }
-  unrolled_for (int r = 0; r < 2; r++) {
-    unrolled_for (int i = 0; i < EACH; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
-    all.max[r] = quad_max_or_nan(all.max[r]);
-    const float base = base_of(all.max[r]);
-    unrolled_for (int i = 0; i < EACH; i++) all.sum[r] += part[i].sum[r] * weight_of(part[i].max[r], base, factor);
-    all.sum[r] = quad_sum(all.sum[r]);
-  }
-  return all;
+  return rows_join<false>(part, factor);
 }
 
 /* ---- Rows of P to shared memory ---------------------------------------------------------------------------------- */
@@ -252,8 +237,8 @@ DEVICE void box_fill_32(uint32_t box, const float *s) {
   const uint32_t group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
   unrolled_for (uint32_t j = 0; j < 4; j++) {
     const uint32_t at = box + group * 128 + ((2 * j + quad / 2) ^ group) * 16 + quad % 2 * 8;
-    shared_store(at, s[4 * j], s[4 * j + 1]);
-    shared_store(at + 8 * 128, s[4 * j + 2], s[4 * j + 3]);
+    store_two_numbers(at, {s[4 * j], s[4 * j + 1]});
+    store_two_numbers(at + 8 * 128, {s[4 * j + 2], s[4 * j + 3]});
   }
 }
 

@@ -23,22 +23,18 @@ template <int Steps> struct staggered_places {
   static constexpr int Cluster = WGMMA_CLUSTER;
   static constexpr int B_PANEL = STAGGERED_COLUMNS * 128, A_PANEL = STAGGERED_ROWS * 128, A_TILE = Steps * A_PANEL;
   static constexpr int A_TILES = STAGGERED_A_TILES(Steps), BOX_ROWS = STAGGERED_BOX_ROWS(Steps);
-  static constexpr int B_LENGTHS_COUNT = STAGGERED_MEASURING_WARPS * Cluster;
-  static constexpr int A = Steps * B_PANEL, STAGING = A + STAGGERED_WARPGROUPS * A_TILES * A_TILE;
-  static constexpr int OWN =
-      STAGING + STAGGERED_WARPGROUPS * STAGGERED_WARPS * 2 * BOX_ROWS * 128; /* a row's sum, of each warp */
-  static constexpr int OWN_AGAIN = OWN + STAGGERED_WARPGROUPS * STAGGERED_WARPS * STAGGERED_ROWS * 4; /* {max, sum} */
-  static constexpr int TOLD =
-      OWN_AGAIN + STAGGERED_WARPGROUPS * STAGGERED_WARPS * STAGGERED_ROWS * 8; /* of each block, two sets */
-  static constexpr int TOLD_AGAIN = TOLD + STAGGERED_WARPGROUPS * 2 * Cluster * STAGGERED_ROWS * 8;
-  static constexpr int A_LENGTHS = TOLD_AGAIN + STAGGERED_WARPGROUPS * Cluster * STAGGERED_ROWS * 8;
-  static constexpr int B_LENGTHS =
-      A_LENGTHS + STAGGERED_WARPGROUPS * STAGGERED_ROWS * 4; /* the longest row that each warp found */
-  static constexpr int BARRIERS = B_LENGTHS + B_LENGTHS_COUNT * 4;
-  static constexpr int B_FULL = BARRIERS, A_FULL = B_FULL + 8 * STAGGERED_PRODUCTS,
-                       HEARD = A_FULL + 16 * STAGGERED_WARPGROUPS;
-  static constexpr int HEARD_AGAIN = HEARD + 16 * STAGGERED_WARPGROUPS,
-                       B_KNOWN = HEARD_AGAIN + 8 * STAGGERED_WARPGROUPS, TURN = B_KNOWN + 8;
+  static constexpr int ROWS = STAGGERED_WARPGROUPS * STAGGERED_ROWS; /* of all warpgroups */
+  static constexpr int A = Steps * B_PANEL, STAGING = A + STAGGERED_A_BYTES;
+  static constexpr int OWN = STAGING + STAGGERED_BOX_BYTES / Steps;   /* a row's sum, of each warp */
+  static constexpr int OWN_AGAIN = OWN + STAGGERED_WARPS * ROWS * 4;  /* {max, sum} */
+  static constexpr int TOLD = OWN_AGAIN + STAGGERED_WARPS * ROWS * 8; /* of each block, two sets */
+  static constexpr int TOLD_AGAIN = TOLD + 2 * Cluster * ROWS * 8;
+  static constexpr int A_LENGTHS = TOLD_AGAIN + Cluster * ROWS * 8;
+  static constexpr int B_LENGTHS = A_LENGTHS + ROWS * 4; /* the longest row that each warp found */
+  static constexpr int BARRIERS = B_LENGTHS + STAGGERED_MEASURING_WARPS * Cluster * 4;
+  static constexpr int B_FULL = BARRIERS, A_FULL = B_FULL + 8 * STAGGERED_PRODUCTS;
+  static constexpr int HEARD = A_FULL + 16 * STAGGERED_WARPGROUPS, HEARD_AGAIN = HEARD + 16 * STAGGERED_WARPGROUPS;
+  static constexpr int B_KNOWN = HEARD_AGAIN + 8 * STAGGERED_WARPGROUPS, TURN = B_KNOWN + 8;
   static constexpr int BYTES = TURN + 8 * STAGGERED_WARPGROUPS * STAGGERED_WARPS;
   static_assert(BYTES <= STAGGERED_SHARED_BYTES(Steps), "what a launch asks for");
 };
@@ -158,7 +154,7 @@ template <int Steps> struct staggered_warp {
       return a_tile + chunk / 2 * place::A_PANEL + row * 128 + ((2 * t + chunk % 2 ^ g) << 4);
     }));
     const float length = root(sum);
-    if (t == 0) shared_store(a_lengths + row * 4, length);
+    if (t == 0) store_number(a_lengths + row * 4, length);
     if constexpr (asks_if_far<Steps>) return warpgroup_any(1 + warpgroup, length * likely > MOST_LIKELY);
     warps_meet(1 + warpgroup, 128);
     return false;
@@ -169,11 +165,11 @@ template <int Steps> struct staggered_warp {
     barrier_wait_cluster(b_known, 0);
     float most = 0.0f;
     for (uint32_t i = lane; i < p.row_blocks * STAGGERED_MEASURING_WARPS; i += 32)
-      most = max_or_nan(most, shared_float(base + place::B_LENGTHS + i * 4));
+      most = max_or_nan(most, load_number(base + place::B_LENGTHS + i * 4));
     likely =
         likely_share<Steps> * p.factor * root(__uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most))));
     if constexpr (asks_if_far<Steps>)
-      return __any_sync(0xffffffffu, shared_float(a_lengths + lane * 4) * likely > MOST_LIKELY);
+      return __any_sync(0xffffffffu, load_number(a_lengths + lane * 4) * likely > MOST_LIKELY);
     return false;
   }
 
@@ -182,7 +178,7 @@ template <int Steps> struct staggered_warp {
   /* s := exponentials relative to the maxima. Returns the factor of the row that the lane speaks for. */
   DEVICE float finish_from_maxima(tile_numbers &s, uint32_t told_to, uint32_t heard_by, uint32_t phase) const {
     const row_told own = exponentials_from_maxima(s, p.factor, g, t);
-    shared_store(own_again + w * 256 + lane * 8, own.max, own.sum);
+    store_two_numbers(own_again + w * 256 + lane * 8, {own.max, own.sum});
     warps_meet(1 + warpgroup, 128);
     if (asks) barrier_expect(heard_by, p.row_blocks * 256);
     __syncwarp();
@@ -208,19 +204,19 @@ template <int Steps> struct staggered_warp {
    * after the next has heard of the next tile, so all have read the slots of this one. */
   DEVICE float sum_of_all(float own, uint32_t told_to, uint32_t heard_by, uint32_t phase) const {
     float all = 0.0f;
-    shared_store(own_sums + w * 128 + lane * 4, own);
+    store_number(own_sums + w * 128 + lane * 4, own);
     warps_meet(1 + warpgroup, 128);
     if (asks) barrier_expect(heard_by, p.row_blocks * 128);
     __syncwarp();
-    float block = shared_float(own_sums + lane * 4);
-    unrolled_for (int i = 1; i < STAGGERED_WARPS; i++) block += shared_float(own_sums + i * 128 + lane * 4);
+    float block = load_number(own_sums + lane * 4);
+    unrolled_for (int i = 1; i < STAGGERED_WARPS; i++) block += load_number(own_sums + i * 128 + lane * 4);
     unrolled_for (uint32_t i = 0; i < Cluster; i += 4)
       if (i < p.row_blocks)
         store_one_there(address_in(first + i + w, told_to + rank * 128 + lane * 4), block,
                         address_in(first + i + w, heard_by));
     barrier_wait_cluster(heard_by, phase);
     unrolled_for (uint32_t i = 0; i < Cluster; i++)
-      if (i < Cluster / 2 || p.row_blocks == Cluster) all += shared_float(told_to + i * 128 + lane * 4);
+      if (i < Cluster / 2 || p.row_blocks == Cluster) all += load_number(told_to + i * 128 + lane * 4);
     return all;
   }
 

@@ -51,9 +51,6 @@ DEVICE void store_one_there(uint32_t address, float x, uint32_t barrier) {
                "r"(__float_as_uint(x)), "r"(barrier)
                : "memory");
 }
-DEVICE void shared_store(uint32_t address, float x) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
-}
 DEVICE float root(float x) {
   float result;
   asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

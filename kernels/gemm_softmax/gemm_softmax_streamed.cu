@@ -213,7 +213,8 @@ DEVICE void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<tru
       }
     }
     const uint32_t set = told % 2 * 2 + warpgroup, slots = at.slots + set * MOST_SHARERS * WGMMA_SLOT_BYTES;
-    rows_tell<MOST_SHARERS>(sharers, rows_join(part, p.factor), slots + rank * WGMMA_SLOT_BYTES, at.heard + 8 * set);
+    rows_tell<MOST_SHARERS>(sharers, rows_join<true>(part, p.factor), slots + rank * WGMMA_SLOT_BYTES,
+                            at.heard + 8 * set);
     barrier_wait_cluster(at.heard + 8 * set, told++ / 2 % 2);
     const row_pair all = rows_combine<MOST_SHARERS>(slots, sharers.count(), p.factor);
     held_store(p, held, factors_of(part[0], all, p.factor), staging, first_of(0), tile_row, tile.matrix);
