@@ -86,22 +86,17 @@ QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int6
   LEAST_SQUARES_TILE(KERNEL, f64_128x32, 64, 1, double, 128, 32, 8, 8, 0)                                              \
   LEAST_SQUARES_TILE(KERNEL, f64_256x32, 128, 1, double, 256, 32, 16, 8, 0)                                            \
   LEAST_SQUARES_TILE(KERNEL, f64_512x32, 256, 1, double, 512, 32, 32, 8, TILE_SCATTERED)
+#define LEAST_SQUARES_AFTER(KERNEL, name, ...)                                                                         \
+  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_##name, __VA_ARGS__)
 #define LEAST_SQUARES_AFTER_KERNELS(KERNEL)                                                                            \
-  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_after_f32, LEAST_SQUARES_AFTER_THREADS, 1,    \
-         least_squares_after<float>)                                                                                   \
-  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_after_f64, LEAST_SQUARES_AFTER_THREADS, 1,    \
-         least_squares_after<double>)
-
+  LEAST_SQUARES_AFTER(KERNEL, after_f32, LEAST_SQUARES_AFTER_THREADS, 1, least_squares_after<float>)                   \
+  LEAST_SQUARES_AFTER(KERNEL, after_f64, LEAST_SQUARES_AFTER_THREADS, 1, least_squares_after<double>)
 /* Threads: of four rows each. */
 #define LEAST_SQUARES_BLOCK_KERNELS(KERNEL)                                                                            \
-  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_block_f32, 512, 1,                            \
-         least_squares_block<float, 1>)                                                                                \
-  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_block_f32_4, 512, 1,                          \
-         least_squares_block<float, LEAST_SQUARES_BLOCK_RHS>)                                                          \
-  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_block_f64, 512, 1,                            \
-         least_squares_block<double, 1>)                                                                               \
-  KERNEL(EVERY_CHIP, least_squares_after_parameters, rondo_least_squares_block_f64_4, 384, 1,                          \
-         least_squares_block<double, LEAST_SQUARES_BLOCK_RHS>)
+  LEAST_SQUARES_AFTER(KERNEL, block_f32, 512, 1, least_squares_block<float, 1>)                                        \
+  LEAST_SQUARES_AFTER(KERNEL, block_f32_4, 512, 1, least_squares_block<float, LEAST_SQUARES_BLOCK_RHS>)                \
+  LEAST_SQUARES_AFTER(KERNEL, block_f64, 512, 1, least_squares_block<double, 1>)                                       \
+  LEAST_SQUARES_AFTER(KERNEL, block_f64_4, 384, 1, least_squares_block<double, LEAST_SQUARES_BLOCK_RHS>)
 
 #ifndef __CUDACC__
 extern const struct op op_least_squares;
@@ -130,10 +125,7 @@ void least_squares_factoring_of(const struct op_task *task, struct least_squares
 
 /* Of one matrix on the host, in its part of the scratch. */
 uint64_t least_squares_host_bytes(const struct op_task *task);
-int64_t least_squares_host_items(const struct op_task *task);
-void least_squares_host_run(const struct op_call *call, int64_t first, int64_t last);
-rondo_status least_squares_check(const struct op_task *task);
+OP_FUNCTIONS(least_squares);
 uint64_t least_squares_scratch_bytes(const struct op_task *task);
 bool least_squares_touches_once(const struct op_task *task);
-rondo_status least_squares_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif

@@ -1,9 +1,9 @@
-/* qr.c - rondo_add_qr and its family: the description of tasks, and the checks of their operands. */
-#include "qr.h"
-
+/* qr.c - rondo_add_qr and its family: the description of tasks, the checks of their operands, and their shared memory,
+ * scratch and workspaces. */
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
+#include "qr_choose.h"
 
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
 
@@ -91,7 +91,16 @@ static bool is_matrix(const struct op_operand *operand) {
 
 static bool is_wide(rondo_dtype dtype) { return dtype == RONDO_F32 || dtype == RONDO_F64; }
 
-rondo_status matrix_check(const char *name, const struct op_operand *operand) {
+static rondo_status layout_check(int32_t layout) {
+  if (layout != RONDO_COLUMN_MAJOR && layout != RONDO_ROW_MAJOR)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "layout %d does not exist, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", layout);
+  return RONDO_OK;
+}
+
+rondo_status matrix_check(const char *name, const struct op_operand *operand, int32_t layout) {
+  rondo_status status = layout_check(layout);
+  if (status != RONDO_OK) return status;
   if (!is_matrix(operand) || !is_wide(operand->dtype))
     return op_unexpected(name, operand, "a matrix or a batch of matrices, f32 or f64");
   return RONDO_OK;
@@ -111,13 +120,6 @@ static rondo_status tau_check(const struct op_operand *tau, const struct op_oper
   int64_t shape[2] = {like->shape[0]};
   shape[like->rank - 2] = k;
   return op_expect("tau", tau, qr_computed_in(like->dtype), like->rank - 1, shape);
-}
-
-rondo_status layout_check(int32_t layout) {
-  if (layout != RONDO_COLUMN_MAJOR && layout != RONDO_ROW_MAJOR)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "layout %d does not exist, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", layout);
-  return RONDO_OK;
 }
 
 /* ---- Checks ----------------------------------------------------------------------------------------------------- */
@@ -170,8 +172,7 @@ rondo_status qr_check(const struct op_task *task) {
 rondo_status qr_panel_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[QR_PANEL_A];
   int32_t layout = qr_layout_of(task);
-  rondo_status status = layout_check(layout);
-  if (status == RONDO_OK) status = matrix_check("a", a);
+  rondo_status status = matrix_check("a", a, layout);
   if (status != RONDO_OK) return status;
   struct qr_sizes sizes = qr_sizes_of(a, layout);
   return tau_check(&task->operands[QR_PANEL_TAU], a, smaller(sizes.rows, sizes.columns));
@@ -180,9 +181,8 @@ rondo_status qr_panel_check(const struct op_task *task) {
 rondo_status qr_apply_check(const struct op_task *task) {
   const struct op_operand *v = &task->operands[QR_APPLY_V], *c = &task->operands[QR_APPLY_C];
   int32_t layout = qr_layout_of(task);
-  rondo_status status = layout_check(layout);
-  if (status == RONDO_OK) status = matrix_check("v", v);
-  if (status == RONDO_OK) status = matrix_check("c", c);
+  rondo_status status = matrix_check("v", v, layout);
+  if (status == RONDO_OK) status = matrix_check("c", c, layout);
   if (status != RONDO_OK) return status;
   struct qr_sizes sizes = qr_sizes_of(v, layout);
   status = tau_check(&task->operands[QR_APPLY_TAU], v, smaller(sizes.rows, sizes.columns));
@@ -195,8 +195,7 @@ rondo_status qr_extract_check(const struct op_task *task) {
   const struct op_operand *h = &task->operands[QR_EXTRACT_H];
   const struct op_operand *r = &task->operands[QR_EXTRACT_R], *q = &task->operands[QR_EXTRACT_Q];
   int32_t layout = qr_layout_of(task);
-  rondo_status status = layout_check(layout);
-  if (status == RONDO_OK) status = matrix_check("h", h);
+  rondo_status status = matrix_check("h", h, layout);
   if (status != RONDO_OK) return status;
   struct qr_sizes sizes = qr_sizes_of(h, layout);
   int64_t k = smaller(sizes.rows, sizes.columns);
@@ -209,7 +208,7 @@ rondo_status qr_extract_check(const struct op_task *task) {
 
 rondo_status triangular_inverse_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[TRIANGULAR_INVERSE_A];
-  rondo_status status = matrix_check("a", a);
+  rondo_status status = matrix_check("a", a, RONDO_ROW_MAJOR);
   if (status != RONDO_OK) return status;
   struct qr_sizes sizes = qr_sizes_of(a, RONDO_ROW_MAJOR);
   if (sizes.rows != sizes.columns || sizes.rows < 16 || sizes.rows > 128)
@@ -230,4 +229,67 @@ int64_t qr_apply_touched_elements(const struct op_task *task, uint32_t operand, 
 int64_t qr_extract_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   const bool is_h = operand == QR_EXTRACT_H && access == RONDO_READ;
   return op_elements(&task->operands[is_h ? (uint32_t)QR_EXTRACT_R : operand]);
+}
+
+/* ---- Shared memory, scratch and workspaces ----------------------------------------------------------------------- */
+
+/* 8 modulo 16: the four column lanes of a warp read different banks (f64: the two of each half). */
+int64_t qr_leading(int64_t m) { return (m + 7) / 16 * 16 + 8; }
+
+uint64_t qr_shared_bytes(uint32_t element_bytes, int64_t m, int64_t n) {
+  return (uint64_t)(qr_leading(m) * n + smaller(m, n)) * element_bytes;
+}
+
+bool qr_fits_every_chip(uint32_t element_bytes, int64_t m, int64_t n) {
+  return qr_shared_bytes(element_bytes, m, n) <= EVERY_CHIP_SHARED_BYTES;
+}
+
+enum qr_place qr_place_of(const struct qr_problem *problem) {
+  if (problem->h.is_present) return QR_IN_H;
+  if (problem->q.is_present && (problem->m >= problem->n || !problem->r.is_present)) return QR_IN_Q;
+  return problem->m <= problem->n ? QR_IN_R : QR_IN_WORKSPACE;
+}
+
+/* The kernel by panels for Q or R, if some chip has no tile for them. NULL: every chip has one, or no kernel takes so
+ * many rows. */
+static const struct qr_panels *thin_panels_of(const struct qr_problem *problem) {
+  return qr_tile_on_every_chip(problem) ? NULL : qr_panels_of(problem->element_bytes, problem->m);
+}
+
+struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
+  enum { MULTIPROCESSORS = 160 }; /* no chip that Rondo is compiled for has more */
+  struct qr_workspace workspace = {0};
+  if (problem->h.is_present || !problem->k || !problem->batch) return workspace;
+  /* A part for each block that has no output to work in: enough to fill a chip. Matrices that stay in registers or
+   * shared memory need it on the host only. */
+  const struct qr_panels *panels = thin_panels_of(problem);
+  const bool small =
+      !panels && (qr_tile_on_every_chip(problem) || qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
+  workspace.workers =
+      smaller(problem->batch, small ? QR_HOST_WORKERS : MULTIPROCESSORS * (panels ? panels->blocks : 2));
+  /* R alone by panels has no place for reflectors in an output. */
+  if (qr_place_of(problem) == QR_IN_WORKSPACE || (!problem->q.is_present && panels))
+    workspace.work_bytes = qr_part_bytes(qr_workspace_leading(problem->m) * problem->k * problem->element_bytes);
+  workspace.worker_bytes = workspace.work_bytes + qr_part_bytes(problem->k * problem->element_bytes);
+  return workspace;
+}
+
+uint64_t qr_triangle_bytes(const struct qr_problem *problem) {
+  const struct qr_panels *panels = problem->q.is_present ? thin_panels_of(problem) : NULL;
+  if (!panels) return 0;
+  return (uint64_t)(round_up(problem->k, panels->group) * panels->group) * problem->element_bytes;
+}
+
+uint64_t qr_scratch_bytes(const struct op_task *task) {
+  struct qr_problem problem = qr_problem_nowhere(task);
+  struct qr_workspace workspace = qr_workspace_of(&problem);
+  uint64_t bytes = (uint64_t)workspace.workers * workspace.worker_bytes,
+           triangles = (uint64_t)problem.batch * qr_triangle_bytes(&problem);
+  return bytes > triangles ? bytes : triangles;
+}
+
+/* In a tile. Other kernels read the matrix again. */
+bool qr_touches_once(const struct op_task *task) {
+  const struct qr_problem problem = qr_problem_nowhere(task);
+  return qr_tile_on_every_chip(&problem);
 }

@@ -222,35 +222,20 @@ uint64_t qr_shared_bytes(uint32_t element_bytes, int64_t m, int64_t n);
 /* Is a matrix factored in shared memory even on the smallest of the chips Rondo is compiled for? */
 bool qr_fits_every_chip(uint32_t element_bytes, int64_t m, int64_t n);
 
-/* Checks that end in a sentence: a matrix or a batch of them; rows x columns in the layout and batch of `like`. */
-rondo_status layout_check(int32_t layout);
-rondo_status matrix_check(const char *name, const struct op_operand *operand);
+/* Checks that end in a sentence: a layout, and a matrix or a batch of them; rows x columns in the layout and batch of
+ * `like`. */
+rondo_status matrix_check(const char *name, const struct op_operand *operand, int32_t layout);
 rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
                                int32_t layout, int64_t rows, int64_t columns);
 
-rondo_status qr_check(const struct op_task *task);
+OP_FUNCTIONS(qr);
 rondo_status qr_panel_check(const struct op_task *task);
-rondo_status qr_apply_check(const struct op_task *task);
-rondo_status qr_extract_check(const struct op_task *task);
-rondo_status triangular_inverse_check(const struct op_task *task);
+OP_FUNCTIONS(qr_apply);
+OP_FUNCTIONS(qr_extract);
+OP_FUNCTIONS(triangular_inverse);
 
 uint64_t qr_scratch_bytes(const struct op_task *task);
 bool qr_touches_once(const struct op_task *task);
 int64_t qr_apply_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 int64_t qr_extract_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
-
-rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-rondo_status qr_extract_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,
-                                       struct op_launches *launches);
-
-int64_t qr_host_items(const struct op_task *task);
-void qr_host_run(const struct op_call *call, int64_t first, int64_t last);
-int64_t qr_apply_host_items(const struct op_task *task);
-void qr_apply_host_run(const struct op_call *call, int64_t first, int64_t last);
-int64_t qr_extract_host_items(const struct op_task *task);
-void qr_extract_host_run(const struct op_call *call, int64_t first, int64_t last);
-int64_t triangular_inverse_host_items(const struct op_task *task);
-void triangular_inverse_host_run(const struct op_call *call, int64_t first, int64_t last);
 #endif
