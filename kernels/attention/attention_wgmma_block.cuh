@@ -136,8 +136,8 @@ template <typename Size> DEVICE void fail(const shared_layout<Size> &at, uint32_
   or_shared(any, 1);
   or_shared(word, 1u << number % 32);
   if constexpr (Size::cluster == 2) {
-    or_there(address_in(cluster_rank() ^ 1, any), 1);
-    or_there(address_in(cluster_rank() ^ 1, word), 1u << number % 32);
+    or_there(address_in_block(any, cluster_rank() ^ 1), 1);
+    or_there(address_in_block(word, cluster_rank() ^ 1), 1u << number % 32);
   }
 }
 
@@ -145,7 +145,7 @@ template <typename Size> DEVICE void fail(const shared_layout<Size> &at, uint32_
 template <typename Size> DEVICE bool again(const shared_layout<Size> &at, uint32_t pass) {
   __syncwarp();
   if constexpr (Size::cluster > 1) {
-    cluster_meet();
+    meet_cluster();
   } else { /* no __syncthreads: warps come from two places */
     if (threadIdx.x % 32 == 0) barrier_arrive(at.pass_ended);
     barrier_wait(at.pass_ended, pass);

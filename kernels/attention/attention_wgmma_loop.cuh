@@ -126,7 +126,7 @@ template <typename Size> DEVICE void prepare(const attention_wgmma_parameters &p
   for (uint32_t i = threadIdx.x; i < 2 * PASS_BYTES / 4; i += blockDim.x) store_word(at.failed + 4 * i, 0);
   at.fill();
   if (Size::cluster > 1)
-    cluster_meet();
+    meet_cluster();
   else
     __syncthreads();
 }
@@ -147,5 +147,5 @@ template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parame
     rolled_for (uint32_t pass = 1; pass < PASSES && again(at, pass - 1); pass++) rows.attend_again(pass);
   }
   /* Others of the cluster may still copy into this block's memory, or arrive at its barriers. */
-  if (Size::cluster > 1) cluster_meet();
+  if (Size::cluster > 1) meet_cluster();
 }

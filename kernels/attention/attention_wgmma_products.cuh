@@ -21,7 +21,7 @@ template <typename Size, int Bytes> struct ring_reader {
     const uint32_t barrier = empty + 8 * slot();
     if (leads) {
       barrier_arrive(barrier);
-      if constexpr (Size::cluster == 2) barrier_arrive_there(address_in(rank ^ 1, barrier));
+      if constexpr (Size::cluster == 2) barrier_arrive_there(address_in_block(barrier, rank ^ 1));
     }
     taken++;
   }

@@ -30,7 +30,7 @@ DEVICE void wait_for_cluster() {
 DEVICE uint32_t address_in_block(uint32_t address, uint32_t rank) {
   uint32_t there = address;
 #if __CUDA_ARCH__ >= 900
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
 #endif
   return there;
 }

@@ -83,25 +83,31 @@ DEVICE void publish(const completion &done, uint64_t count) {
  * of the load. */
 DEVICE void publish(const completion &done) { publish(done, replay_count(done)); }
 
-/* For a list of kernels (launch.h): defines a kernel that keeps both rules. `threads` is the most threads of a block.
- * `blocks` is the number of blocks that a multiprocessor must be able to hold (0: ptxas may choose). The last argument
- * is the device function, which the kernel calls with its parameters. */
-#define DEFINE_KERNEL(chips, parameters, name, threads, blocks, ...)                                                   \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    wait_for_predecessors();                                                                                           \
+/* Defines a kernel that keeps both rules. `begin` is its first statement, `bounds` its launch bounds and dimensions of
+ * a cluster. The last argument is the device function, which the kernel calls with its parameters. */
+#define DEFINE_KERNEL_FROM(begin, bounds, parameters, name, ...)                                                       \
+  extern "C" __global__ void bounds name(const __grid_constant__ parameters p) {                                       \
+    begin;                                                                                                             \
     __VA_ARGS__(p);                                                                                                    \
     publish(p.done);                                                                                                   \
   }
+
+/* The same for a list of kernels (launch.h). `threads` is the most threads of a block. `blocks` is the number of blocks
+ * that a multiprocessor must be able to hold (0: ptxas may choose). */
+#define DEFINE_KERNEL(chips, parameters, name, threads, blocks, ...)                                                   \
+  DEFINE_KERNEL_FROM(wait_for_predecessors(), __launch_bounds__(threads, blocks), parameters, name, __VA_ARGS__)
 
 /* The same for kernels that fetch settled operands early. The device function waits for the predecessors itself. */
 #define DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, ...)                                             \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    let_successors_start();                                                                                            \
-    __VA_ARGS__(p);                                                                                                    \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_KERNEL_FROM(let_successors_start(), __launch_bounds__(threads, blocks), parameters, name, __VA_ARGS__)
 
-/* The same for short kernels, which have registers for the count: they load it at the beginning. */
+/* The same for kernels in clusters. `begin` is wait_for_predecessors(), only_wait_for_predecessors() or, if the device
+ * function waits itself, let_successors_start(). */
+#define DEFINE_CLUSTER_KERNEL(begin, cluster, parameters, name, threads, blocks, ...)                                  \
+  DEFINE_KERNEL_FROM(begin, __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, blocks), parameters, name,      \
+                     __VA_ARGS__)
+
+/* A kernel of a list that is short and has registers for the count: it loads the count at the beginning. */
 #define DEFINE_SHORT_KERNEL(chips, parameters, name, threads, ...)                                                     \
   extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ parameters p) {                   \
     wait_for_predecessors();                                                                                           \

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "barrier.cuh"
+#include "cluster.cuh"
 #include "device_code.cuh"
 
 /* ---- Barriers for a part of a block's warps ---------------------------------------------------------------------- */
@@ -104,21 +105,13 @@ DEVICE uint64_t read_often_policy() {
   return policy;
 }
 
-/* ---- Clusters --------------------------------------------------------------------------------------------------- */
+/* ---- Clusters (see also cluster.cuh and send.cuh)
+ * --------------------------------------------------------------------------------------------------- */
 
-DEVICE void cluster_meet() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 DEVICE uint32_t cluster_rank() {
   uint32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
-}
-/* The address in block `rank` of the cluster that corresponds to `address` in this block. */
-DEVICE uint32_t address_in(uint32_t rank, uint32_t address) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
 }
 /* Arrives at a barrier of another block. Without .release.cluster, which would add a fence of all memory: the products
  * that read the stage have ended, and so the other block's copies may overwrite it. */
@@ -128,20 +121,7 @@ DEVICE void barrier_arrive_there(uint32_t barrier) {
 DEVICE void or_there(uint32_t address, uint32_t bits) {
   asm volatile("red.relaxed.cluster.shared::cluster.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
 }
-/* Stores four numbers in another block of the cluster. That block's barrier counts their sixteen bytes on arrival. */
-DEVICE void store_there(uint32_t address, float x, float y, float z, float w, uint32_t barrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
-      "f"(x), "f"(y), "f"(z), "f"(w), "r"(barrier)
-      : "memory");
-}
-/* Stores one number in another block. It is visible there after cluster_meet. */
+/* Stores one number in another block. It is visible there after meet_cluster. */
 DEVICE void store_there(uint32_t address, float x) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
-}
-/* Stores two numbers in another block of the cluster. That block's barrier counts their eight bytes on arrival. */
-DEVICE void store_there(uint32_t address, float x, float y, uint32_t barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(address),
-               "f"(x), "f"(y), "r"(barrier)
-               : "memory");
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "../common/barrier.cuh"
-#include "../common/cluster_kernel.cuh"
 #include "../common/device_code.cuh"
+#include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "../common/send.cuh"
 #include "../common/shared_words.cuh"

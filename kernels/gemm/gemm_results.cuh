@@ -5,6 +5,7 @@
  * (common/wgmma.cuh). If W is P, columns of results are rows of P: stmatrix turns them. */
 #pragma once
 
+#include "../common/send.cuh"
 #include "gemm_copies.cuh"
 #include "gemm_finish.cuh"
 
@@ -42,8 +43,8 @@ template <typename D> struct gemm_warpgroup {
         warp(threadIdx.x / 32 % 4), sent(0), there(0) {
     if (D::SHARERS == 1 || thread >= D::SHARERS) return;
     const uint32_t other = thread - D::ALONG_Q + (thread - D::ALONG_Q >= at.cp);
-    there = address_in(thread < D::ALONG_Q ? at.rank_of(at.cp, thread, at.part) : at.rank_of(other, at.cq, at.part),
-                       at.empty);
+    there = address_in_block(at.empty, thread < D::ALONG_Q ? at.rank_of(at.cp, thread, at.part)
+                                                           : at.rank_of(other, at.cq, at.part));
   }
   DEVICE void find_lane() {
     const uint32_t number = thread_index();
@@ -70,10 +71,12 @@ template <typename D> struct gemm_warpgroup {
     const bool is_first = at.part == 0;
     const uint32_t other = at.rank_of(at.cp, at.cq, at.part ^ 1);
     const uint32_t slot = at.staging + index * D::BUFFERS * GEMM_STAGING_BYTES + thread * 16, met = at.met + 8 * index;
-    const uint32_t there = address_in(other, slot), met_there = address_in(other, met);
+    const uint32_t there = address_in_block(slot, other), met_there = address_in_block(met, other);
     unrolled_for (int i = 0; i < COUNT; i += 4)
-      store_there(there + i / 4 * 2048, is_first ? d[COUNT + i] : d[i], is_first ? d[COUNT + i + 1] : d[i + 1],
-                  is_first ? d[COUNT + i + 2] : d[i + 2], is_first ? d[COUNT + i + 3] : d[i + 3], met_there);
+      send_four(there + i / 4 * 2048,
+                make_float4(is_first ? d[COUNT + i] : d[i], is_first ? d[COUNT + i + 1] : d[i + 1],
+                            is_first ? d[COUNT + i + 2] : d[i + 2], is_first ? d[COUNT + i + 3] : d[i + 3]),
+                met_there);
     barrier_wait_cluster(met, 0);
     unrolled_for (int i = 0; i < COUNT; i += 4) {
       const float4 theirs = load_shared_four(slot + i / 4 * 2048);

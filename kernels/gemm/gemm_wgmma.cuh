@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "../common/cluster_kernel.cuh"
+#include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_results.cuh"
 
@@ -119,7 +119,7 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
     if (p.boxed) tensor_prefetch(&p.residual);
   }
   if (D::CLUSTER > 1)
-    cluster_meet();
+    meet_cluster();
   else
     __syncthreads();
 }

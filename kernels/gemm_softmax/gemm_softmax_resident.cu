@@ -12,7 +12,7 @@
  *
  * Softmax: 256 threads with up to 255 registers, 64 KB of B for each 64 of k, 64 KB of stores in flight. README.md has
  * measurements. */
-#include "../common/cluster_kernel.cuh"
+#include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
 
@@ -65,7 +65,7 @@ template <bool Softmax> struct resident_warp {
       for (int i = 0; i < 2; i++) barrier_init(heard + 8 * i, 4 * PARTS);
       barriers_are_initialised();
     }
-    cluster_meet();
+    meet_cluster();
   }
 
   DEVICE void a_load(uint32_t turn) const {
@@ -239,7 +239,7 @@ template <bool Softmax> DEVICE void resident(const gemm_softmax_wgmma_parameters
     at.run();
   }
   if constexpr (!Softmax) {
-    cluster_meet();
+    meet_cluster();
     if (has_rows) at.maxima_store();
   }
 }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "../common/ptx.cuh"
+#include "../common/send.cuh"
 #include "../common/shared_words.cuh"
 #include "../common/tensor_copy.cuh"
 #include "../common/wgmma.cuh"
@@ -142,7 +143,7 @@ struct row_sharers {
   DEVICE uint32_t first() const { return cluster_rank() & ~(count() - 1); } /* in the cluster */
   DEVICE uint32_t index() const { return blockIdx.x >> p.row_blocks_log2; } /* in the grid */
   /* The address in the sharer of this rank. */
-  DEVICE uint32_t address(uint32_t sharer, uint32_t here) const { return address_in(first() + sharer, here); }
+  DEVICE uint32_t address(uint32_t sharer, uint32_t here) const { return address_in_block(here, first() + sharer); }
 };
 
 /* A warp's {max, sum} of 16 rows into `slot` of all sharers, at most `Most`. The barrier in the same place of each
@@ -153,8 +154,8 @@ DEVICE void rows_tell(const row_sharers &sharers, const row_pair &rows, uint32_t
   if (lane == 0) barrier_expect(barrier, sharers.count() * 8 * 16);
   unrolled_for (uint32_t i = 0; i < Most; i += 4)
     if (i + quad < sharers.count())
-      store_there(sharers.address(i + quad, slot + (8 * warp + group) * 16), rows.max[0], rows.sum[0], rows.max[1],
-                  rows.sum[1], sharers.address(i + quad, barrier));
+      send_four(sharers.address(i + quad, slot + (8 * warp + group) * 16),
+                make_float4(rows.max[0], rows.sum[0], rows.max[1], rows.sum[1]), sharers.address(i + quad, barrier));
 }
 
 /* {max, sum} of all of a quad's columns from its lanes' of `Count` parts. With Alike the lanes have the same maxima. */

@@ -10,7 +10,7 @@
  * before the product and is the same in all blocks, so blocks exchange sums alone. If the sum of a row is too small
  * because the reference was too large, or if a number is not finite, the tile is made again relative to its maxima. All
  * sharers see the same sums and decide alike. README.md has measurements. */
-#include "../common/cluster_kernel.cuh"
+#include "../common/launch.cuh"
 #include "gemm_softmax_staggered_rows.cuh"
 
 #if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ == 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL))
@@ -137,13 +137,13 @@ template <int Steps> struct staggered_warp {
       }
       /* NaN is the largest. */
       most = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most) & 0x7fffffffu));
-      cluster_wait();
+      wait_for_cluster();
       if (lane < p.row_blocks)
-        store_one_there(
-            address_in(first + lane, base + place::B_LENGTHS + (rank * STAGGERED_MEASURING_WARPS + mine) * 4), most,
-            address_in(first + lane, b_known));
+        send_word(
+            address_in_block(base + place::B_LENGTHS + (rank * STAGGERED_MEASURING_WARPS + mine) * 4, first + lane),
+            __float_as_uint(most), address_in_block(b_known, first + lane));
     } else
-      cluster_wait();
+      wait_for_cluster();
   }
 
   /* Lengths of the tile's rows, two rows to eight lanes. Returns whether one is so long that its maximum is likely far
@@ -185,8 +185,8 @@ template <int Steps> struct staggered_warp {
     const row_told block = entries_join<STAGGERED_WARPS>(own_again + lane * 8, STAGGERED_WARPS, p.factor);
     unrolled_for (uint32_t i = 0; i < Cluster; i += 4)
       if (i < p.row_blocks)
-        store_there(address_in(first + i + w, told_to + rank * 256 + lane * 8), block.max, block.sum,
-                    address_in(first + i + w, heard_by));
+        send_two(address_in_block(told_to + rank * 256 + lane * 8, first + i + w), make_float2(block.max, block.sum),
+                 address_in_block(heard_by, first + i + w));
     barrier_wait_cluster(heard_by, phase);
     const row_told all = entries_join<Cluster>(told_to + lane * 8, p.row_blocks, p.factor);
     return weight_of(own.max, base_of(all.max), p.factor) * reciprocal(all.sum);
@@ -212,8 +212,8 @@ template <int Steps> struct staggered_warp {
     unrolled_for (int i = 1; i < STAGGERED_WARPS; i++) block += load_number(own_sums + i * 128 + lane * 4);
     unrolled_for (uint32_t i = 0; i < Cluster; i += 4)
       if (i < p.row_blocks)
-        store_one_there(address_in(first + i + w, told_to + rank * 128 + lane * 4), block,
-                        address_in(first + i + w, heard_by));
+        send_word(address_in_block(told_to + rank * 128 + lane * 4, first + i + w), __float_as_uint(block),
+                  address_in_block(heard_by, first + i + w));
     barrier_wait_cluster(heard_by, phase);
     unrolled_for (uint32_t i = 0; i < Cluster; i++)
       if (i < Cluster / 2 || p.row_blocks == Cluster) all += load_number(told_to + i * 128 + lane * 4);
@@ -280,7 +280,7 @@ template <int Steps> DEVICE void softmax_staggered(const gemm_softmax_wgmma_para
   staggered_warp<Steps> at(p, shared_address(shared));
   at.begin();
   if (at.matrix >= p.batch) { /* no tile is left for the last blocks of the last cluster */
-    cluster_wait();
+    wait_for_cluster();
     return;
   }
   at.load_first();

@@ -13,7 +13,7 @@
  *
  * 288 threads with 168 registers, or 384 threads of which those that multiply have 240; 192 KB of stages. Products run
  * at the speed of a plain product, but rows wait for their softmax, some 3 us a tile. README.md has measurements. */
-#include "../common/cluster_kernel.cuh"
+#include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
 
@@ -305,7 +305,7 @@ template <bool Softmax, bool Held> DEVICE void streamed(const gemm_softmax_wgmma
     for (int i = 0; i < 4; i++) barrier_init(at.heard + 8 * i, 4);
     barriers_are_initialised();
   }
-  cluster_meet();
+  meet_cluster();
   if (warpgroup < 2) {
     if constexpr (Held) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)STREAMED_HELD_REGISTERS));
@@ -318,7 +318,7 @@ template <bool Softmax, bool Held> DEVICE void streamed(const gemm_softmax_wgmma
     if (threadIdx.x == 2 * 128) ask<Softmax, Held>(p, at, sharers);
     __syncwarp();
   }
-  cluster_meet(); /* others still arrive at this block's barriers */
+  meet_cluster(); /* others still arrive at this block's barriers */
 }
 
 } // namespace

@@ -89,8 +89,4 @@ DEVICE void wait_and_may_start_one(const gemv_parameters &p) {
 }
 
 #define DEFINE_TILES_KERNEL(chips, parameters, name, threads, blocks, ...)                                             \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    may_start_all(p);                                                                                                  \
-    __VA_ARGS__(p);                                                                                                    \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_KERNEL_FROM(may_start_all(p), __launch_bounds__(threads, blocks), parameters, name, __VA_ARGS__)

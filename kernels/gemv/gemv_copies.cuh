@@ -2,17 +2,10 @@
  * stores there. A group of copies ends with cp_async_commit; cp_async_wait waits for it (common/ptx.cuh). */
 #pragma once
 
-#include "../common/barrier.cuh"
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
+#include "../common/tensor_copy.cuh"
 #include "gemv_formats.cuh"
-
-/* What is read once: evicted first from L2. */
-DEVICE uint64_t evict_first() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
 
 /* 16 bytes past L1; and 8 bytes, for which there is no way past it. */
 DEVICE void copy_16(uint32_t to, const unsigned char *from) {

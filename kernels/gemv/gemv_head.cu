@@ -65,7 +65,7 @@ template <rondo_dtype W> struct row_copies {
     const uint32_t lane = threadIdx.x % 32;
     weights = weights_from(p, first_row + row, lane);
     scales = offset(p.weight_scales + blockIdx.y * p.weight_scale_batch, first_row + row, p.k / GEMV_BLOCK) + lane * 16;
-    policy = evict_first();
+    policy = read_once_policy();
   }
   DEVICE bool has_group() const { return row < rows; }
   DEVICE uint32_t loads(const gemv_head_parameters &p) const {

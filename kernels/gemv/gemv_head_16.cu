@@ -49,7 +49,7 @@ DEVICE void ask_for_tile(const gemv_head_parameters &p, const shared_layout &lay
   if (tile >= p.tiles) return;
   const unsigned char *const from = weights_from(p, first_row_of(p, tile, ROWS), 0);
   const uint32_t barrier = layout.barriers + slot * 8, to = layout.slots + slot * p.slot_bytes;
-  const uint64_t policy = evict_first();
+  const uint64_t policy = read_once_policy();
   if (elected()) {
     bulk_copy(to, from, p.slot_bytes, barrier, policy);
     barrier_expect(barrier, p.slot_bytes);

@@ -74,7 +74,7 @@ template <int Groups> struct row_copies {
     const uint32_t lane = threadIdx.x % 32, first = first_row + row;
     weights = weights_from(p, first, lane);
     scales = offset(p.weight_scales + blockIdx.y * p.weight_scale_batch, first, p.k / GEMV_BLOCK);
-    policy = evict_first();
+    policy = read_once_policy();
     unrolled_for (int i = 0; i < loads; i++) {
       const uint32_t load = lane + 32 * i, of_row = load * p.part_reciprocal >> 16;
       to[i] = layout.weights_of(row + of_row) + (load - of_row * p.parts) * 16;

@@ -16,7 +16,7 @@
  * were loaded at once, it would arrive at once, and nothing would hide the arithmetic. */
 #pragma once
 
-#include "../common/cluster_kernel.cuh"
+#include "../common/launch.cuh"
 #include "gemv_clusters.cuh"
 #include "gemv_finish.cuh"
 #include "gemv_quads.h"

@@ -43,7 +43,7 @@ struct producer {
 
   DEVICE producer(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows)
       : weights(weights_from(p, first_row, 0)), scales(weight_scales_from(p, first_row, 0)),
-        tile_rows(p.groups * p.group_rows), rows_left(rows), policy(evict_first()) {}
+        tile_rows(p.groups * p.group_rows), rows_left(rows), policy(read_once_policy()) {}
 
   DEVICE void copy_tile(const gemv_ring_parameters &p, uint32_t ring, uint32_t stage) {
     const uint32_t rows = min(tile_rows, rows_left), full = full_barrier(ring, stage);

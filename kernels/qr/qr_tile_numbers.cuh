@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "../common/device_code.cuh"
+#include "../common/ptx.cuh"
 
 template <typename T> struct tile_number;
 template <> struct tile_number<float> {
@@ -64,11 +64,7 @@ DEVICE double seed_of_inverse_root(double x) {
   asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(x));
   return r;
 }
-DEVICE float seed_of_inverse(float x) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
+DEVICE float seed_of_inverse(float x) { return reciprocal(x); }
 DEVICE double seed_of_inverse(double x) {
   double r;
   asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(x));

@@ -21,7 +21,7 @@
  * All sums are of integers (sample_number.h). All state is in shared memory, and so the next replay finds nothing to
  * clear. The loops are not unrolled, since most code runs once. */
 #include "../common/cluster.cuh"
-#include "../common/cluster_kernel.cuh"
+#include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/ptx.cuh"
 #include "sample_number.h"
