@@ -39,11 +39,9 @@ static rondo_status extent_check(const char *name, const struct op_operand *oper
 
 static rondo_status product_check(const struct op_task *task, const char *out_name, uint32_t out_rank_less) {
   const struct op_operand *a = &task->operands[GEMM_A], *b = &task->operands[GEMM_B], *out = &task->operands[GEMM_OUT];
-  if (!a->present || !b->present || !out->present)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor",
-                      !a->present   ? "a"
-                      : !b->present ? "b"
-                                    : out_name);
+  if (!a->present) return op_unexpected("a", a, "a tensor");
+  if (!b->present) return op_unexpected("b", b, "a tensor");
+  if (!out->present) return op_unexpected(out_name, out, "a tensor");
   if (a->dtype != RONDO_F16 && a->dtype != RONDO_BF16)
     return status_set(RONDO_INVALID_ARGUMENT, "a is %s, expected f16 or bf16", rondo_dtype_name(a->dtype));
   if (b->dtype != a->dtype)

@@ -6,9 +6,7 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-enum {
-  MOST = 1 << 30 /* blocks, tiles of all matrices, rows and columns: both, and their difference, are coordinates */
-};
+enum { MOST = 1 << 30 }; /* blocks, tiles of all matrices, coordinates and their differences */
 
 /* A kernel of warpgroups as its list describes it. */
 struct variant {
