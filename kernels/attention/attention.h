@@ -140,6 +140,7 @@ struct attention_shape {
   bool appends;   /* rows of new_k and new_v are written to k and v first */
   bool rotates;   /* a rotary embedding of q and of the rows of new_k, before all else */
   bool by_halves; /* it rotates pairs i and i + d/2, not 2 i and 2 i + 1 */
+  bool has_ends;  /* kv_lengths are ends of new rows, anywhere in the capacity: only the device knows them */
   /* The most that kv_lengths may be: the capacity. If they are ends of new rows under a causal mask, it is query_length
    * - 1 more: row r then sees position + r + 1 KV rows, up to the capacity. */
   int64_t most_length;

@@ -104,10 +104,11 @@ struct attention_shape attention_shape_of(const struct op_task *task) {
       .appends = task->operands[ATTENTION_NEW_K].present,
       .rotates = attributes->rope_base > 0 || task->operands[ATTENTION_ROPE_FREQUENCIES].present,
       .by_halves = attributes->rope_pairing == RONDO_ROPE_HALVES,
+      .has_ends = attributes->has_ends || task->operands[ATTENTION_NEW_K].present,
   };
   extras(&shape, task);
-  const bool has_ends = shape.causal && (attributes->has_ends || shape.appends);
-  shape.most_length = shape.capacity + (has_ends && shape.query_length ? shape.query_length - 1 : 0);
+  shape.most_length = shape.capacity;
+  if (shape.causal && shape.has_ends && shape.query_length) shape.most_length += shape.query_length - 1;
   shape.rows = shape.query_length * shape.group;
   shape.total_rows = shape.batch * shape.kv_heads * shape.rows;
   rows_to_blocks(&shape, 64);

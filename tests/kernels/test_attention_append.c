@@ -320,6 +320,36 @@ static void models(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_append, decode_and_prefill_of_models_agree_with_double_precision, models)
 
+/* Chunks of a prompt: the first, one amid the capacity, and the last one that fits, where rows end in any place of a KV
+ * tile. Capacities are beyond those of few KV rows, except for the case with high query tiles. */
+static void chunks(rondo_backend backend) {
+  static const struct {
+    int64_t query_heads, kv_heads, query_length, capacity, dimension;
+  } shapes[] = {{3, 1, 128, 1039, 64}, {4, 2, 200, 1039, 128}, {3, 3, 130, 1039, 256},
+                {6, 1, 64, 1039, 32},  {2, 1, 257, 1100, 64},  {48, 2, 384, 399, 64}};
+  enum { BEGINS = 3 };
+  static struct appended tasks[COUNT(shapes)];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    const int64_t room = shapes[i].capacity - shapes[i].query_length;
+    struct appended *t = &tasks[i];
+    *t = (struct appended){.appends = true, .base = i % 2 ? 0.0f : 500000.0f, .position_count = BEGINS};
+    t->a = (struct attention){.dtype = dtypes[i % 2],
+                              .layout = i / 2 % 2 ? RONDO_BHSD : RONDO_BSHD,
+                              .batch = BEGINS,
+                              .query_heads = shapes[i].query_heads,
+                              .kv_heads = shapes[i].kv_heads,
+                              .query_length = shapes[i].query_length,
+                              .capacity = shapes[i].capacity,
+                              .dimension = shapes[i].dimension,
+                              .lse_wanted = true,
+                              .causal = 1};
+    if (backend == RONDO_BACKEND_HOST && shapes[i].query_heads > 8) t->a.query_heads /= 12; /* one kind of tile */
+    t->positions[1] = (int32_t)(room / 2 - 3), t->positions[2] = (int32_t)room;
+  }
+  run(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_append, a_chunk_of_a_prompt_may_begin_at_any_position, chunks)
+
 /* New rows of which the capacity cuts some off, for each kernel: few query rows and many, aligned or not, in pages,
  * with windows and soft caps. */
 static void cut_off(rondo_backend backend) {

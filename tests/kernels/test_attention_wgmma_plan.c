@@ -251,6 +251,45 @@ Test(attention_wgmma_plan, narrow_heads_are_copied_with_zeros_beside_them) {
   cr_expect_eq(p.head_dimension, 32, "columns of O that are stored");
 }
 
+static void describe_new_rows(struct description *d, int64_t query_heads, int64_t query_length, int64_t capacity) {
+  describe(d, (struct attention_attributes){.layout = RONDO_BSHD, .causal = 1}, RONDO_BF16, 1, query_heads, 3,
+           query_length, capacity, 64);
+  d->operands[ATTENTION_NEW_K] = d->operands[ATTENTION_NEW_V] =
+      operand_of(RONDO_BSHD, RONDO_BF16, 1, 3, query_length, 64);
+  d->operands[ATTENTION_POSITION] =
+      (struct op_operand){.present = true, .dtype = RONDO_I32, .rank = 1, .shape = {1}, .stride = {1}};
+}
+
+/* Lengths known on the device alone: a causal kernel without the means for uneven ends, and query tiles for less than a
+ * third of the chip, as long as the capacity has at most four KV rows for each query row. */
+Test(attention_wgmma_plan, new_rows_are_planned_without_their_position) {
+  static const struct {
+    int64_t query_heads, query_length, capacity;
+    bool appends;
+    const char *kernel;
+  } cases[] = {
+      {9, 128, 4111, true, "rondo_attention_wgmma_bf16_64_causal"},
+      {9, 128, 4608, true, "rondo_attention_wgmma_bf16_64_causal"},
+      {9, 128, 4609, true, "rondo_attention_bf16_64"},
+      {9, 128, 4111, false, "rondo_attention_bf16_64"},
+      {9, 63, 2000, true, "rondo_attention_bf16_64"},
+      {9, 64, 2000, true, "rondo_attention_wgmma_bf16_64_causal"},
+      {33, 2048, 4111, true, "rondo_attention_wgmma_bf16_64_high_causal"},
+      {33, 2048, 4111, false, "rondo_attention_wgmma_bf16_64_high_general"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct description d;
+    struct op_launches launches;
+    describe_new_rows(&d, cases[i].query_heads, cases[i].query_length, cases[i].capacity);
+    if (!cases[i].appends)
+      d.operands[ATTENTION_NEW_K].present = d.operands[ATTENTION_NEW_V].present =
+          d.operands[ATTENTION_POSITION].present = false;
+    kernel_of(&d, &h200, &launches);
+    cr_assert_gt(launches.count, (uint32_t)cases[i].appends);
+    cr_expect_str_eq(launches.items[cases[i].appends].kernel, cases[i].kernel, "case %zu", i);
+  }
+}
+
 Test(attention_wgmma_plan, windows_caps_and_uneven_lengths_have_kernels_of_their_own) {
   static const struct {
     int64_t dimension, query_length, capacity;
