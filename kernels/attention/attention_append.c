@@ -132,7 +132,19 @@ static bool takes_rows(const struct op_call *call, int64_t rows, int64_t heads) 
          (rows * threads >= ENOUGH_THREADS || units <= threads);
 }
 
-void attention_append_launch(const struct op_call *call, struct attention_rest *rest, struct op_launches *launches) {
+/* Shared memory that a block asks for, so that a multiprocessor has room for its share of all blocks and no more.
+ * Blocks start while the product before still runs (kernels/common/launch.cuh), and would gather on the multiprocessors
+ * where it leaves room. Chips before sm_90 have no such start, and many blocks fill every multiprocessor. */
+static uint64_t even_share_bytes(const struct chip *chip, int64_t blocks) {
+  enum { TAKEN_BYTES = 1024 /* by the chip, of each block */, MOST_BLOCKS = 8 /* of a multiprocessor */ };
+  const int64_t each = divide_up(blocks, chip->multiprocessors);
+  if (chip->version < 90 || each > MOST_BLOCKS) return 0;
+  const int64_t share = (chip->shared_bytes + TAKEN_BYTES) / each - TAKEN_BYTES - ATTENTION_APPEND_ROW_BYTES;
+  return (uint64_t)(share / 128 * 128);
+}
+
+void attention_append_launch(const struct op_call *call, const struct chip *chip, struct attention_rest *rest,
+                             struct op_launches *launches) {
   const struct op_operand *operands = call->task->operands;
   const struct attention_shape shape = attention_shape_of(call->task);
   rest_make(call, &shape, rest);
@@ -177,8 +189,8 @@ void attention_append_launch(const struct op_call *call, struct attention_rest *
     attention_frequencies(call, parameters.base_frequencies);
   const int64_t rows = shape.batch * shape.query_length;
   if (takes_rows(call, rows, heads)) {
-    launch_add(launches, &rondo_attention_append_rows, rows, ATTENTION_APPEND_ROW_THREADS, 0, &parameters,
-               sizeof parameters);
+    launch_add(launches, &rondo_attention_append_rows, rows, ATTENTION_APPEND_ROW_THREADS, even_share_bytes(chip, rows),
+               &parameters, sizeof parameters);
     return;
   }
   /* At least a thread for each item's length. */

@@ -9,8 +9,9 @@
 
 enum {
   ATTENTION_APPEND_THREADS = 256,
-  ATTENTION_APPEND_ROW_THREADS = 128, /* of rondo_attention_append_rows */
-  ATTENTION_APPEND_PAIRS = 4          /* of one of its threads: two words of 8 bytes */
+  ATTENTION_APPEND_ROW_THREADS = 128,                   /* of rondo_attention_append_rows */
+  ATTENTION_APPEND_PAIRS = 4,                           /* of one of its threads: two words of 8 bytes */
+  ATTENTION_APPEND_ROW_BYTES = 8 * ATTENTION_MOST_PAIRS /* of its shared memory: sines and cosines */
 };
 
 struct attention_append_parameters {
@@ -50,5 +51,6 @@ struct attention_rest {
   struct op_call call;
 };
 
-void attention_append_launch(const struct op_call *call, struct attention_rest *rest, struct op_launches *launches);
+void attention_append_launch(const struct op_call *call, const struct chip *chip, struct attention_rest *rest,
+                             struct op_launches *launches);
 #endif

@@ -145,7 +145,7 @@ rondo_status attention_select(const struct op_call *call, const struct chip *chi
   launches->count = 0;
   const struct attention_choice *choice = attention_choose(&problem, &plan);
   if (!choice && (problem.shape.appends || problem.shape.rotates)) {
-    attention_append_launch(call, &rest, launches);
+    attention_append_launch(call, chip, &rest, launches);
     problem = attention_problem_of(rest.call.task, chip);
     choice = attention_choose(&problem, &plan);
   }

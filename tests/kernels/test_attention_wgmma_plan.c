@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../kernels/attention/attention_append.h"
 #include "../../kernels/attention/attention_choose.h"
 #include "../support.h"
 
@@ -287,6 +288,22 @@ Test(attention_wgmma_plan, new_rows_are_planned_without_their_position) {
     kernel_of(&d, &h200, &launches);
     cr_assert_gt(launches.count, (uint32_t)cases[i].appends);
     cr_expect_str_eq(launches.items[cases[i].appends].kernel, cases[i].kernel, "case %zu", i);
+  }
+}
+
+/* The launch before it has a block for each row. They start early, and must not gather on a part of the chip. */
+Test(attention_wgmma_plan, blocks_that_write_new_rows_are_spread_evenly) {
+  static const int64_t rows[] = {128, 132, 133, 512, 1024, 1056};
+  const int64_t of_a_multiprocessor = h200.shared_bytes + 1024, of_a_block = 1024 + ATTENTION_APPEND_ROW_BYTES;
+  for (size_t i = 0; i < COUNT(rows); i++) {
+    struct description d;
+    struct op_launches launches;
+    describe_new_rows(&d, 9, rows[i], 4111);
+    cr_expect_str_eq(kernel_of(&d, &h200, &launches), "rondo_attention_append_rows");
+    const int64_t bytes = launches.items[0].shared_bytes + of_a_block, each = divided_up(rows[i], h200.multiprocessors);
+    cr_expect_leq(bytes - 1024, h200.shared_bytes);
+    cr_expect_leq(each * bytes, of_a_multiprocessor);
+    cr_expect_gt((each + 1) * bytes, of_a_multiprocessor);
   }
 }
 
