@@ -5,12 +5,6 @@
 #include "device_code.cuh"
 #include <stdint.h>
 
-DEVICE void load_four_words(uint32_t from, uint32_t (&v)[4]) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(from)
-               : "memory");
-}
 DEVICE uint4 load_four_words(uint32_t from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -18,6 +12,10 @@ DEVICE uint4 load_four_words(uint32_t from) {
                : "r"(from)
                : "memory");
   return v;
+}
+DEVICE void load_four_words(uint32_t from, uint32_t (&v)[4]) {
+  const uint4 four = load_four_words(from);
+  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
 }
 DEVICE uint2 load_two_words(uint32_t from) {
   uint2 v;

@@ -136,20 +136,6 @@ template <int Quads, int Slices, int Together> struct lane_slices {
   }
 };
 
-/* A lane's piece s of a vector, `further` elements after its first; zeros if `in` is false. */
-template <rondo_dtype V, int Slices>
-DEVICE void load_piece(const gemv_ring_parameters &p, const vector_address<V> &from, int further, bool in, int s,
-                       raw_vector<RONDO_NVFP4, V, Slices> &raw) {
-  unrolled_for (int i = 0; i < raw.eights; i++) {
-    raw.loaded[s][i] = words();
-    if (in) raw.loaded[s][i] = from.load(further + 8 * i);
-  }
-  if constexpr (V == RONDO_NVFP4) {
-    raw.scales[s] = 0;
-    if (in) raw.scales[s] = from.load_scales(p, further);
-  }
-}
-
 /* One vector with eight quads a row, or up to four with two: the quads of gemv_quads.cuh. */
 template <rondo_dtype V, int Quads, int Slices> struct quads_product {
   static_assert(Quads == 2 || Quads == 8, "");
@@ -164,7 +150,7 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
     raw_vector<RONDO_NVFP4, V, Slices> raw;
     const vector_address<V> from(p, min(lane / lanes, p.count - 1), slices.element); /* columns without one repeat it */
     unrolled_for (int s = 0; s < Slices; s++)
-      load_piece<V>(p, from, slices.offset_of(s), slices.element + slices.offset_of(s) < p.k, s, raw);
+      load_slice(p, from, slices.offset_of(s), slices.element + slices.offset_of(s) < p.k, s, raw);
     const float own = convert_vector<RONDO_NVFP4, V, Slices>(p, raw, b);
     unrolled_for (int i = 0; i < 2; i++)
       corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * (lane % 4) + 4 * i) : own;
@@ -227,7 +213,7 @@ template <rondo_dtype V, int Slices> struct blocks_product {
     const uint32_t element = slices.element + g % 2 * 32;
     const vector_address<V> from(p, 0, element);
     unrolled_for (int j = 0; j < Slices / 2; j++)
-      load_piece<V>(p, from, slices.offset_of(2 * j), element + slices.offset_of(2 * j) < p.k && t == g / 2, j, raw);
+      load_slice(p, from, slices.offset_of(2 * j), element + slices.offset_of(2 * j) < p.k && t == g / 2, j, raw);
     const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(p, raw, b);
     unrolled_for (int i = 0; i < 2; i++)
       corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;

@@ -14,20 +14,24 @@ template <rondo_dtype W, rondo_dtype V, int Slices> struct raw_vector {
   uint32_t scales[V == RONDO_NVFP4 ? Slices : 1];
 };
 
+/* Slice s of it, `further` elements after the lane's first; zeros if `in` is false. */
+template <rondo_dtype W, rondo_dtype V, int Slices>
+DEVICE void load_slice(const gemv_parameters &p, const vector_address<V> &from, int further, bool in, int s,
+                       raw_vector<W, V, Slices> &raw) {
+  unrolled_for (int i = 0; i < raw.eights; i++) {
+    raw.loaded[s][i] = words();
+    if (in) raw.loaded[s][i] = from.load(further + 8 * i);
+  }
+  if constexpr (V == RONDO_NVFP4) {
+    raw.scales[s] = 0;
+    if (in) raw.scales[s] = from.load_scales(p, further);
+  }
+}
+
 template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
 DEVICE void load_raw(const gemv_parameters &p, uint32_t vector, uint32_t element, raw_vector<W, V, Slices> &raw) {
   const vector_address<V> from(p, min(vector, p.count - 1), element); /* columns without a vector repeat the last */
-  unrolled_for (int s = 0; s < Slices; s++) {
-    const bool in = element + Slice * s < p.k;
-    unrolled_for (int i = 0; i < raw.eights; i++) {
-      raw.loaded[s][i] = words();
-      if (in) raw.loaded[s][i] = from.load(Slice * s + 8 * i);
-    }
-    if constexpr (V == RONDO_NVFP4) {
-      raw.scales[s] = 0;
-      if (in) raw.scales[s] = from.load_scales(p, Slice * s);
-    }
-  }
+  unrolled_for (int s = 0; s < Slices; s++) load_slice(p, from, Slice * s, element + Slice * s < p.k, s, raw);
 }
 
 /* Of a lane's part of the norm, which a later load finds in the multiprocessor's cache. No registers are kept for it:

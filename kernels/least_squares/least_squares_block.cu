@@ -11,7 +11,7 @@
  *             above subtract.
  *
  * Bound by these chains, 400 and 200 cycles a group, with few matrices, and by reading H with many. */
-#include "../qr/qr_launch.cuh"
+#include "../common/launch.cuh"
 #include "../qr/qr_tile_memory.cuh"
 #include "least_squares_sums.cuh"
 

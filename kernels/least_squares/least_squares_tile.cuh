@@ -6,7 +6,7 @@
  * back. Bound as H and tau are: by the chain of steps. */
 #pragma once
 
-#include "../qr/qr_launch.cuh"
+#include "../common/launch.cuh"
 #include "least_squares.h"
 #include "least_squares_rhs.cuh"
 

@@ -26,7 +26,7 @@
  * moves. */
 #pragma once
 
-#include "qr_launch.cuh"
+#include "../common/launch.cuh"
 #include "qr_panels_fragments.cuh"
 
 template <typename Shape> struct panel_tile : panel_fragments<Shape> {

@@ -7,7 +7,7 @@
  * Products with columns near the largest number may leave the range of numbers, though the results are in it. An
  * infinite number stays infinite. At the end the kernel looks for such columns and computes them again, one at a time.
  * Its loops are not unrolled: they run rarely, and a jump over long code costs up to 4%. */
-#include "qr_launch.cuh"
+#include "../common/launch.cuh"
 #include "qr_tile.cuh"
 #include "qr_tile_apply.h"
 

@@ -9,7 +9,7 @@
  * would take. The matrix is in shared memory in blocks of 16 x 16, so all but a block's address is a constant. The
  * inverse takes the place of the matrix, block row by block row, after each thread has used that row. Bound by the
  * issue of instructions, half of them multiply-adds; from 64 rows on memory takes a third of the time. */
-#include "qr_launch.cuh"
+#include "../common/launch.cuh"
 #include "qr_tile_memory.cuh"
 
 constexpr int BLOCK = QR_TRIANGULAR_BLOCK;
