@@ -26,15 +26,12 @@ struct gemm_softmax_plan {
   int64_t grid, shared_bytes;
 };
 
-typedef void gemm_softmax_launcher(const struct op_call *call, const struct gemm_softmax_plan *plan,
-                                   struct op_launches *launches);
-
 struct gemm_softmax_choice {
   const char *name, *why;
   bool needs_maps, needs_deal; /* has_maps; is_dealt, and a softmax in 16 bits */
   struct size_range n, k;
   bool (*plan)(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
-  gemm_softmax_launcher *launch;
+  void (*launch)(const struct op_call *call, const struct gemm_softmax_plan *plan, struct op_launches *launches);
 };
 
 /* In the order in which they are tried. */
@@ -42,7 +39,3 @@ const struct gemm_softmax_choice *gemm_softmax_choices(size_t *count);
 /* The first choice that takes the problem, and its plan; NULL: none does. */
 const struct gemm_softmax_choice *gemm_softmax_choose(const struct gemm_softmax_problem *problem,
                                                       struct gemm_softmax_plan *plan);
-
-/* gemm_softmax_launch.c */
-struct gemm_softmax_problem gemm_softmax_problem_of(const struct op_call *call, const struct chip *chip);
-gemm_softmax_launcher gemm_softmax_staggered_launch, gemm_softmax_wgmma_launch, gemm_softmax_portable_launch;

@@ -1,4 +1,4 @@
-/* gemv_scalar_plan.c - how gemv_scalar.cu, which takes every problem, deals rows and k; and its launch. */
+/* gemv_scalar_plan.c - how gemv_scalar.cu, which takes every problem, deals rows and k. */
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
