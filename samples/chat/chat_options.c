@@ -27,7 +27,9 @@ static const char help[] =
     "                            fewest whose probabilities reach X together (0.95)\n"
     "  --seed N                  the seed of the draws (0)\n"
     "  --repeat-penalty X        above 1: tokens among the last 64 become less likely (1)\n"
-    "  --weights bf16|e4m3|nvfp4 type of the layers' weights, converted from the file's (bf16)\n"
+    "  --weights bf16|e4m3|nvfp4 type of the layers' weights, converted from the file's (nvfp4 for a file that has "
+    "them\n"
+    "                            in NVFP4, as quantise writes it, else bf16)\n"
     "  --embedding bf16|nvfp4    type of the embedding, which is also the output matrix (bf16)\n"
     "  --statistics none|end|each\n"
     "                            show times and memory: never, after the conversation, or after each answer too (end)\n"
@@ -107,7 +109,7 @@ struct chat_options chat_options_parse(int argc, char **argv) {
       .system = template_default_system,
       .tokens = 512,
       .statistics = STATISTICS_END,
-      .llama = {.weights = RONDO_BF16, .embedding = RONDO_BF16, .top_k = 40, .top_p = 0.95f},
+      .llama = {.embedding = RONDO_BF16, .top_k = 40, .top_p = 0.95f},
   };
   for (int i = 1; i < argc; i += 2) {
     if (strcmp(argv[i], "--help") == 0) {

@@ -1,11 +1,20 @@
-/* dequantize.c - converts rows to fp32 (dequantize.h). A block of ggml's quantised types (ggml-quants.c) has 32
- * elements: Q4_0  f16 d, 16 bytes: d * (code - 8) Q4_1  f16 d, f16 m, 16 bytes: d * code + m Q8_0  f16 d, 32 signed
- * bytes: d * code The low nibbles of the 16 bytes are elements 0 to 15, the high nibbles elements 16 to 31. */
+/* dequantize.c - converts rows to fp32 (dequantize.h).
+ *
+ * The blocks of ggml's quantised types (ggml-quants.c), of 32 elements each, of NVFP4 64:
+ *   - Q4_0: f16 d, 16 bytes of codes; d * (code - 8)
+ *   - Q4_1: f16 d, f16 m, 16 bytes of codes; d * code + m
+ *   - Q8_0: f16 d, 32 signed bytes; d * code
+ *   - NVFP4: 4 bytes of e4m3, 32 bytes of e2m1 codes; factor * scale * code
+ * The low nibbles of 16 bytes are elements 0 to 15, the high nibbles elements 16 to 31. A scale of NVFP4 has 16
+ * elements: the low nibbles of 8 bytes, then the high ones. */
 #include "dequantize.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { BLOCK = 32 };
+#include "rounding.h"
+
+enum { BLOCK = 32, NVFP4_SCALES = GGUF_NVFP4_ELEMENTS / 16 };
 
 static float f32_of_bits(uint32_t bits) {
   float value;
@@ -42,6 +51,25 @@ static void q8_row(const uint8_t *block, int64_t blocks, float *out) {
   }
 }
 
+uint8_t nvfp4_block(const struct gguf_tensor *tensor, int64_t row, int64_t block, uint8_t codes[16]) {
+  const uint8_t *at = tensor->data + (uint64_t)row * tensor->row_bytes + block / NVFP4_SCALES * GGUF_NVFP4_BYTES;
+  const uint8_t *bytes = at + NVFP4_SCALES + block % NVFP4_SCALES * 8;
+  for (int i = 0; i < 8; i++) {
+    codes[i] = bytes[i] & 15;
+    codes[i + 8] = bytes[i] >> 4;
+  }
+  return at[block % NVFP4_SCALES];
+}
+
+/* A scale has no sign: one with the highest bit is as little a number as the code of NaN. */
+static void nvfp4_row(const struct gguf_tensor *tensor, int64_t row, float *out) {
+  for (int64_t block = 0; block < tensor->shape[0] / 16; block++, out += 16) {
+    uint8_t codes[16], scale = nvfp4_block(tensor, row, block, codes);
+    float factor = scale < 0x7f ? tensor->factor * of_e4m3(scale) : NAN;
+    for (int i = 0; i < 16; i++) out[i] = factor * of_e2m1(codes[i]);
+  }
+}
+
 void dequantize_row(const struct gguf_tensor *tensor, int64_t row, float *out) {
   const uint8_t *data = tensor->data + (uint64_t)row * tensor->row_bytes;
   int64_t count = tensor->shape[0];
@@ -61,6 +89,9 @@ void dequantize_row(const struct gguf_tensor *tensor, int64_t row, float *out) {
     break;
   case GGUF_TYPE_Q8_0:
     q8_row(data, count / BLOCK, out);
+    break;
+  case GGUF_TYPE_NVFP4:
+    nvfp4_row(tensor, row, out);
     break;
   }
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,11 +30,16 @@ static const struct {
   const char *name;
   uint32_t elements, bytes;
 } types[] = {
-    {GGUF_TYPE_F32, "F32", 1, 4},     {GGUF_TYPE_F16, "F16", 1, 2},     {GGUF_TYPE_BF16, "BF16", 1, 2},
-    {GGUF_TYPE_Q4_0, "Q4_0", 32, 18}, {GGUF_TYPE_Q4_1, "Q4_1", 32, 20}, {GGUF_TYPE_Q8_0, "Q8_0", 32, 34},
+    {GGUF_TYPE_F32, "F32", 1, 4},
+    {GGUF_TYPE_F16, "F16", 1, 2},
+    {GGUF_TYPE_BF16, "BF16", 1, 2},
+    {GGUF_TYPE_Q4_0, "Q4_0", 32, 18},
+    {GGUF_TYPE_Q4_1, "Q4_1", 32, 20},
+    {GGUF_TYPE_Q8_0, "Q8_0", 32, 34},
+    {GGUF_TYPE_NVFP4, "NVFP4", GGUF_NVFP4_ELEMENTS, GGUF_NVFP4_BYTES},
 };
 enum { TYPE_COUNT = sizeof types / sizeof *types };
-static const char read_types[] = "F32, F16, BF16, Q8_0, Q4_0 and Q4_1";
+static const char read_types[] = "F32, F16, BF16, Q8_0, Q4_0, Q4_1 and NVFP4";
 
 /* The names of unsupported types by ggml's number, for messages. */
 static const char *const unread_types[] = {
@@ -41,8 +47,11 @@ static const char *const unread_types[] = {
     [13] = "Q5_K",  [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
     [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",
     [25] = "I16",   [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
-    [35] = "TQ2_0", [39] = "MXFP4",  [40] = "NVFP4", [41] = "Q1_0",
+    [35] = "TQ2_0", [39] = "MXFP4",  [41] = "Q1_0",
 };
+
+/* 6 * 448 times the greatest factor is a finite number. */
+#define GREATEST_FACTOR 0x1p116f
 
 /* The shortest entry has a length, a kind and one byte; the shortest tensor a length, a rank, a type and an offset. */
 enum { LEAST_ENTRY_BYTES = 13, LEAST_TENSOR_BYTES = 24, DEFAULT_ALIGNMENT = 32 };
@@ -205,6 +214,27 @@ static bool take_entries(struct reader *reader) {
   return true;
 }
 
+/* Finds the factor of an NVFP4 tensor. */
+static bool take_factor(const struct reader *reader, struct gguf_tensor *tensor) {
+  static const char weight[] = "weight";
+  const size_t end = sizeof weight - 1;
+  struct gguf_text name = tensor->name;
+  char scale_name[128];
+  tensor->factor = 1;
+  if (name.length < end || name.length >= sizeof scale_name || memcmp(name.bytes + name.length - end, weight, end) != 0)
+    return true;
+  snprintf(scale_name, sizeof scale_name, "%.*sscale", (int)(name.length - end), name.bytes);
+  const struct gguf_tensor *scale = gguf_tensor(reader->file, scale_name);
+  if (!scale) return true;
+  if (scale->type != GGUF_TYPE_F32 || scale->bytes != sizeof tensor->factor)
+    return refuse(reader, "tensor %s is not one number of type F32", gguf_quote(scale->name).text);
+  memcpy(&tensor->factor, scale->data, sizeof tensor->factor);
+  if (!(tensor->factor >= FLT_MIN && tensor->factor <= GREATEST_FACTOR))
+    return refuse(reader, "tensor %s is %g, expected %g to %g", gguf_quote(scale->name).text, (double)tensor->factor,
+                  (double)FLT_MIN, (double)GREATEST_FACTOR);
+  return true;
+}
+
 /* The data begins after the last tensor's description, at the next multiple of the alignment. */
 static bool begin_data(struct reader *reader, uint64_t *alignment) {
   int64_t value = DEFAULT_ALIGNMENT;
@@ -234,7 +264,9 @@ static bool take_tensors(struct reader *reader) {
   for (uint64_t i = 1; i < file->tensor_count; i++)
     if (compare_tensors(&file->tensors[i - 1], &file->tensors[i]) == 0)
       return refuse(reader, "the file has the tensor %s twice", gguf_quote(file->tensors[i].name).text);
-  return true;
+  for (uint64_t i = 0; i < file->tensor_count && fine; i++)
+    fine = file->tensors[i].type != GGUF_TYPE_NVFP4 || take_factor(reader, &file->tensors[i]);
+  return fine;
 }
 
 static bool take_file(struct reader *reader) {
@@ -257,7 +289,9 @@ static bool take_file(struct reader *reader) {
   if (!file->entries || !file->tensors) return refuse(reader, "no memory for its keys and tensors");
   file->entry_count = entries;
   file->tensor_count = tensors;
-  return take_entries(reader) && take_tensors(reader);
+  if (!take_entries(reader)) return false;
+  file->keys_end = reader->at;
+  return take_tensors(reader);
 }
 
 /* The number of parts by the file's name: 3 for model-00002-of-00003.gguf, 1 for other names. */

@@ -37,8 +37,10 @@ enum gguf_type {
   GGUF_TYPE_Q4_0 = 2,
   GGUF_TYPE_Q4_1 = 3,
   GGUF_TYPE_Q8_0 = 8,
-  GGUF_TYPE_BF16 = 30
+  GGUF_TYPE_BF16 = 30,
+  GGUF_TYPE_NVFP4 = 40
 };
+enum { GGUF_NVFP4_ELEMENTS = 64, GGUF_NVFP4_BYTES = 36 }; /* of a block */
 
 struct gguf_text {
   const char *bytes; /* without a zero at the end */
@@ -67,12 +69,16 @@ struct gguf_tensor {
   int64_t shape[GGUF_MAX_RANK]; /* 1 in dimensions from rank on */
   uint64_t row_bytes, bytes;
   const uint8_t *data;
+  /* Of NVFP4, which is multiplied by it: the number of the tensor whose name has "scale" in place of "weight" at its
+   * end, as in llama.cpp; 1 without such a tensor. */
+  float factor;
 };
 
 struct gguf {
   const char *path;    /* for messages; it belongs to the caller */
   const uint8_t *file; /* the whole file */
   uint64_t bytes;
+  uint64_t keys_end; /* where the keys end, and the tensors' descriptions begin */
   bool mapped;
   struct gguf_entry *entries; /* by key, in order */
   uint64_t entry_count;

@@ -11,14 +11,13 @@
 
 /* Tokens of a prompt in one replay. Only weights in bf16 have long chunks. */
 enum { LLAMA_CHUNK = 16, LLAMA_LONG_CHUNK = 256 };
-enum { LLAMA_CONTEXT = 2048 }; /* default of the most tokens of a conversation */
-enum { LLAMA_RECENT = 64 };    /* recent tokens, of prompts and answers, to which a penalty applies */
+enum { LLAMA_RECENT = 64 }; /* recent tokens, of prompts and answers, to which a penalty applies */
 
 struct llama_options {
   rondo_backend backend;
-  rondo_dtype weights;   /* RONDO_BF16, RONDO_E4M3 or RONDO_NVFP4 */
+  rondo_dtype weights;   /* RONDO_BF16, RONDO_E4M3 or RONDO_NVFP4; 0: NVFP4 if the file's are, else bf16 */
   rondo_dtype embedding; /* also of the output matrix: RONDO_BF16 or RONDO_NVFP4 */
-  int64_t context;       /* tokens of a conversation; 0: LLAMA_CONTEXT, or the trained context if that is less */
+  int64_t context;       /* tokens of a conversation; 0: 2048, or the trained context if that is less */
   bool with_logits;
   float temperature; /* 0: the likeliest token */
   int32_t top_k;     /* 0: all */

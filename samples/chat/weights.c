@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "dequantize.h"
+#include "rounding.h"
 
 enum { BLOCK = 16 };
-#define E4M3_MAX 448.0f
-#define E2M1_MAX 6.0f
 
 int64_t matrix_rows(const struct matrix *matrix) {
   int64_t rows = 0;
@@ -65,53 +64,6 @@ static float factor_of(float largest, float most) { return largest > 0 ? fmaxf(l
 
 float nvfp4_scale_of(float largest) { return factor_of(largest, E2M1_MAX * E4M3_MAX); }
 
-/* ---- Rounding ---------------------------------------------------------------------------------------------------- */
-
-static uint32_t bits_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-/* Drops the lowest bits of a number, rounding to nearest, ties to even. A carry goes into the exponent. */
-static uint32_t drop(uint32_t bits, uint32_t count) {
-  return (bits + ((1u << (count - 1)) - 1) + (bits >> count & 1)) >> count;
-}
-
-static uint16_t to_bf16(float value) { return (uint16_t)(isnan(value) ? 0x7fc0 : drop(bits_of(value), 16)); }
-
-static uint16_t to_f16(float value) {
-  uint16_t sign = (uint16_t)(signbit(value) ? 0x8000 : 0);
-  float magnitude = fabsf(value);
-  if (isnan(value)) return 0x7e00;
-  if (magnitude >= 65520) return sign | 0x7c00;
-  if (magnitude < 0x1p-14f) return sign | (uint16_t)nearbyintf(magnitude * 0x1p24f);
-  return (uint16_t)(sign | (drop(bits_of(magnitude), 13) - (112u << 10)));
-}
-
-/* Saturates at 448, which has the code 0x7e; 0x7f is NaN. */
-static uint8_t to_e4m3(float value) {
-  uint8_t sign = signbit(value) ? 0x80 : 0;
-  float magnitude = fabsf(value);
-  if (isnan(value)) return 0x7f;
-  if (magnitude >= E4M3_MAX) return sign | 0x7e;
-  if (magnitude < 0x1p-6f) return sign | (uint8_t)nearbyintf(magnitude * 0x1p9f);
-  return (uint8_t)(sign | (drop(bits_of(magnitude), 20) - (120u << 3)));
-}
-
-static float of_e4m3(uint8_t code) {
-  int exponent = code >> 3 & 15, fraction = code & 7;
-  return exponent ? ldexpf((float)(8 + fraction), exponent - 10) : ldexpf((float)fraction, -9);
-}
-
-/* The values are 0, 0.5, 1, 1.5, 2, 3, 4, 6. A number in the middle of two gets the even code. */
-static uint8_t to_e2m1(float value) {
-  float magnitude = fabsf(value);
-  int code = (magnitude > 0.25f) + (magnitude >= 0.75f) + (magnitude > 1.25f) + (magnitude >= 1.75f) +
-             (magnitude > 2.5f) + (magnitude >= 3.5f) + (magnitude > 5.0f);
-  return (uint8_t)(code | (signbit(value) ? 8 : 0));
-}
-
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
 /* Row `row` of *packed, with `columns` values. */
@@ -138,24 +90,64 @@ static void pack_e4m3(const struct target *target, const float *values) {
   for (int64_t i = 0; i < target->columns; i++) out[i] = to_e4m3(values[i] / scale);
 }
 
-static void pack_nvfp4(const struct target *target, const float *values) {
-  uint8_t *codes = (uint8_t *)target->packed->data + target->row * target->columns / 2;
+/* The codes of a block's values with a scale factor, and the sum of the squared errors. */
+struct rounded {
+  uint8_t scale, codes[BLOCK];
+  float error;
+};
+
+static struct rounded round_block(const float *values, uint8_t scale, float global_scale) {
+  struct rounded rounded = {.scale = scale};
+  float divisor = of_e4m3(scale) * global_scale;
+  for (int i = 0; i < BLOCK; i++) {
+    rounded.codes[i] = divisor > 0 ? to_e2m1(values[i] / divisor) : 0;
+    float error = values[i] - of_e2m1(rounded.codes[i]) * divisor;
+    rounded.error += error * error;
+  }
+  return rounded;
+}
+
+/* The largest magnitude of a block becomes 6 or 4, whichever has the smaller error: between 4 and 6 there is no code
+ * ("Four Over Six", arXiv 2512.02010). */
+static struct rounded round_better(const float *values, float global_scale) {
+  float largest = largest_of(values, BLOCK);
+  struct rounded six = round_block(values, to_e4m3(largest / (6 * global_scale)), global_scale);
+  struct rounded four = round_block(values, to_e4m3(largest / (4 * global_scale)), global_scale);
+  return four.error < six.error ? four : six;
+}
+
+static void put_block(const struct target *target, int64_t block, const struct rounded *rounded) {
+  uint8_t *codes = (uint8_t *)target->packed->data + (target->row * target->columns + block * BLOCK) / 2;
   uint8_t *scales = (uint8_t *)target->packed->scales + target->row * target->columns / BLOCK;
-  for (int64_t block = 0; block < target->columns / BLOCK; block++, values += BLOCK, codes += BLOCK / 2) {
-    scales[block] = to_e4m3(largest_of(values, BLOCK) / (E2M1_MAX * target->global_scale));
-    float divisor = of_e4m3(scales[block]) * target->global_scale;
-    for (int i = 0; i < BLOCK; i += 2) {
-      uint8_t low = divisor > 0 ? to_e2m1(values[i] / divisor) : 0;
-      uint8_t high = divisor > 0 ? to_e2m1(values[i + 1] / divisor) : 0;
-      codes[i / 2] = (uint8_t)(low | high << 4);
-    }
+  scales[block] = rounded->scale;
+  for (int64_t i = 0; i < BLOCK / 2; i++) codes[i] = (uint8_t)(rounded->codes[2 * i] | rounded->codes[2 * i + 1] << 4);
+}
+
+static void pack_nvfp4(const struct target *target, const float *values) {
+  for (int64_t block = 0; block < target->columns / BLOCK; block++) {
+    struct rounded rounded = round_better(values + block * BLOCK, target->global_scale);
+    put_block(target, block, &rounded);
   }
 }
 
-static void pack_row(const struct target *target, rondo_dtype dtype, const float *values) {
+/* A row that has these codes and scale factors already, in the file's order. */
+static void copy_nvfp4(const struct target *target, const struct gguf_tensor *tensor, int64_t row) {
+  for (int64_t block = 0; block < target->columns / BLOCK; block++) {
+    struct rounded rounded;
+    rounded.scale = nvfp4_block(tensor, row, block, rounded.codes);
+    put_block(target, block, &rounded);
+  }
+}
+
+static void pack_row(const struct target *target, const struct matrix *matrix, rondo_dtype dtype, const float *values) {
+  int64_t row = target->row;
+  const struct gguf_tensor *tensor = part_of(matrix, &row);
   switch (dtype) {
   case RONDO_NVFP4:
-    pack_nvfp4(target, values);
+    if (tensor->type == GGUF_TYPE_NVFP4 && tensor->factor == target->global_scale)
+      copy_nvfp4(target, tensor, row);
+    else
+      pack_nvfp4(target, values);
     break;
   case RONDO_E4M3:
     pack_e4m3(target, values);
@@ -204,7 +196,7 @@ bool matrix_pack(const struct matrix *matrix, rondo_dtype dtype, float global_sc
   for (int64_t row = 0; row < rows && fine; row++) {
     read_row(matrix, row, values);
     fine = row_fits(matrix, row, values, limit_of(dtype), fault);
-    if (fine) pack_row(&(struct target){packed, row, columns, global_scale}, dtype, values);
+    if (fine) pack_row(&(struct target){packed, row, columns, global_scale}, matrix, dtype, values);
   }
   free(values);
   if (!fine) packed_free(packed);

@@ -36,7 +36,8 @@ struct packed {
 /* Converts a matrix to one of these types, rounding to nearest, ties to even:
  *   RONDO_F32, RONDO_F16, RONDO_BF16
  *   RONDO_E4M3   scales f32 [rows]: the row's largest magnitude / 448, at least the smallest normal number
- *   RONDO_NVFP4  scales e4m3 [rows, columns / 16]: the bytes that rondo_add_quantize_nvfp4 gives with global_scale
+ *   RONDO_NVFP4  scales e4m3 [rows, columns / 16]: the largest magnitude of 16 / (6 global_scale), or / (4
+ * global_scale) if the squared error is less. A tensor in NVFP4 whose factor is global_scale keeps its codes and scales
  * packed_free releases the result. On failure *packed is all zero, and *fault has the reason. */
 bool matrix_pack(const struct matrix *matrix, rondo_dtype dtype, float global_scale, struct packed *packed,
                  struct weight_fault *fault);

@@ -107,6 +107,8 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments) {
     snprintf(name, sizeof name, "tensor %u", i);
     gguf_write_tensor(&writer, name, types[i], 2, (int64_t[]){32, 2}, zeros, 2 * block_bytes[i]);
   }
+  gguf_write_tensor(&writer, "a.weight", GGUF_TYPE_NVFP4, 2, (int64_t[]){64, 2}, zeros, 72);
+  gguf_write_tensor(&writer, "a.scale", GGUF_TYPE_F32, 1, (int64_t[]){1}, &(const float){1}, sizeof(float));
   gguf_write_value(&writer, "a number", GGUF_F64, zeros, 8);
   gguf_write_u32(&writer, "tokenizer.ggml.bos_token_id", SMALL_START);
   gguf_write_u32(&writer, "tokenizer.ggml.eos_token_id", SMALL_END);

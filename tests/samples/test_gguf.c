@@ -192,7 +192,7 @@ Test(gguf, names_the_types_that_it_does_not_read) {
     uint32_t type;
     const char *sentence;
   } types[] = {
-      {6, "tensor weight is of type Q5_0, expected F32, F16, BF16, Q8_0, Q4_0 and Q4_1"},
+      {6, "tensor weight is of type Q5_0, expected F32, F16, BF16, Q8_0, Q4_0, Q4_1 and NVFP4"},
       {12, "tensor weight is of type Q4_K, expected "},
       {14, "tensor weight is of type Q6_K, expected "},
       {20, "tensor weight is of type IQ4_NL, expected "},
@@ -292,6 +292,54 @@ Test(gguf, dequantises_blocks_as_ggml_means_them) {
   check_blocks(GGUF_TYPE_Q4_0, 18, q4_0);
   check_blocks(GGUF_TYPE_Q4_1, 20, q4_1);
   check_blocks(GGUF_TYPE_Q8_0, 34, q8_0);
+}
+
+/* A row of 128 elements, two blocks, with all codes and with scales of all sizes. */
+Test(gguf, dequantises_nvfp4_with_the_factor_beside_it) {
+  static const float factors[] = {0.375f, 1};
+  struct random random = {40};
+  uint8_t blocks[2][36];
+  for (int i = 0; i < 72; i++) blocks[i / 36][i % 36] = (uint8_t)random_bits(&random);
+  for (int b = 0; b < 2; b++)
+    for (int s = 0; s < 4; s++) blocks[b][s] = (uint8_t)random_between(&random, 0, 0x7e);
+  for (int f = 0; f < 2; f++) {
+    struct gguf_writer writer = {0};
+    gguf_write_tensor(&writer, "a.weight", GGUF_TYPE_NVFP4, 1, (int64_t[]){128}, blocks, sizeof blocks);
+    if (f == 0) gguf_write_tensor(&writer, "a.scale", GGUF_TYPE_F32, 1, (int64_t[]){1}, &factors[0], 4);
+    struct gguf_buffer bytes = gguf_write_end(&writer);
+    struct gguf file = expect_file(bytes);
+    float row[128];
+    dequantize_row(gguf_tensor(&file, "a.weight"), 0, row);
+    for (int i = 0; i < 128; i++) {
+      const uint8_t *block = blocks[i / 64];
+      uint8_t byte = block[4 + i % 64 / 16 * 8 + i % 8], code = i % 16 < 8 ? byte & 15 : byte >> 4;
+      double expected = (double)factors[f] * oracle_e4m3(block[i % 64 / 16]) * oracle_e2m1(code);
+      cr_assert_eq(row[i], (float)expected, "element %d", i);
+    }
+    gguf_close(&file);
+    free(bytes.bytes);
+  }
+}
+
+Test(gguf, refuses_a_factor_that_is_none) {
+  static const uint8_t blocks[36];
+  static const float zeros[2];
+  static const struct {
+    uint32_t type;
+    int64_t count;
+    size_t bytes;
+    const char *sentence;
+  } cases[] = {
+      {GGUF_TYPE_F32, 2, 8, "tensor a.scale is not one number of type F32"},
+      {GGUF_TYPE_F16, 1, 2, "tensor a.scale is not one number of type F32"},
+      {GGUF_TYPE_F32, 1, 4, "tensor a.scale is 0, expected 1.17549e-38 to 8.30767e+34"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct gguf_writer writer = {0};
+    gguf_write_tensor(&writer, "a.weight", GGUF_TYPE_NVFP4, 1, (int64_t[]){64}, blocks, sizeof blocks);
+    gguf_write_tensor(&writer, "a.scale", cases[i].type, 1, &cases[i].count, zeros, cases[i].bytes);
+    expect_refusal(gguf_write_end(&writer), cases[i].sentence);
+  }
 }
 
 static void check_every_16_bits(uint32_t type, double (*value)(uint16_t bits)) {
