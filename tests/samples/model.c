@@ -8,14 +8,20 @@
 
 #include "../../samples/sample.h"
 
-static const char model_path[] = ".model/SmolLM2-135M-Instruct.Q4_1.gguf";
-
-struct gguf require_model(void) {
+static struct gguf require_file(const char *path, const char *command) {
   struct gguf file;
   char message[GGUF_MESSAGE_BYTES];
-  if (access(model_path, R_OK) != 0) cr_skip_test("%s is not there; ./bootstrap model fetches it", model_path);
-  cr_assert(gguf_open(model_path, &file, message), "%s", message);
+  if (access(path, R_OK) != 0) cr_skip_test("%s is not there; %s makes it", path, command);
+  cr_assert(gguf_open(path, &file, message), "%s", message);
   return file;
+}
+
+struct gguf require_model(void) {
+  return require_file(".model/SmolLM2-135M-Instruct.Q4_1.gguf", "./bootstrap model");
+}
+
+struct gguf require_quantised_model(void) {
+  return require_file(".model/SmolLM2-135M-Instruct.NVFP4.gguf", "ninja quantise");
 }
 
 void skip_under_sanitizers(void) {
