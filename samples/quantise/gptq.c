@@ -4,9 +4,8 @@
  * form changes the later weights instead, by the inverse of H; the rounded weights are the same ("The Geometry of LLM
  * Quantization: GPTQ as Babai's Nearest Plane Algorithm", arXiv 2507.18553).
  *
- * A block's scale factor is chosen when the columns before it are rounded: of all e4m3 numbers near the usual one, that
- * with the least squares in E if each column were rounded by itself. To round the columns in turn with each factor gave
- * no less perplexity (README.md). */
+ * The 16 columns of a block are rounded with each e4m3 scale factor near the usual one. The block keeps the factor
+ * whose elements of E have the least squares. */
 #include "gptq.h"
 
 #include <math.h>
@@ -18,7 +17,7 @@
 
 enum { BLOCK = GPTQ_BLOCK, BAND = 32 };
 
-/* Of the factors that are tried: the largest magnitude divided by numbers from 4 to 8.6. */
+/* The factors that are tried: the largest magnitude divided by numbers from 4 to 8.6. */
 #define LEAST_FACTOR    (0.7f / 6)
 #define GREATEST_FACTOR (1.5f / 6)
 
@@ -55,46 +54,25 @@ static void add_error(const struct columns *columns, int j, float error, float s
   for (int i = 0; i < BLOCK; i++) sums[i] += error * columns->factor[j][i];
 }
 
-/* The weights that would make all of the block's elements of E zero. */
-static void find_wanted(const struct columns *columns, const struct block *block, float wanted[BLOCK]) {
-  float sums[BLOCK];
+/* The largest magnitude among the block's weights that would make all its elements of E zero. */
+static float largest_wanted(const struct columns *columns, const struct block *block) {
+  float sums[BLOCK], largest = 0;
   memcpy(sums, block->sums, sizeof sums);
   for (int j = 0; j < BLOCK; j++) {
     float error = -sums[j] * columns->inverse[j];
-    wanted[j] = block->weights[j] - error;
+    largest = fmaxf(largest, fabsf(block->weights[j] - error));
     add_error(columns, j, error, sums);
   }
+  return largest;
 }
 
-/* What a scale factor adds to the squares of E, if a column did not make up for the errors of others. */
-static float square_with(const struct columns *columns, const float wanted[BLOCK], float step) {
-  float square = 0;
-  for (int j = 0; j < BLOCK; j++) {
-    float error = (wanted[j] - of_e2m1(to_e2m1(wanted[j] / step)) * step) * columns->factor[j][j];
-    square += error * error;
-  }
-  return square;
-}
-
-static uint8_t find_scale(const struct columns *columns, const struct block *block, float global_scale) {
-  float wanted[BLOCK], largest = 0;
-  find_wanted(columns, block, wanted);
-  for (int j = 0; j < BLOCK; j++) largest = fmaxf(largest, fabsf(wanted[j]) / global_scale);
-  uint8_t scale = to_e4m3(largest * LEAST_FACTOR), last = to_e4m3(largest * GREATEST_FACTOR), best;
-  if (scale == 0) scale = 1; /* the smallest factor that is not zero */
-  float least = square_with(columns, wanted, of_e4m3(best = scale) * global_scale);
-  while (scale++ < last) {
-    float square = square_with(columns, wanted, of_e4m3(scale) * global_scale);
-    if (square < least) least = square, best = scale;
-  }
-  return best;
-}
-
-static struct choice round_block(const struct columns *columns, const struct block *block, float global_scale) {
-  struct choice choice = {.scale = find_scale(columns, block, global_scale)};
-  float sums[BLOCK], step = of_e4m3(choice.scale) * global_scale;
+/* Rounds the block with one scale factor. Gives up, with a square that is no less, where it exceeds `most`. */
+static struct choice round_with(const struct columns *columns, const struct block *block, uint8_t scale,
+                                float global_scale, float most) {
+  struct choice choice = {.scale = scale};
+  float sums[BLOCK], step = of_e4m3(scale) * global_scale;
   memcpy(sums, block->sums, sizeof sums);
-  for (int j = 0; j < BLOCK; j++) {
+  for (int j = 0; j < BLOCK && choice.square < most; j++) {
     float wanted = block->weights[j] + sums[j] * columns->inverse[j];
     choice.codes[j] = to_e2m1(wanted / step);
     choice.errors[j] = block->weights[j] - of_e2m1(choice.codes[j]) * step;
@@ -102,6 +80,18 @@ static struct choice round_block(const struct columns *columns, const struct blo
     choice.square += sums[j] * sums[j];
   }
   return choice;
+}
+
+static struct choice round_block(const struct columns *columns, const struct block *block, float global_scale) {
+  float largest = largest_wanted(columns, block) / global_scale;
+  uint8_t scale = to_e4m3(largest * LEAST_FACTOR), last = to_e4m3(largest * GREATEST_FACTOR);
+  if (scale == 0) scale = 1; /* the smallest factor that is not zero */
+  struct choice best = round_with(columns, block, scale, global_scale, INFINITY);
+  while (scale++ < last) {
+    struct choice choice = round_with(columns, block, scale, global_scale, best.square);
+    if (choice.square < best.square) best = choice;
+  }
+  return best;
 }
 
 struct round {
@@ -130,11 +120,11 @@ static void round_band(void *context, int64_t index) {
     product(grid_part(errors, 0, 0, errors.rows, first), grid_part(gptq->factor, first, 0, BLOCK, first),
             (struct grid){sums[0], errors.rows, BLOCK, BLOCK}, PRODUCT_SET);
     for (int64_t i = 0; i < errors.rows; i++) {
-      struct block block = {.weights = gptq->weights.data + (row + i) * gptq->weights.stride + first};
+      struct block block = {.weights = gptq->weights.data + (row + i) * gptq->weights.stride + gptq->columns[first]};
       memcpy(block.sums, sums[i], sizeof block.sums);
       struct choice choice = round_block(&round->columns[first / BLOCK], &block, gptq->global_scale);
       memcpy(errors.data + i * columns + first, choice.errors, sizeof choice.errors);
-      keep(gptq, &choice, row + i, first);
+      keep(gptq, &choice, row + i, gptq->columns[first]);
       round->squares[index] += (double)choice.square;
     }
   }

@@ -4,17 +4,18 @@
 
 #include <stdint.h>
 
-#include "products.h"
+#include "hessian.h"
 
-enum { GPTQ_BLOCK = 16 }; /* columns with one scale factor */
+enum { GPTQ_BLOCK = HESSIAN_BLOCK }; /* columns with one scale factor */
 
 struct gptq {
-  struct grid weights; /* the number of columns is a multiple of GPTQ_BLOCK */
-  struct grid factor;  /* R of the inputs (hessian.h), mirrored */
-  float global_scale;  /* a weight is code * scale * global_scale */
-  uint8_t *codes;      /* results: e2m1, a byte each, [rows, columns] */
-  uint8_t *scales;     /* e4m3, [rows, columns / 16] */
-  struct grid rounded; /* the weights that they stand for */
+  struct grid weights;    /* the number of columns is a multiple of GPTQ_BLOCK */
+  const int64_t *columns; /* in the order in which they are rounded (hessian_order) */
+  struct grid factor;     /* R of the inputs in this order (hessian.h), mirrored */
+  float global_scale;     /* a weight is code * scale * global_scale */
+  uint8_t *codes;         /* results: e2m1, a byte each, [rows, columns] */
+  uint8_t *scales;        /* e4m3, [rows, columns / 16] */
+  struct grid rounded;    /* the weights that they stand for */
 };
 
 /* Returns the sum of the squares of all changes of results: |(weights - rounded) R|^2. */

@@ -6,16 +6,47 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "../sample.h"
 #include "parallel.h"
 
 enum { BLOCK = 64, BAND = 48 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* ---- The order --------------------------------------------------------------------------------------------------- */
+
+struct part {
+  int64_t first; /* column */
+  double squares;
+};
+
+/* Largest squares first; of equal ones the first columns. */
+static int compare_parts(const void *a, const void *b) {
+  const struct part *x = a, *y = b;
+  if (x->squares != y->squares) return x->squares < y->squares ? 1 : -1;
+  return (x->first > y->first) - (x->first < y->first);
+}
+
+void hessian_order(struct grid inputs, int64_t *columns) {
+  const int64_t count = inputs.columns / HESSIAN_BLOCK;
+  struct part *parts = calloc((size_t)count, sizeof *parts);
+  if (!parts) give_up("no memory for an order of columns");
+  for (int64_t i = 0; i < count; i++) parts[i].first = i * HESSIAN_BLOCK;
+  for (int64_t row = 0; row < inputs.rows; row++)
+    for (int64_t i = 0; i < inputs.columns; i++) {
+      double x = (double)inputs.data[row * inputs.stride + i];
+      parts[i / HESSIAN_BLOCK].squares += x * x;
+    }
+  qsort(parts, (size_t)count, sizeof *parts, compare_parts);
+  for (int64_t i = 0; i < inputs.columns; i++) columns[i] = parts[i / HESSIAN_BLOCK].first + i % HESSIAN_BLOCK;
+  free(parts);
+}
+
 /* ---- H ----------------------------------------------------------------------------------------------------------- */
 
 struct transposition {
   struct grid from, to;
+  const int64_t *columns; /* of the inputs, in the order of H */
 };
 
 static void transpose_band(void *context, int64_t index) {
@@ -23,7 +54,7 @@ static void transpose_band(void *context, int64_t index) {
   int64_t first = index * BAND, end = smaller(first + BAND, both->to.rows);
   for (int64_t column = 0; column < both->to.columns; column++)
     for (int64_t row = first; row < end; row++)
-      both->to.data[row * both->to.stride + column] = both->from.data[column * both->from.stride + row];
+      both->to.data[row * both->to.stride + column] = both->from.data[column * both->from.stride + both->columns[row]];
 }
 
 /* Rows of the upper triangle, of a[0] a[0]^T. */
@@ -35,11 +66,11 @@ static void square_band(void *context, int64_t index) {
           grid_part(c, row, row, rows, rest), PRODUCT_SET);
 }
 
-void hessian_of(struct grid inputs, float damping, struct grid hessian) {
+void hessian_of(struct grid inputs, const int64_t *columns, float damping, struct grid hessian) {
   const int64_t n = inputs.columns, bands = (n + BAND - 1) / BAND;
   struct grid turned = {new_floats(n * inputs.rows), n, inputs.rows, inputs.rows};
-  in_parallel(bands, transpose_band, &(struct transposition){inputs, turned});
-  in_parallel(bands, square_band, &(struct transposition){turned, hessian});
+  in_parallel(bands, transpose_band, &(struct transposition){inputs, turned, columns});
+  in_parallel(bands, square_band, &(struct transposition){turned, hessian, NULL});
   free(turned.data);
   double trace = 0;
   for (int64_t i = 0; i < n; i++) trace += (double)hessian.data[i * hessian.stride + i];

@@ -4,12 +4,18 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "products.h"
 
-/* H of inputs [tokens, n], in the upper triangle of [n, n]. To the diagonal it adds `damping` of its mean, without
- * which H may be singular; a diagonal of zeros becomes ones. */
-void hessian_of(struct grid inputs, float damping, struct grid hessian);
+enum { HESSIAN_BLOCK = 16 }; /* columns that stay together */
+
+/* An order of the inputs' columns, whose number is a multiple of HESSIAN_BLOCK: by blocks, those with the largest
+ * inputs first. Errors of early columns are made up for by more columns than those of late ones. */
+void hessian_order(struct grid inputs, int64_t *columns);
+/* H of inputs [tokens, n] with their columns in this order, in the upper triangle of [n, n]. To the diagonal it adds
+ * `damping` of its mean, without which H may be singular; a diagonal of zeros becomes ones. */
+void hessian_of(struct grid inputs, const int64_t *columns, float damping, struct grid hessian);
 /* Replaces the upper triangle by R. False if an element of the diagonal is not a positive number. */
 bool hessian_factor(struct grid hessian);
 /* Copies the upper triangle to the lower one, transposed. */

@@ -196,21 +196,25 @@ static void round_matrix(const struct activations *activations, const struct ggu
   struct packed weights = read_matrix(file, matrix);
   const struct grid inputs = grid_part(activations->inputs, 0, 0, tokens, columns);
   const struct grid outputs = grid_part(activations->outputs, 0, 0, tokens, rows);
+  int64_t *order = malloc((size_t)columns * sizeof *order);
   struct gptq gptq = {
       .weights = {weights.data, rows, columns, columns},
+      .columns = order,
       .factor = {new_floats(columns * columns), columns, columns, columns},
       .global_scale = global_scale,
       .codes = malloc((size_t)(rows * columns)),
       .scales = malloc((size_t)(rows * columns / GPTQ_BLOCK)),
       .rounded = {new_floats(rows * columns), rows, columns, columns},
   };
-  if (!gptq.codes || !gptq.scales) give_up("no memory for the weights");
-  hessian_of(inputs, DAMPING, gptq.factor);
+  if (!order || !gptq.codes || !gptq.scales) give_up("no memory for the weights");
+  hessian_order(inputs, order);
+  hessian_of(inputs, order, DAMPING, gptq.factor);
   if (!hessian_factor(gptq.factor))
     give_up("%s: the text's inputs of tensor %s are not finite", file->path, gguf_quote(matrix->parts[0]->name).text);
   hessian_mirror(gptq.factor);
   double error = gptq_round(&gptq);
   product_in_parallel(inputs, gptq.rounded, outputs, PRODUCT_SET);
+  free(order);
   double squares = squares_of(outputs);
   *rounded = (struct rounded_matrix){matrix, gptq.codes, gptq.scales, squares > 0 ? sqrt(error / squares) : 0};
   free(gptq.factor.data);

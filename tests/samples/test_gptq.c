@@ -100,9 +100,15 @@ static double *hessian_oracle(struct grid inputs) {
   return hessian;
 }
 
+static const int64_t *in_order(void) {
+  static int64_t columns[COLUMNS];
+  for (int64_t i = 0; i < COLUMNS; i++) columns[i] = i;
+  return columns;
+}
+
 static struct grid factor_of(struct grid inputs) {
   struct grid factor = new_grid(inputs.columns, inputs.columns);
-  hessian_of(inputs, damping, factor);
+  hessian_of(inputs, in_order(), damping, factor);
   cr_assert(hessian_factor(factor));
   hessian_mirror(factor);
   return factor;
@@ -136,7 +142,7 @@ Test(gptq, factor_of_inputs_that_are_no_numbers_is_refused) {
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     struct grid inputs = some_inputs(), factor = new_grid(COLUMNS, COLUMNS);
     inputs.data[7 * COLUMNS + 70] = wrong[i];
-    hessian_of(inputs, damping, factor);
+    hessian_of(inputs, in_order(), damping, factor);
     cr_assert_not(hessian_factor(factor), "%g", (double)wrong[i]);
     free(inputs.data);
     free(factor.data);
@@ -151,16 +157,21 @@ struct result {
   double square;
 };
 
-static struct result *round_all(struct grid weights, struct grid factor) {
+static struct result *round_in(const int64_t *columns, struct grid weights, struct grid factor) {
   struct result *result = malloc(sizeof *result);
   cr_assert_not_null(result);
   result->square = gptq_round(&(struct gptq){.weights = weights,
+                                             .columns = columns,
                                              .factor = factor,
                                              .global_scale = global_scale,
                                              .codes = result->codes,
                                              .scales = result->scales,
                                              .rounded = {result->rounded, ROWS, COLUMNS, COLUMNS}});
   return result;
+}
+
+static struct result *round_all(struct grid weights, struct grid factor) {
+  return round_in(in_order(), weights, factor);
 }
 
 static void require_valid(const struct result *result) {
@@ -321,6 +332,45 @@ Test(gptq, takes_zeros_as_weights_and_as_inputs) {
   free(inputs.data);
   free(weights.data);
   free(factor.data);
+}
+
+/* As if weights and inputs came in this order. */
+Test(gptq, rounds_the_columns_of_the_largest_inputs_first) {
+  struct random random = {19};
+  int64_t columns[COLUMNS];
+  struct grid inputs = some_inputs(), weights = random_grid(&random, ROWS, COLUMNS);
+  for (int64_t i = 0; i < TOKENS * COLUMNS; i++)
+    if (i % COLUMNS >= 80 && i % COLUMNS < 96) inputs.data[i] *= 10;
+  hessian_order(inputs, columns);
+  cr_assert(columns[0] == 32 && columns[15] == 47 && columns[16] == 80);
+  int seen[COLUMNS] = {0};
+  for (int64_t i = 0; i < COLUMNS; i++) {
+    cr_assert(columns[i] >= 0 && columns[i] < COLUMNS && columns[i] % GPTQ_BLOCK == i % GPTQ_BLOCK);
+    seen[columns[i]]++;
+  }
+  for (int64_t i = 0; i < COLUMNS; i++) cr_assert_eq(seen[i], 1);
+  struct grid sorted_inputs = new_grid(TOKENS, COLUMNS), sorted_weights = new_grid(ROWS, COLUMNS);
+  for (int64_t i = 0; i < TOKENS * COLUMNS; i++)
+    sorted_inputs.data[i] = inputs.data[i / COLUMNS * COLUMNS + columns[i % COLUMNS]];
+  for (int64_t i = 0; i < ROWS * COLUMNS; i++)
+    sorted_weights.data[i] = weights.data[i / COLUMNS * COLUMNS + columns[i % COLUMNS]];
+  struct grid factor = new_grid(COLUMNS, COLUMNS), sorted_factor = factor_of(sorted_inputs);
+  hessian_of(inputs, columns, damping, factor);
+  cr_assert(hessian_factor(factor));
+  hessian_mirror(factor);
+  struct result *result = round_in(columns, weights, factor), *sorted = round_all(sorted_weights, sorted_factor);
+  require_valid(result);
+  for (int64_t i = 0; i < ROWS * COLUMNS; i++)
+    cr_assert_eq(result->rounded[i / COLUMNS * COLUMNS + columns[i % COLUMNS]], sorted->rounded[i]);
+  cr_assert_eq(result->square, sorted->square);
+  free(result);
+  free(sorted);
+  free(inputs.data);
+  free(weights.data);
+  free(sorted_inputs.data);
+  free(sorted_weights.data);
+  free(factor.data);
+  free(sorted_factor.data);
 }
 
 Test(gptq, has_the_same_bytes_on_one_processor) {
