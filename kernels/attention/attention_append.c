@@ -119,17 +119,19 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
   rest->call.data = rest->data;
 }
 
-/* Does rondo_attention_append_rows take it? The rows begin at multiples of 8 bytes; and there are enough of them, or
- * each thread has one unit of a row: else 128 threads a row are too few (Llama 1B, 128 rows: 3 us more). */
-static bool takes_rows(const struct op_call *call, int64_t rows, int64_t heads) {
+/* Does rondo_attention_append_rows take it? Its rows begin at multiples of 8 bytes. */
+static bool takes_rows(const struct op_call *call, int64_t rows, int64_t units) {
   static const uint32_t copied[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_NEW_K, ATTENTION_NEW_V};
   const struct op_operand *operands = call->task->operands;
-  const int64_t threads = ATTENTION_APPEND_ROW_THREADS, pairs = ATTENTION_APPEND_PAIRS;
-  const int64_t units = heads * (operands[ATTENTION_Q].shape[3] / 2 / pairs);
   for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
     if (operands[copied[i]].present && !op_rows_aligned(&operands[copied[i]], 8)) return false;
-  return rows > 0 && units > 0 && operands[ATTENTION_Q].shape[3] / 2 % pairs == 0 &&
-         (rows * threads >= ENOUGH_THREADS || units <= threads);
+  return rows > 0 && units > 0 && operands[ATTENTION_Q].shape[3] / 2 % ATTENTION_APPEND_PAIRS == 0;
+}
+
+/* Blocks of a row: one where the rows alone fill the chip, else as many as give each thread one unit. */
+static int64_t row_parts(int64_t rows, int64_t units) {
+  if (rows * ATTENTION_APPEND_ROW_THREADS >= ENOUGH_THREADS) return 1;
+  return divide_up(units, ATTENTION_APPEND_ROW_THREADS);
 }
 
 /* Shared memory that a block asks for, so that a multiprocessor has room for its share of all blocks and no more.
@@ -187,10 +189,12 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
   parameters.threads = heads ? columns * parameters.head_groups : 0;
   if (shape.rotates && !operands[ATTENTION_ROPE_FREQUENCIES].present)
     attention_frequencies(call, parameters.base_frequencies);
-  const int64_t rows = shape.batch * shape.query_length;
-  if (takes_rows(call, rows, heads)) {
-    launch_add(launches, &rondo_attention_append_rows, rows, ATTENTION_APPEND_ROW_THREADS, even_share_bytes(chip, rows),
-               &parameters, sizeof parameters);
+  const int64_t rows = shape.batch * shape.query_length, units = heads * parameters.row_pairs / ATTENTION_APPEND_PAIRS;
+  if (takes_rows(call, rows, units)) {
+    parameters.row_parts = (uint32_t)row_parts(rows, units);
+    const int64_t blocks = rows * parameters.row_parts;
+    launch_add(launches, &rondo_attention_append_rows, blocks, ATTENTION_APPEND_ROW_THREADS,
+               even_share_bytes(chip, blocks), &parameters, sizeof parameters);
     return;
   }
   /* At least a thread for each item's length. */

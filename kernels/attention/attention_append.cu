@@ -1,9 +1,10 @@
 /* attention_append.cu - writes new rows of K and V to the cache, and rotates these and the queries, before any
  * attention whose kernel cannot. Bound by the launch, with many rows by memory.
  *
- * rondo_attention_append_rows: a block has a row, with all its heads. It computes each sine and cosine once, and a
- * thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes all else (takes_rows in
- * attention_append.c): a thread has a pair of columns in several heads, for which one sine and cosine serve. */
+ * rondo_attention_append_rows: a block has a row, or some heads of it. It computes each sine and cosine once, and a
+ * thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes rows that are not aligned
+ * (takes_rows in attention_append.c): a thread has a pair of columns in several heads, for which one sine and cosine
+ * serve. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -138,14 +139,16 @@ DEVICE void append_four_pairs(const attention_append_parameters &p, const copied
 
 DEVICE void append_rows(const attention_append_parameters &p) {
   __shared__ rotation rotations[ATTENTION_MOST_PAIRS];
-  const uint32_t batch = blockIdx.x / p.query_length, query = blockIdx.x - batch * p.query_length;
+  const uint32_t any_row = blockIdx.x / p.row_parts, part = blockIdx.x - any_row * p.row_parts;
+  const uint32_t batch = any_row / p.query_length, query = any_row - batch * p.query_length;
   write_length(p, blockIdx.x * (int64_t)ATTENTION_APPEND_ROW_THREADS + threadIdx.x);
   const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
   if (p.rotates && threadIdx.x < p.row_pairs) rotations[threadIdx.x] = rotation_at(p, row, threadIdx.x);
   __syncthreads();
   const uint32_t heads = p.rotated_heads + 2 * p.new_heads, fours = p.row_pairs / ATTENTION_APPEND_PAIRS;
 #pragma unroll 2
-  for (uint32_t i = threadIdx.x; i < heads * fours; i += ATTENTION_APPEND_ROW_THREADS)
+  for (uint32_t i = part * ATTENTION_APPEND_ROW_THREADS + threadIdx.x; i < heads * fours;
+       i += p.row_parts * ATTENTION_APPEND_ROW_THREADS)
     append_four_pairs(p, head_of(p, batch, query, row, i / fours), i % fours * ATTENTION_APPEND_PAIRS, rotations);
 }
 

@@ -27,6 +27,7 @@ struct attention_append_parameters {
   uint32_t batch, query_length;
   uint32_t rotated_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
   uint32_t row_pairs, head_groups;   /* powers of two */
+  uint32_t row_parts;                /* of rondo_attention_append_rows: blocks of a row */
   uint32_t pool_pages, page_shift;
   int32_t capacity, most_length;
   int32_t rotates, by_halves, bf16;
