@@ -124,7 +124,7 @@ static rondo_status results_add(const struct builder *builder, rondo_graph_gemv_
 /* More vectors than rondo_add_gemv takes, and nothing that rondo_add_gemm lacks. */
 static bool is_for_gemm(const struct builder *builder) {
   const rondo_graph_gemv_desc *desc = builder->desc;
-  return builder->count > GEMV_MOST_VECTORS && (desc->weights == RONDO_F16 || desc->weights == RONDO_BF16) &&
+  return builder->count > GEMV_MOST_VECTORS && desc->weights != RONDO_E4M3 && desc->vectors != RONDO_NVFP4 &&
          desc->norm_epsilon == 0 && desc->out != RONDO_NVFP4 && !desc->quantize_from && !desc->row_scales &&
          desc->out_global_scale == 0;
 }
@@ -139,6 +139,8 @@ static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_
   if (is_for_gemm(builder))
     return rondo_add_gemm(builder->graph, &(rondo_gemm_desc){.name = desc->name ? desc->name : "gemv",
                                                              .weights = tensors->weights,
+                                                             .weight_scales = tensors->weight_scales,
+                                                             .weight_scale_layout = desc->weight_scale_layout,
                                                              .vectors = vectors,
                                                              .out = tensors->out,
                                                              .scale = desc->scale,

@@ -294,13 +294,9 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
     return status_set(RONDO_INVALID_ARGUMENT, "embedding is %s, expected %s or nvfp4",
                       rondo_dtype_name(desc->embedding), rondo_dtype_name(desc->dtype));
   const int64_t rows = desc->tokens ? desc->tokens : desc->sequences;
-  if (rows > LLAMA_MOST_VECTORS && desc->weights != desc->dtype)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights is %s, expected %s with more than %d %s",
-                      rondo_dtype_name(desc->weights), rondo_dtype_name(desc->dtype), LLAMA_MOST_VECTORS,
-                      desc->tokens ? "tokens" : "sequences");
-  if (!desc->tokens && rows > LLAMA_MOST_VECTORS && desc->embedding != desc->dtype)
-    return status_set(RONDO_INVALID_ARGUMENT, "embedding is %s, expected %s with more than %d sequences",
-                      rondo_dtype_name(desc->embedding), rondo_dtype_name(desc->dtype), LLAMA_MOST_VECTORS);
+  if (rows > LLAMA_MOST_VECTORS && desc->weights == RONDO_E4M3)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights is e4m3, expected %s or nvfp4 with more than %d %s",
+                      rondo_dtype_name(desc->dtype), LLAMA_MOST_VECTORS, desc->tokens ? "tokens" : "sequences");
   if (desc->name && strlen(desc->name) > NAME_MOST)
     return status_set(RONDO_INVALID_ARGUMENT, "name has %zu characters, expected at most %d, as it begins all others",
                       strlen(desc->name), NAME_MOST);

@@ -64,6 +64,8 @@ static rondo_status many_rows_product_add(const struct llama_builder *b, const r
   if (status != RONDO_OK) return status;
   return rondo_add_gemm(b->graph, &(rondo_gemm_desc){.name = product->name,
                                                      .weights = product->weights,
+                                                     .weight_scales = product->weight_scales,
+                                                     .scale = product->scale,
                                                      .vectors = vectors,
                                                      .residual = product->residual,
                                                      .silu_mul = product->silu_mul,
@@ -73,8 +75,8 @@ static rondo_status many_rows_product_add(const struct llama_builder *b, const r
 
 rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, int64_t rows,
                                rondo_gemv_desc product) {
-  if (rows > LLAMA_MOST_VECTORS) return many_rows_product_add(b, &product);
   product.scale = weights == RONDO_NVFP4 ? b->desc.nvfp4_scale : 0;
+  if (rows > LLAMA_MOST_VECTORS) return many_rows_product_add(b, &product);
   product.one_order = b->desc.one_order;
   product.norm_epsilon = product.norm.graph ? b->desc.epsilon : 0;
   return rondo_add_gemv(b->graph, &product);

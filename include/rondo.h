@@ -461,10 +461,10 @@ typedef struct rondo_gemv_desc {
 } rondo_gemv_desc;
 RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
 
-/* The same for 1 to 65,536 vectors: y = scale * (W x) + bias, silu_mul, out = y + residual. Weights and vectors have
- * one type, f16 or bf16; out is f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
- *   |error of scale * (W x)| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-141)
- * silu adds 2^-17 of itself and 2^-120 |up|. */
+/* The same for 1 to 65,536 vectors: y = scale * (W x) + bias, silu_mul, out = y + residual. Vectors are f16 or bf16,
+ * weights their type or nvfp4, out f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
+ *   |error of scale * (W x)| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-133)
+ * silu adds 2^-17 of itself and 2^-119 |up|. */
 typedef struct rondo_gemm_desc {
   const char *name;
   rondo_tensor weights, vectors;
@@ -473,6 +473,8 @@ typedef struct rondo_gemm_desc {
   int32_t one_order;
   int32_t silu_mul;
   rondo_tensor bias, residual;
+  rondo_tensor weight_scales;
+  rondo_scale_layout weight_scale_layout;
 } rondo_gemm_desc;
 RONDO_API rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc);
 

@@ -51,7 +51,7 @@
      .once_operands = 1u << GEMV_OUT | 1u << GEMV_OUT_SCALES | 1u << GEMV_RESIDUAL,                                    \
      .touched_elements = gemv_touched_elements)                                                                        \
   OP(gemm, gemm_check, gemm_host_items, gemm_host_run, gemm_select,                                                    \
-     .once_operands = 1u << GEMV_OUT | 1u << GEMV_RESIDUAL)                                                            \
+     .once_operands = 1u << GEMV_OUT | 1u << GEMV_RESIDUAL, .touched_elements = gemv_touched_elements)                 \
   OP(quantize_nvfp4, quantize_check, quantize_host_items, quantize_host_run, quantize_select,                          \
      .once_operands = 1u << QUANTIZE_X | 1u << QUANTIZE_CODES | 1u << QUANTIZE_SCALES)                                 \
   OP(copy, copy_check, copy_host_items, copy_host_run, copy_select, .once_operands = 1u << COPY_SRC | 1u << COPY_DST)  \

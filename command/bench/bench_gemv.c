@@ -238,6 +238,7 @@ static void product_describe(struct product *product, const struct kernel_case *
     desc.vector_scales = add_tensor(graph, false, "vector scales", RONDO_E4M3, l, n, k / GEMV_BLOCK);
   TRY(n > GEMV_COUNT ? rondo_add_gemm(graph, &(rondo_gemm_desc){.name = desc.name,
                                                                 .weights = desc.weights,
+                                                                .weight_scales = desc.weight_scales,
                                                                 .vectors = desc.vectors,
                                                                 .out = desc.out,
                                                                 .scale = scale,

@@ -358,7 +358,7 @@ static const struct grammar grammar = {
         "Times kernels in graphs of many launches, with operands that no cache holds. Before that, it checks\n"
         "sampled rows of each result. GROUP is one of these; the default is all:\n"
         "  gemv             products of a matrix with 1 to 16 vectors, beside only reading the same bytes\n"
-        "  gemm             products of a matrix with 64 to 4096 vectors\n"
+        "  gemm             products of a matrix with 32 to 4096 vectors\n"
         "  chain            successive products, with and without weights that are fetched early\n"
         "  ladder           eight kernels outside of the library, each with one more idea than the previous one\n"
         "  attention        prompts, after a pause and under sustained load, and decoding\n"

@@ -16,7 +16,7 @@
 
 enum { SMOLLM2, LLAMA, MODELS };
 enum { BF16, E4M3, NVFP4, WEIGHTS };
-enum { COUNTS = 3, MUST_CONTEXT = 512, WARM_REPLAYS = 100, MOST_SEQUENCES = 256, MOST_VECTORS = 16, RIVALS_MOST = 128 };
+enum { COUNTS = 3, MUST_CONTEXT = 512, WARM_REPLAYS = 100, MOST_SEQUENCES = 256, RIVALS_MOST = 128 };
 
 static const char *const model_names[MODELS] = {"smollm2", "llama"};
 static const rondo_dtype weight_types[WEIGHTS] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
@@ -363,7 +363,7 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, models),
      .choices = models},
     {.name = "weights",
-     .help = "only this type; may be repeated; default bf16 and nvfp4; with more than 16 rows bf16",
+     .help = "only this type; may be repeated; default bf16 and nvfp4; e4m3 has at most 16 rows",
      .kind = VALUE_CHOICES,
      .offset = offsetof(struct options, weights),
      .choices = weights},
@@ -424,8 +424,7 @@ int bench_llama(int count, char **words) {
   int done = arguments_read(&grammar, count, words, &options, NULL);
   if (done != ARGUMENTS_READ) return done;
   if (options.rivals_path && !json_lines_read(options.rivals_path, take_rival, &options.rivals)) return EXIT_FAILED;
-  const bool has_many_rows = options.prompt > MOST_VECTORS || options.sequences > MOST_VECTORS;
-  if (!options.weights) options.weights = has_many_rows ? 1u << BF16 : 1u << BF16 | 1u << NVFP4;
+  if (!options.weights) options.weights = 1u << BF16 | 1u << NVFP4;
   TRY(rondo_open(&(rondo_options){.backend = options.backend}, &runtime));
   TRY(rondo_runtime_info(runtime, &info));
   report_begin(&report, options.json);

@@ -65,29 +65,32 @@ static const struct {
   int64_t m, k;
 } gemm_shapes[] = {{3072, 2048}, {2048, 2048},  {16384, 2048}, {2048, 8192},
                    {6144, 4096}, {28672, 4096}, {4096, 14336}, {3072, 576}};
-/* The last column is the least speed beside cuBLAS. */
+/* The last column is the least speed beside cuBLAS, of bf16. */
 static const struct {
   int64_t count;
   double rival;
-} gemm_counts[] = {{64, 0.97}, {128, 0.97}, {256, 0.97}, {512, 0.97}, {1024, 1}, {2048, 1}, {4096, 1}};
+} gemm_counts[] = {{32, 0}, {64, 0.97}, {128, 0.97}, {256, 0.97}, {512, 0.97}, {1024, 1}, {2048, 1}, {4096, 1}};
+static const rondo_dtype gemm_weights[] = {RONDO_BF16, RONDO_NVFP4};
+enum { GEMM_WEIGHTS = sizeof gemm_weights / sizeof *gemm_weights };
 enum { GEMM_SHAPES = sizeof gemm_shapes / sizeof *gemm_shapes, GEMM_COUNTS = sizeof gemm_counts / sizeof *gemm_counts };
 
-static struct kernel_case gemm_case_at(size_t s, size_t c) {
-  return (struct kernel_case){RONDO_BF16,       RONDO_BF16, RONDO_BF16,          gemm_shapes[s].m,
+static struct kernel_case gemm_case_at(size_t t, size_t s, size_t c) {
+  return (struct kernel_case){gemm_weights[t],  RONDO_BF16, RONDO_BF16,          gemm_shapes[s].m,
                               gemm_shapes[s].k, 1,          gemm_counts[c].count};
 }
 
 size_t kernel_gemm_cases(struct kernel_case cases[KERNEL_CASES_MOST]) {
   size_t count = 0;
-  for (size_t s = 0; s < GEMM_SHAPES; s++)
-    for (size_t c = 0; c < GEMM_COUNTS; c++) cases[count++] = gemm_case_at(s, c);
+  for (size_t t = 0; t < GEMM_WEIGHTS; t++)
+    for (size_t s = 0; s < GEMM_SHAPES; s++)
+      for (size_t c = 0; c < GEMM_COUNTS; c++) cases[count++] = gemm_case_at(t, s, c);
   return count;
 }
 
 static struct kernel_must gemm_case_must(const struct kernel_case *shape) {
   for (size_t s = 0; s < GEMM_SHAPES; s++)
     for (size_t c = 0; c < GEMM_COUNTS; c++) {
-      struct kernel_case known = gemm_case_at(s, c);
+      struct kernel_case known = gemm_case_at(0, s, c);
       if (kernel_case_equal(&known, shape)) return (struct kernel_must){.rival = gemm_counts[c].rival};
     }
   return (struct kernel_must){0};

@@ -26,7 +26,8 @@ struct kernel_must {
  * several. */
 enum { KERNEL_CASES_MOST = 512 };
 size_t kernel_cases(struct kernel_case cases[KERNEL_CASES_MOST]);
-/* Products with 64 to 4096 vectors, as rondo_add_gemm takes them: shapes, then numbers of vectors. */
+/* Products with 32 to 4096 vectors, as rondo_add_gemm takes them: types of weights, then shapes, then numbers of
+ * vectors. */
 size_t kernel_gemm_cases(struct kernel_case cases[KERNEL_CASES_MOST]);
 /* rondo_add_gemm makes a product with more vectors than this. */
 enum { KERNEL_MOST_VECTORS = 16 };

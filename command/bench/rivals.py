@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures other libraries on the cases of `rondo bench kernels` and `rondo bench llama`, through PyTorch. Without a group:
-bf16 and fp8 products of cuBLAS. Groups: gemm (bf16 products of cuBLAS with 64 to 4096 vectors), attention and softmax
+bf16 and fp8 products of cuBLAS. Groups: gemm (bf16 products of cuBLAS with 32 to 4096 vectors), attention and softmax
 (softmax_rivals.py), qr (qr_rivals.py), llama (llama_rivals.py).
 
     python3 command/bench/rivals.py [attention] --json rivals.json [--only "bf16 4096x4096"]

@@ -84,6 +84,14 @@ DEVICE void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, ui
 #endif
 }
 
+DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+#endif
+}
+
 /* Copies the first `bytes` (0 to 16) bytes from global to shared memory and fills the rest of 16 bytes with zeros. */
 DEVICE void cp_async_16(uint32_t shared, const void *global, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");

@@ -19,7 +19,7 @@ rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemm: the description is NULL");
   struct op_argument arguments[GEMV_OPERANDS] = {
       [GEMV_WEIGHTS] = {"weights", desc->weights, RONDO_READ, 0},
-      [GEMV_WEIGHT_SCALES] = {.name = "weight_scales", .access = RONDO_READ},
+      [GEMV_WEIGHT_SCALES] = {"weight_scales", desc->weight_scales, RONDO_READ, 0},
       [GEMV_VECTORS] = {"vectors", desc->vectors, RONDO_READ, 0},
       [GEMV_VECTOR_SCALES] = {.name = "vector_scales", .access = RONDO_READ},
       [GEMV_OUT] = {"out", desc->out, RONDO_WRITE, 0},
@@ -28,8 +28,10 @@ rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
       [GEMV_RESIDUAL] = {"residual", desc->residual, RONDO_READ, GEMV_OUT + 1},
       [GEMV_OUT_SCALES] = {.name = "out_scales", .access = RONDO_WRITE},
   };
-  struct gemv_attributes attributes = {
-      .scale = f32_or(desc->scale, 1.0f), .one_order = desc->one_order, .silu_mul = desc->silu_mul};
+  struct gemv_attributes attributes = {.scale = f32_or(desc->scale, 1.0f),
+                                       .weight_scale_layout = (int32_t)desc->weight_scale_layout,
+                                       .one_order = desc->one_order,
+                                       .silu_mul = desc->silu_mul};
   return graph_add(graph, &op_gemm, desc->name, arguments, GEMV_OPERANDS, &attributes, sizeof attributes);
 }
 
@@ -39,9 +41,12 @@ static bool is_number(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype ==
 
 static rondo_status check_dtypes(const struct op_task *task) {
   const rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype, vectors = task->operands[GEMV_VECTORS].dtype;
-  if (weights != RONDO_F16 && weights != RONDO_BF16)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights are %s, expected f16 or bf16", rondo_dtype_name(weights));
-  if (vectors != weights)
+  if (weights != RONDO_F16 && weights != RONDO_BF16 && weights != RONDO_NVFP4)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights are %s, expected f16, bf16 or nvfp4", rondo_dtype_name(weights));
+  if (weights == RONDO_NVFP4 && vectors != RONDO_F16 && vectors != RONDO_BF16)
+    return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected f16 or bf16 with weights in nvfp4",
+                      rondo_dtype_name(vectors));
+  if (weights != RONDO_NVFP4 && vectors != weights)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected %s as weights are", rondo_dtype_name(vectors),
                       rondo_dtype_name(weights));
   for (uint32_t i = NEEDED - 1; i < NAMED; i++) {
@@ -60,6 +65,10 @@ static rondo_status check_sizes(const struct op_task *task) {
   const int64_t count = vectors->shape[vectors->rank - 2];
   if (count < 1 || count > GEMM_MOST_ROWS)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);
+  const int64_t k = weights->shape[weights->rank - 1];
+  if (weights->dtype == RONDO_NVFP4 && k % GEMV_BLOCK)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights have rows of %" PRId64 ", expected a multiple of %d", k,
+                      GEMV_BLOCK);
   if (weights->shape[weights->rank - 2] > INT32_MAX)
     return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " rows, expected at most 2^31 - 1",
                       weights->shape[weights->rank - 2]);
@@ -95,8 +104,10 @@ rondo_status gemm_check(const struct op_task *task) {
   const int64_t columns = attributes->silu_mul ? shape.m / 2 : shape.m;
   const uint32_t rank = operands[GEMV_WEIGHTS].rank, first = 3 - rank; /* of [batch, .., ..] */
   const int64_t vectors[] = {shape.batch, shape.count, shape.k}, out[] = {shape.batch, shape.count, columns};
-  const int64_t biases[] = {shape.batch, shape.m};
-  status = op_expect("vectors", &operands[GEMV_VECTORS], operands[GEMV_WEIGHTS].dtype, rank, vectors + first);
+  const int64_t biases[] = {shape.batch, shape.m}, blocks[] = {shape.batch, shape.m, shape.k / GEMV_BLOCK};
+  status = op_expect("vectors", &operands[GEMV_VECTORS], operands[GEMV_VECTORS].dtype, rank, vectors + first);
+  if (status == RONDO_OK)
+    status = gemv_check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, blocks + first);
   if (status == RONDO_OK) status = op_expect("out", &operands[GEMV_OUT], operands[GEMV_OUT].dtype, rank, out + first);
   if (status == RONDO_OK && bias->present) { /* one for all matrices, or one for each */
     const uint32_t bias_rank = rank == 3 && bias->rank == 2 ? 2 : 1;

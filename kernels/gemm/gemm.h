@@ -38,26 +38,36 @@ struct gemm_wgmma_parameters {
   uint32_t finishing;        /* 0: no scale, bias or residual */
   uint32_t fetched;          /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
   uint32_t boxed;            /* the boxes of the residual come through the stages, after the last k of a tile */
+  uint32_t scale_batch;      /* W in NVFP4: bytes from the scales of a matrix to the next */
+  struct gemv_scale_strides scale_strides;
+  const unsigned char *scales;
   struct gemm_finish finish;
   struct completion done;
 };
 
 /* KERNEL(chips, parameters, name, threads, tile, stages, any)
  * `tile` is a struct gemm_tile: (rows of P that a warpgroup has, warpgroups, they take turns, rows of Q, tiles of
- * a cluster along P, along Q, parts of k, W is P). Warpgroups share a tile, unless they take turns at tiles.
+ * a cluster along P, along Q, parts of k, W is P, slots for W in NVFP4). Warpgroups share a tile, unless they take
+ * turns at tiles.
  *
  * `any` is 1 in kernels of every type of out, bias and residual. The others have less code, and so start sooner where
  * other kernels ran before: out and residual have the type of X and W and could move by boxes, and there is no bias. */
-#define GEMM_TILE_128x256       (64, 2, 0, 256, 2, 1, 1, 0)
-#define GEMM_TILE_128x192       (64, 2, 0, 192, 2, 1, 1, 0)
-#define GEMM_TILE_128x192_turns (128, 2, 1, 192, 2, 1, 1, 0)
-#define GEMM_TILE_128x128_turns (128, 2, 1, 128, 2, 1, 1, 0)
-#define GEMM_TILE_128x96        (64, 2, 0, 96, 2, 1, 1, 0)
-#define GEMM_TILE_64x128_turns  (64, 2, 1, 128, 2, 1, 1, 0)
-#define GEMM_TILE_64x96_turns   (64, 2, 1, 96, 2, 1, 1, 0)
-#define GEMM_TILE_64x64_pair    (64, 1, 0, 64, 1, 2, 1, 1)
-#define GEMM_TILE_64x64         (64, 1, 0, 64, 1, 1, 1, 1)
-#define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1)
+#define GEMM_TILE_128x256       (64, 2, 0, 256, 2, 1, 1, 0, 0)
+#define GEMM_TILE_128x192       (64, 2, 0, 192, 2, 1, 1, 0, 0)
+#define GEMM_TILE_128x192_turns (128, 2, 1, 192, 2, 1, 1, 0, 0)
+#define GEMM_TILE_128x128_turns (128, 2, 1, 128, 2, 1, 1, 0, 0)
+#define GEMM_TILE_128x96        (64, 2, 0, 96, 2, 1, 1, 0, 0)
+#define GEMM_TILE_64x128_turns  (64, 2, 1, 128, 2, 1, 1, 0, 0)
+#define GEMM_TILE_64x96_turns   (64, 2, 1, 96, 2, 1, 1, 0, 0)
+#define GEMM_TILE_64x64_pair    (64, 1, 0, 64, 1, 2, 1, 1, 0)
+#define GEMM_TILE_64x64         (64, 1, 0, 64, 1, 1, 1, 1, 0)
+#define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1, 0)
+
+/* W in NVFP4: rows of X x rows of W. */
+#define GEMM_TILE_nvfp4_128x128     (64, 2, 0, 128, 1, 1, 1, 1, 4)
+#define GEMM_TILE_nvfp4_64x128      (64, 2, 0, 64, 1, 1, 1, 1, 4)
+#define GEMM_TILE_nvfp4_64x64       (64, 1, 0, 64, 1, 1, 1, 1, 8)
+#define GEMM_TILE_nvfp4_64x64_parts (64, 1, 0, 64, 1, 1, 2, 1, 8)
 
 #define GEMM_ONE_TYPE_KERNEL(KERNEL, tile, threads, stages)                                                            \
   KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, 0)
@@ -83,15 +93,26 @@ struct gemm_wgmma_parameters {
   GEMM_ANY_KERNEL(KERNEL, 64x64, 256, 13)                                                                              \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64_parts, 256, 13)                                                                   \
   GEMM_ANY_KERNEL(KERNEL, 64x64_parts, 256, 13)
+#define GEMM_NVFP4_KERNEL(KERNEL, tile, threads, stages)                                                               \
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, 1)
+#define GEMM_NVFP4_KERNELS(KERNEL)                                                                                     \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x128, 512, 5)                                                                     \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x128, 512, 7)                                                                      \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64, 384, 10)                                                                      \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_parts, 384, 10)
 #define GEMM_WGMMA_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                                    \
   GEMM_WGMMA_SMALL_KERNELS(KERNEL)                                                                                     \
-  GEMM_WGMMA_FEW_ROWS_KERNELS(KERNEL)
+  GEMM_WGMMA_FEW_ROWS_KERNELS(KERNEL)                                                                                  \
+  GEMM_NVFP4_KERNELS(KERNEL)
 
 enum {
   GEMM_P_PANEL_BYTES = 64 * 128,   /* 64 rows of a stage */
   GEMM_STAGING_BYTES = 64 * 128,   /* of a warpgroup's buffer for results on their way out */
+  GEMM_SLOT_STEPS = 2,             /* stages for which a slot has W in NVFP4 */
+  GEMM_CODE_BYTES = 64,            /* of a row in a slot */
+  GEMM_DECODERS = 128,             /* threads that decode NVFP4: a warpgroup */
   GEMM_MOST_SHARED_BYTES = 232448, /* of a block of sm_90 */
 };
 
@@ -102,6 +123,7 @@ struct gemm_tile {
   int columns;          /* rows of Q */
   int along_p, along_q, parts;
   int swapped; /* W is P */
+  int slots;   /* for W in NVFP4, of 128 of k; 0: W is in 16 bits */
 };
 #ifdef __CUDACC__
 #define GEMM_CONSTANT constexpr __host__ __device__
@@ -113,22 +135,26 @@ GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.a
 /* Columns of results that a block stores after the parts have met. */
 GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.columns / t.parts; }
 GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return (gemm_tile_p(t) + t.columns) * 128; }
+GEMM_CONSTANT int gemm_slot_bytes(struct gemm_tile t) { return gemm_tile_p(t) * GEMM_CODE_BYTES; }
+/* Of scales: a word for 64 of k for each thread that decodes, as far as the slots reach. */
+GEMM_CONSTANT int gemm_scale_bytes(struct gemm_tile t) { return GEMM_SLOT_STEPS * t.slots * GEMM_DECODERS * 4; }
 /* The sums leave a warpgroup few registers, too few for a residual. */
 GEMM_CONSTANT int gemm_tile_is_wide(struct gemm_tile t) { return t.rows * t.columns > 64 * 256; }
 /* With silu_mul: do results leave as boxes of 64 columns? */
 GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= 128; }
-/* Barriers: full and empty for each stage; and for each of two warpgroups one for parts. */
-GEMM_CONSTANT int gemm_barrier_bytes(int stages) { return 8 * (2 * stages + 2); }
+/* Barriers: full and empty for each stage and slot; and for each of two warpgroups one for parts. */
+GEMM_CONSTANT int gemm_barrier_bytes(struct gemm_tile t, int stages) { return 8 * (2 * stages + 2 + 2 * t.slots); }
+/* All but the buffers. */
+GEMM_CONSTANT int gemm_copied_bytes(struct gemm_tile t, int stages) {
+  return stages * gemm_stage_bytes(t) + t.slots * gemm_slot_bytes(t) + gemm_scale_bytes(t) +
+         gemm_barrier_bytes(t, stages);
+}
 /* Buffers of a warpgroup: two if there is room. */
 GEMM_CONSTANT int gemm_tile_buffers(struct gemm_tile t, int stages) {
-  return stages * gemm_stage_bytes(t) + 2 * t.warpgroups * GEMM_STAGING_BYTES + gemm_barrier_bytes(stages) <=
-                 GEMM_MOST_SHARED_BYTES
-             ? 2
-             : 1;
+  return gemm_copied_bytes(t, stages) + 2 * t.warpgroups * GEMM_STAGING_BYTES <= GEMM_MOST_SHARED_BYTES ? 2 : 1;
 }
 GEMM_CONSTANT int gemm_shared_bytes(struct gemm_tile t, int stages) {
-  return stages * gemm_stage_bytes(t) + gemm_tile_buffers(t, stages) * t.warpgroups * GEMM_STAGING_BYTES +
-         gemm_barrier_bytes(stages);
+  return gemm_copied_bytes(t, stages) + gemm_tile_buffers(t, stages) * t.warpgroups * GEMM_STAGING_BYTES;
 }
 
 /* ---- Every chip -------------------------------------------------------------------------------------------------- */
@@ -141,25 +167,32 @@ enum {
 
 /* Strides are in elements. */
 struct gemm_portable_parameters {
-  const uint16_t *x, *w;
+  const uint16_t *x;
+  const void *w; /* 16-bit numbers, or NVFP4's codes */
   int64_t x_batch, x_row, w_batch, w_row;
   int64_t k;
   uint32_t rows, columns; /* of a matrix of out: of X and of W */
   uint32_t row_tiles, column_tiles;
-  uint32_t is_bf16; /* X and W are, else f16 */
-  uint32_t vectors; /* rows of X and W begin at multiples of 16 bytes */
-  uint32_t pairs;   /* rows of out begin at multiples of two elements */
+  uint32_t is_bf16;    /* X and W are, else f16 */
+  uint32_t vectors;    /* rows of X and W begin at multiples of 16 bytes */
+  uint32_t pairs;      /* rows of out begin at multiples of two elements */
+  uint32_t code_words; /* W in NVFP4: rows of codes begin at multiples of 8 bytes */
+  uint32_t scale_batch;
+  struct gemv_scale_strides scale_strides;
+  const unsigned char *scales;
   struct gemm_finish finish;
   struct completion done;
 };
 
 /* KERNEL(chips, parameters, name, threads, rows of a tile of X and W, warps along X and along W, blocks that a
- * multiprocessor must hold at least) */
+ * multiprocessor must hold at least, W is in NVFP4) */
 #define GEMM_PORTABLE_KERNEL(KERNEL, name, threads, ...)                                                               \
   KERNEL(EVERY_CHIP, gemm_portable_parameters, name, threads, __VA_ARGS__)
 #define GEMM_PORTABLE_KERNELS(KERNEL)                                                                                  \
-  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_128, 256, 128, 2, 4, 2)                                             \
-  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_64, 128, 64, 2, 2, 4)
+  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_128, 256, 128, 2, 4, 2, 0)                                          \
+  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_64, 128, 64, 2, 2, 4, 0)                                            \
+  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_nvfp4_128, 256, 128, 2, 4, 2, 1)                                    \
+  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_nvfp4_64, 128, 64, 2, 2, 4, 1)
 
 /* Shared memory of a block with tiles of `tile` rows of X and of W. */
 #define GEMM_PORTABLE_SHARED_BYTES(tile) ((tile)*GEMM_PORTABLE_STAGES * GEMM_PORTABLE_DEPTH * 4)

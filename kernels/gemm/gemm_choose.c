@@ -15,9 +15,11 @@ enum { PAIR_ROWS = 64, MOST_ROWS_OF_PARTS = 128, LEAST_K_OF_PARTS = 2048 };
                                           .tile = TILE of_tile,                                                        \
                                           .stages = (of_stages),                                                       \
                                           .any = (of_any)};
-#define PORTABLE_CONSTANT(chips, parameters, name, threads, of_side, along_x, along_w, of_blocks)                      \
-  static const struct gemm_kernel name = {                                                                             \
-      .kernel = KERNEL_ENTRY(chips, parameters, name, threads), .side = (of_side), .blocks = (of_blocks)};
+#define PORTABLE_CONSTANT(chips, parameters, name, threads, of_side, along_x, along_w, of_blocks, of_codes)            \
+  static const struct gemm_kernel name = {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                    \
+                                          .side = (of_side),                                                           \
+                                          .blocks = (of_blocks),                                                       \
+                                          .codes = (of_codes)};
 GEMM_WGMMA_KERNELS(WGMMA_CONSTANT)
 GEMM_PORTABLE_KERNELS(PORTABLE_CONSTANT)
 
@@ -58,6 +60,12 @@ static const struct gemm_choice choices[] = {
     {WGMMA(128x256_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 128x256, for every type"},
     {WGMMA(64x64_parts_any), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
      .why = "as 64x64_parts, for every type"},
+    {WGMMA(nvfp4_64x64), .why = "the most tiles, for products that would leave multiprocessors idle"},
+    {WGMMA(nvfp4_64x128), .why = "for few vectors: W is read once, and X for 128 rows of W"},
+    {WGMMA(nvfp4_128x128), .rows = {PAIR_ROWS + 1, 0},
+     .why = "W is decoded once for 128 vectors, while tensor cores multiply"},
+    {WGMMA(nvfp4_64x64_parts), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS},
+     .k = {LEAST_K_OF_PARTS, 0}, .why = "as 64x64_parts, for weights in NVFP4"},
     {.name = "portable_128",
      .kernel = &rondo_gemm_portable_128,
      .plan = gemm_portable_plan,
@@ -68,6 +76,16 @@ static const struct gemm_choice choices[] = {
      .plan = gemm_portable_plan,
      .launch = gemm_portable_launch,
      .why = "mma.sync with small tiles: they fill more multiprocessors"},
+    {.name = "portable_nvfp4_128",
+     .kernel = &rondo_gemm_portable_nvfp4_128,
+     .plan = gemm_portable_plan,
+     .launch = gemm_portable_launch,
+     .why = "as portable_128; threads decode W on its way to shared memory"},
+    {.name = "portable_nvfp4_64",
+     .kernel = &rondo_gemm_portable_nvfp4_64,
+     .plan = gemm_portable_plan,
+     .launch = gemm_portable_launch,
+     .why = "as portable_64; threads decode W on its way to shared memory"},
 };
 enum { CHOICES = sizeof choices / sizeof *choices };
 

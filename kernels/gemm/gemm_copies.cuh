@@ -37,26 +37,28 @@ DEVICE void box_prefetch(const void *map, int column, int row, int matrix) {
 }
 
 /* A kernel's tile and stages as types know them. */
-template <int Rows, int Warpgroups, int Turns, int Columns, int AlongP, int AlongQ, int Parts, int Swapped, int Stages,
-          int Any>
+template <int Rows, int Warpgroups, int Turns, int Columns, int AlongP, int AlongQ, int Parts, int Swapped, int Slots,
+          int Stages, int Any>
 struct gemm_design {
-  static constexpr gemm_tile TILE = {Rows, Warpgroups, Turns, Columns, AlongP, AlongQ, Parts, Swapped};
+  static constexpr gemm_tile TILE = {Rows, Warpgroups, Turns, Columns, AlongP, AlongQ, Parts, Swapped, Slots};
   static constexpr int STAGES = Stages, WARPGROUPS = Warpgroups, COLUMNS = Columns, PARTS = Parts;
-  static constexpr int ALONG_P = AlongP, ALONG_Q = AlongQ;
+  static constexpr int ALONG_P = AlongP, ALONG_Q = AlongQ, SLOTS = Slots;
   static constexpr bool TURNS = Turns, SWAPPED = Swapped, ANY = Any;
   static constexpr int CLUSTER = gemm_tile_cluster(TILE), P_ROWS = gemm_tile_p(TILE);
-  static constexpr int P_BYTES = P_ROWS * 128, STAGE_BYTES = gemm_stage_bytes(TILE);
+  static constexpr int P_BYTES = P_ROWS * 128; /* of a stage */
+  static constexpr int STAGE_BYTES = gemm_stage_bytes(TILE), SLOT_BYTES = gemm_slot_bytes(TILE);
   static constexpr int PRODUCTS = Rows / 64;          /* of wgmma for 16 of k, in a warpgroup */
   static constexpr int SHARERS = AlongP + AlongQ - 1; /* blocks of a cluster that a block shares a tile with, and it */
   static constexpr int ARRIVALS = (Turns ? 1 : Warpgroups) * SHARERS; /* that free a stage */
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
   static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
-  static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : 40;
-  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : 232;
+  static constexpr int SCALES_AHEAD = GEMM_SLOT_STEPS * Slots; /* stages */
+  static constexpr int COPYING_REGISTERS = IS_WIDE || Slots ? 24 : 40, DECODING_REGISTERS = 72;
+  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : Slots ? 208 : 232;
 
-  /* Results leave in boxes of 64 columns and 64 rows. If W is P, there is one box of 64 columns and as many rows as are
-   * stored. The last box may repeat columns of the one before. */
-  static constexpr int BOX = Swapped || STORED < 64 ? STORED : 64, BOXES = Swapped ? 1 : (STORED + 63) / 64;
+  /* Results leave in boxes of 64 rows and 64 columns, or fewer along Q. The last box may repeat some of the one before.
+   */
+  static constexpr int BOX = STORED < 64 ? STORED : 64, BOXES = (STORED + 63) / 64;
   static constexpr bool OVERLAP = BOXES > 1 && STORED % BOX;
   DEVICE static constexpr int box_begin(int box) { return OVERLAP && box == BOXES - 1 ? STORED - BOX : BOX * box; }
 
@@ -74,7 +76,8 @@ struct gemm_design {
 
 /* Addresses in shared memory, and the place of the block in its cluster. */
 template <typename D> struct gemm_block {
-  uint32_t stages, staging, full, empty;
+  uint32_t stages, slots, scales, staging, full, empty;
+  uint32_t slot_full, slot_empty;
   uint32_t met;            /* a barrier for each warpgroup: parts */
   uint32_t cp, cq, part;   /* which tile of the cluster, along P and Q; which part of k */
   uint32_t first, apart;   /* this cluster's first unit, and the distance to its next */
@@ -84,10 +87,14 @@ template <typename D> struct gemm_block {
 
   DEVICE gemm_block(const gemm_wgmma_parameters &p, const void *shared) {
     stages = shared_address(shared);
-    staging = stages + D::STAGES * D::STAGE_BYTES;
+    slots = stages + D::STAGES * D::STAGE_BYTES;
+    scales = slots + D::SLOTS * D::SLOT_BYTES;
+    staging = scales + gemm_scale_bytes(D::TILE);
     full = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
     empty = full + 8 * D::STAGES;
     met = empty + 8 * D::STAGES;
+    slot_full = met + 8 * 2;
+    slot_empty = slot_full + 8 * D::SLOTS;
     const uint32_t rank = D::CLUSTER > 1 ? cluster_rank() : 0;
     cp = rank % D::ALONG_P;
     cq = rank / D::ALONG_P % D::ALONG_Q;
@@ -119,10 +126,10 @@ DEVICE gemm_place gemm_place_of(const gemm_wgmma_parameters &p, const gemm_block
   return {(int)(up * D::ALONG_P + at.cp) * D::P_ROWS, (int)(uq * D::ALONG_Q + at.cq) * D::COLUMNS, (int)matrix};
 }
 
-/* One thread's copies of W, or of X, stage after stage. Whoever copies W says how many bytes a stage gets, and copies
- * the residual. If a cluster shares a tile, each of its blocks copies a part to all. */
+/* One thread's copies of W, or of X, stage after stage. One of them leads: it says how many bytes a stage gets, and
+ * copies the residual. If a cluster shares a tile, each of its blocks copies a part to all. */
 template <typename D, bool IsWeights> struct gemm_copier {
-  static constexpr bool IS_P = IsWeights == D::SWAPPED;
+  static constexpr bool IS_P = IsWeights == D::SWAPPED, LEADS = IsWeights || D::SLOTS;
   static constexpr int SHARERS = IS_P ? D::ALONG_Q : D::ALONG_P, ROWS = (IS_P ? D::P_ROWS : D::COLUMNS) / SHARERS;
 
   const gemm_wgmma_parameters &p;
@@ -148,7 +155,7 @@ template <typename D, bool IsWeights> struct gemm_copier {
     rolled_for (int first = 0; first < D::BOXES * D::PANELS; first += D::IN_STAGE) {
       const int count = min(D::BOXES * D::PANELS - first, D::IN_STAGE);
       barrier_wait(at.empty + 8 * stage, parity);
-      if (IsWeights) {
+      if (LEADS) {
         barrier_expect(at.full + 8 * stage, count * D::BOX_BYTES);
         rolled_for (int i = 0; i < count; i++) {
           const int panel = (first + i) % D::PANELS, box = (first + i) / D::PANELS;
@@ -173,7 +180,7 @@ template <typename D, bool IsWeights> struct gemm_copier {
       const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine() * ROWS * 128;
       const int k = (int)(at.k_begin + step) * GEMM_DEPTH;
       if (!IsFirstRound) barrier_wait(at.empty + 8 * stage, parity);
-      if (IsWeights) barrier_expect(full, D::STAGE_BYTES);
+      if (LEADS) barrier_expect(full, D::SLOTS ? D::STAGE_BYTES - D::P_BYTES : D::STAGE_BYTES);
       if (SHARERS == 1)
         box_copy(to, map, k, row, matrix, full);
       else

@@ -7,6 +7,13 @@
 
 namespace {
 
+/* The type of X and W in kernels whose code is for every type. */
+struct either {};
+
+/* A number's type; any for struct either. */
+template <typename T> struct gemm_dtype { static constexpr uint32_t value = RONDO_BF16; };
+template <> struct gemm_dtype<__half> { static constexpr uint32_t value = RONDO_F16; };
+
 /* Loads of numbers of 32 and of 16 bits. A loop over many numbers is written for one of these, so that its loads do not
  * wait for each other. */
 struct numbers_32 {
@@ -31,7 +38,7 @@ struct numbers_16 {
   }
 };
 
-/* silu(gate) * up, to 2^-17 of itself and 2^-120 of up. A gate of -infinity gives NaN. The instructions flush tiny
+/* silu(gate) * up, to 2^-17 of itself and 2^-119 of up. A gate of -infinity gives NaN. The instructions flush tiny
  * numbers to zero, without which each would need three more. */
 DEVICE float gated(float gate, float up) {
   float power, quotient;

@@ -1,4 +1,5 @@
 /* gemm_launch.c - the problem of a product of many rows, and the launch of a plan: parameters and tensor maps. */
+#include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "gemm_choose.h"
 
@@ -7,6 +8,23 @@
 static bool has_map(const struct op_operand *operand) {
   const struct op_operand three = with_batch(operand);
   return has_tensor_map(&three);
+}
+
+/* NVFP4's codes as bytes, for their map. */
+static struct op_operand bytes_of_codes(const struct op_operand *weights) {
+  struct op_operand bytes = *weights;
+  const uint32_t last = weights->rank - 1;
+  bytes.dtype = RONDO_E4M3;
+  bytes.shape[last] /= 2;
+  for (uint32_t i = 0; i < last; i++) bytes.stride[i] /= 2;
+  return bytes;
+}
+
+/* A slot has scales in words, for 64 of k. */
+static bool fills_slots(const struct op_task *task) {
+  const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *scales = &task->operands[GEMV_WEIGHT_SCALES];
+  const struct op_operand bytes = bytes_of_codes(weights);
+  return weights->shape[weights->rank - 1] % GEMM_DEPTH == 0 && has_map(&bytes) && op_rows_aligned(scales, 4);
 }
 
 /* A copy out writes whole pieces of 16 bytes, also past the last column. */
@@ -20,7 +38,7 @@ static bool moves_in_pairs(const struct op_operand *operand) {
 
 /* See gemm_problem. */
 static bool has_one_type(const struct op_operand *operands, bool silu_mul) {
-  const rondo_dtype dtype = operands[GEMV_WEIGHTS].dtype;
+  const rondo_dtype dtype = operands[GEMV_VECTORS].dtype;
   const struct op_operand *out = &operands[GEMV_OUT], *residual = &operands[GEMV_RESIDUAL];
   if (out->dtype != dtype || !leaves_by_map(out) || operands[GEMV_BIAS].present) return false;
   return !residual->present || (residual->dtype == dtype && has_map(residual) && !silu_mul);
@@ -32,9 +50,11 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
   const struct gemv_shape shape = gemv_shape_of(call->task);
   const bool in_pairs = shape.m % 2 == 0 && moves_in_pairs(&operands[GEMV_OUT]) &&
                         moves_in_pairs(&operands[GEMV_BIAS]) && moves_in_pairs(&operands[GEMV_RESIDUAL]);
+  const bool has_codes = operands[GEMV_WEIGHTS].dtype == RONDO_NVFP4;
+  const bool maps_weights = has_codes ? fills_slots(call->task) : has_map(&operands[GEMV_WEIGHTS]);
   return (struct gemm_problem){
-      .has_maps =
-          chip->version == 90 && in_pairs && has_map(&operands[GEMV_WEIGHTS]) && has_map(&operands[GEMV_VECTORS]),
+      .has_maps = chip->version == 90 && in_pairs && maps_weights && has_map(&operands[GEMV_VECTORS]),
+      .has_codes = has_codes,
       .one_order = attributes->one_order != 0,
       .one_type = has_one_type(operands, attributes->silu_mul != 0),
       .silu_mul = attributes->silu_mul != 0,
@@ -81,8 +101,11 @@ rondo_status gemm_few_launch(const struct op_call *call, const struct chip *chip
 
 static void map_add(struct op_launch *launch, size_t offset, const struct op_call *call, int which, int rows,
                     int columns) {
-  const struct op_operand operand = with_batch(&call->task->operands[which]);
+  struct op_operand operand = with_batch(&call->task->operands[which]);
+  const bool has_codes = operand.dtype == RONDO_NVFP4;
+  if (has_codes) operand = bytes_of_codes(&operand);
   launch_map(launch, offset, &operand, call->data[which], (const uint32_t[]){1, (uint32_t)rows, (uint32_t)columns});
+  if (has_codes) launch->maps[launch->map_count - 1].swizzle_bytes = 0;
 }
 
 /* Columns of a box of the residual: 128 bytes. 0: it has no map, or not the columns of the sums. */
@@ -99,10 +122,15 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const struct op_operand *out = &call->task->operands[GEMV_OUT];
   const struct gemv_shape shape = gemv_shape_of(call->task);
   const struct gemm_finish finish = finish_of(call);
-  const bool by_map = leaves_by_map(out) && (!finish.silu_mul || (gemm_tile_gates_by_box(*tile) && !finish.residual));
+  const bool gates_by_box =
+      tile->swapped ? has_one_type(call->task->operands, true) : gemm_tile_gates_by_box(*tile) && !finish.residual;
+  const bool by_map = leaves_by_map(out) && (!finish.silu_mul || gates_by_box);
   const uint32_t columns = fetched_columns(call);
   const bool boxed = by_map && columns && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32;
-  const int box_rows = tile->swapped ? gemm_tile_stored(*tile) : 64;
+  const int box_rows = tile->swapped ? (int)smaller(gemm_tile_stored(*tile), 64) : 64;
+  const struct op_operand *scales = &call->task->operands[GEMV_WEIGHT_SCALES];
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  const bool has_codes = tile->slots > 0;
   const struct gemm_wgmma_parameters parameters = {
       .p_units = (uint32_t)plan->p_units,
       .q_units = (uint32_t)plan->q_units,
@@ -111,26 +139,32 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .steps = (uint32_t)((shape.k + GEMM_DEPTH - 1) / GEMM_DEPTH),
       .rows = (uint32_t)shape.count,
       .columns = (uint32_t)shape.m,
-      .is_bf16 = call->task->operands[GEMV_WEIGHTS].dtype == RONDO_BF16,
-      .weights_early = call->settled_operands >> GEMV_WEIGHTS & 1,
+      .is_bf16 = call->task->operands[GEMV_VECTORS].dtype == RONDO_BF16,
+      .weights_early = call->settled_operands >> GEMV_WEIGHTS & 1 &&
+                       (!has_codes || call->settled_operands >> GEMV_WEIGHT_SCALES & 1),
       .by_map = by_map,
       .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !finish.residual,
-      .finishing =
-          finish.scale != 1 || call->task->operands[GEMV_BIAS].present || call->task->operands[GEMV_RESIDUAL].present,
+      .finishing = has_codes || finish.scale != 1 || call->task->operands[GEMV_BIAS].present ||
+                   call->task->operands[GEMV_RESIDUAL].present,
       .fetched = boxed ? 0 : columns,
       .boxed = boxed,
+      .scale_batch = has_codes ? (uint32_t)gemv_batch_stride(scales) : 0,
+      .scale_strides =
+          has_codes ? gemv_scale_strides_of(scales, attributes->weight_scale_layout) : (struct gemv_scale_strides){0},
+      .scales = call->data[GEMV_WEIGHT_SCALES],
       .finish = finish,
   };
   struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
                                         (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
   map_add(launch, offsetof(struct gemm_wgmma_parameters, p), call, tile->swapped ? GEMV_WEIGHTS : GEMV_VECTORS,
-          gemm_tile_p(*tile) / tile->along_q, GEMM_DEPTH);
+          gemm_tile_p(*tile) / tile->along_q, has_codes ? GEMM_CODE_BYTES : GEMM_DEPTH);
   map_add(launch, offsetof(struct gemm_wgmma_parameters, q), call, tile->swapped ? GEMV_VECTORS : GEMV_WEIGHTS,
           tile->columns / tile->along_p, GEMM_DEPTH);
   if (columns)
     map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)columns);
   if (!by_map) return RONDO_OK;
-  map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows, 64);
+  map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows,
+          tile->swapped && finish.silu_mul ? 32 : 64);
   return RONDO_OK;
 }
 
@@ -138,8 +172,11 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
                                   const struct gemm_plan *plan, struct op_launches *launches) {
   (void)chip;
   const struct op_operand *x = &call->task->operands[GEMV_VECTORS], *w = &call->task->operands[GEMV_WEIGHTS];
+  const struct op_operand *scales = &call->task->operands[GEMV_WEIGHT_SCALES];
+  const struct gemv_attributes *attributes = op_attributes(call->task);
   const struct gemv_shape shape = gemv_shape_of(call->task);
-  const struct gemm_portable_parameters parameters = {
+  const bool has_codes = choice->kernel->codes;
+  struct gemm_portable_parameters parameters = {
       .x = call->data[GEMV_VECTORS],
       .w = call->data[GEMV_WEIGHTS],
       .x_batch = gemv_batch_stride(x),
@@ -151,11 +188,17 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
       .columns = (uint32_t)shape.m,
       .row_tiles = (uint32_t)plan->row_tiles,
       .column_tiles = (uint32_t)plan->column_tiles,
-      .is_bf16 = w->dtype == RONDO_BF16,
-      .vectors = op_rows_aligned(x, 16) && op_rows_aligned(w, 16),
+      .is_bf16 = x->dtype == RONDO_BF16,
+      .vectors = op_rows_aligned(x, 16) && (has_codes || op_rows_aligned(w, 16)),
+      .code_words = has_codes && op_rows_aligned(w, 8),
       .pairs = moves_in_pairs(&call->task->operands[GEMV_OUT]),
       .finish = finish_of(call),
   };
+  if (has_codes) {
+    parameters.scales = call->data[GEMV_WEIGHT_SCALES];
+    parameters.scale_batch = (uint32_t)gemv_batch_stride(scales);
+    parameters.scale_strides = gemv_scale_strides_of(scales, attributes->weight_scale_layout);
+  }
   launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
              (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
   return RONDO_OK;

@@ -20,7 +20,8 @@ enum { START_CYCLES = 2150 }; /* the predecessor's end, and the first X */
 static double cycles_of(const struct gemm_problem *problem, double computing) {
   const double bytes_a_cycle = 1700, n = (double)problem->columns, m = (double)problem->rows, k = (double)problem->k;
   const double results = problem->silu_mul ? m * n / 2 : m * n;
-  const double memory = 2 * (double)problem->batch * (n * k + m * k + results) / bytes_a_cycle;
+  const double weight_bytes = problem->has_codes ? 0.5625 : 2;
+  const double memory = (double)problem->batch * (weight_bytes * n * k + 2 * (m * k + results)) / bytes_a_cycle;
   return fmax(computing, memory) + fmin(computing, memory) / 10;
 }
 
@@ -33,6 +34,7 @@ static double leaving_cycles(const struct gemm_problem *problem, const struct ge
   const int which = gemm_tile_is_wide(*tile) ? WIDE : !tile->turns ? SHARED : tile->rows == 64 ? TURNS : LONG_TURNS;
   if (!problem->silu_mul) return cycles[problem->has_residual ? ADDED : PLAIN][which];
   if (gemm_tile_gates_by_box(*tile) && !problem->has_residual) return cycles[GATED][which];
+  if (tile->slots && problem->one_type) return 3500;
   return tile->swapped ? 11300 : 8300; /* threads store them */
 }
 
@@ -40,7 +42,10 @@ static double leaving_cycles(const struct gemm_problem *problem, const struct ge
  * in. Of kernels that take turns only the last results are waited for. */
 static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves) {
   const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), count = (double)waves;
-  const double step = fmax(m * n / (32 * 0.92), 128 * (m + n) / 54), meeting = tile->parts > 1 ? 1150 : 0, turn = 770;
+  /* W in NVFP4: shared memory, or the threads that decode, keep tensor cores waiting. */
+  const double rate = tile->slots ? 0.52 : 0.92, decoding = !tile->slots ? 0 : m > 64 ? 780 : 600;
+  const double step = fmax(fmax(m * n / (32 * rate), decoding), 128 * (m + n) / 54);
+  const double meeting = tile->parts > 1 ? 1150 : 0, turn = 770;
   const double steps = count * (double)divide_up(problem->k, GEMM_DEPTH) / tile->parts;
   const double leaving = leaving_cycles(problem, tile);
   return START_CYCLES + steps * step + share * (tile->turns ? count * turn + leaving : count * leaving) + meeting;
@@ -57,7 +62,8 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   plan->units = plan->p_units * plan->q_units * problem->batch;
   plan->shared_bytes = gemm_shared_bytes(*tile, choice->kernel->stages);
   if (clusters < 1 || plan->units > INT32_MAX || plan->shared_bytes > problem->shared_bytes) return false;
-  if (choice->kernel->any == problem->one_type) return false;
+  if ((tile->slots > 0) != problem->has_codes) return false;
+  if (!problem->has_codes && choice->kernel->any == problem->one_type) return false;
   if (problem->silu_mul && !choice->kernel->any && !tile->swapped && !gemm_tile_gates_by_box(*tile)) return false;
   if (problem->has_residual && gemm_tile_is_wide(*tile)) return false;
   if (tile->parts > 1 && plan->units > clusters) return false; /* the parts meet in buffers that are used once */
@@ -72,6 +78,7 @@ bool gemm_portable_plan(const struct gemm_problem *problem, const struct gemm_ch
   /* A multiprocessor of sm_80 multiplies 1024 pairs a cycle; tiles of 64 keep it busy half of the time. */
   const int64_t side = choice->kernel->side, blocks = choice->kernel->blocks * problem->multiprocessors;
   const double rate = 1024 * (side == 128 ? 0.75 : 0.5);
+  if (choice->kernel->codes != problem->has_codes) return false;
   plan->row_tiles = divide_up(problem->rows, side);
   plan->column_tiles = divide_up(problem->columns, side);
   plan->grid = plan->row_tiles * plan->column_tiles * problem->batch;

@@ -9,6 +9,7 @@
  * A sum has the same order in both tiles and wherever its row stands: k in steps of 16. */
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
+#include "gemm_codes.cuh"
 #include "gemm_finish.cuh"
 
 namespace {
@@ -39,6 +40,37 @@ DEVICE void stage_load(uint32_t stage, const uint16_t *matrix, int64_t stride, i
       const uint16_t bits = present ? matrix[(row + r) * stride + column + c] : 0;
       asm volatile("st.shared.u16 [%0], %1;" ::"r"(chunk_at(stage, r, c / 8) + c % 8 * 2), "h"(bits) : "memory");
     }
+  }
+}
+
+/* A thread's part of a tile of W in NVFP4 for one stage: a row's block of 16 codes and its scale. It is loaded before a
+ * stage is multiplied, and decoded to shared memory after. */
+struct code_block {
+  uint32_t words[2], scale;
+};
+DEVICE code_block codes_load(const gemm_portable_parameters &p, int64_t matrix, int row, int64_t column) {
+  code_block block = {};
+  if (row >= (int)p.columns || column >= p.k) return block;
+  const unsigned char *codes = (const unsigned char *)p.w + (matrix * p.w_batch + row * p.w_row + column) / 2;
+  if (p.code_words) {
+    const uint2 words = *(const uint2 *)codes;
+    block.words[0] = words.x, block.words[1] = words.y;
+  } else {
+    unrolled_for (int i = 0; i < 8; i++) block.words[i / 4] |= (uint32_t)codes[i] << i % 4 * 8;
+  }
+  const uint32_t number = (uint32_t)column / GEMV_BLOCK;
+  block.scale = p.scales[matrix * p.scale_batch + gemm_scales_of_row(p.scale_strides, row) +
+                         number / 4 * p.scale_strides.four + number % 4];
+  return block;
+}
+template <typename T> DEVICE void codes_store(const code_block &block, uint32_t stage, int row, int chunk) {
+  const uint32_t scale = gemm_code<T>::scale(gemm_two_scales(block.scale), false);
+  unrolled_for (int i = 0; i < 2; i++) {
+    uint32_t pairs[4];
+    decode_eight<T>(block.words[i], scale, pairs);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(chunk_at(stage, row, chunk + i)), "r"(pairs[0]),
+                 "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
   }
 }
 
@@ -98,34 +130,47 @@ DEVICE void two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_
 }
 
 /* The sums of a block's tile: a pipeline of STAGES stages. */
-template <typename T, int Tile, int Threads, int Rows, int Columns>
+template <typename T, int Codes, int Tile, int Threads, int Rows, int Columns>
 DEVICE void tile_multiply(const gemm_portable_parameters &p, warp_sums<Rows, Columns> &sums, int64_t matrix, int x_row,
                           int w_row, int x_part, int w_part) {
   extern __shared__ __align__(128) uint16_t shared[];
   const uint32_t base = shared_address(shared), half = Tile * ROW_BYTES;
-  const uint16_t *x = p.x + matrix * p.x_batch, *w = p.w + matrix * p.w_batch;
+  static_assert(Threads * GEMV_BLOCK == Tile * DEPTH, "a thread has one block of codes of a stage");
+  const uint16_t *x = p.x + matrix * p.x_batch, *w = (const uint16_t *)p.w + (Codes ? 0 : matrix * p.w_batch);
   const int steps = (int)((p.k + DEPTH - 1) / DEPTH);
   const bool vectors = p.vectors;
   auto load = [&](int step) {
     const uint32_t stage = base + step % STAGES * 2 * half;
     if (step < steps) {
       stage_load<Tile, Threads>(stage, x, p.x_row, x_row, (int)p.rows, (int64_t)step * DEPTH, p.k, vectors);
-      stage_load<Tile, Threads>(stage + half, w, p.w_row, w_row, (int)p.columns, (int64_t)step * DEPTH, p.k, vectors);
+      if (!Codes)
+        stage_load<Tile, Threads>(stage + half, w, p.w_row, w_row, (int)p.columns, (int64_t)step * DEPTH, p.k, vectors);
     }
     cp_async_commit();
   };
-  for (int i = 0; i < STAGES - 1; i++) load(i);
+  const int code_row = threadIdx.x / 2, code_column = threadIdx.x % 2 * GEMV_BLOCK;
+  auto codes = [&](int step) { return codes_load(p, matrix, w_row + code_row, (int64_t)step * DEPTH + code_column); };
+  auto decode = [&](int step, const code_block &block) {
+    codes_store<T>(block, base + (step % STAGES * 2 + 1) * half, code_row, code_column / 8);
+  };
+  for (int i = 0; i < STAGES - 1; i++) {
+    load(i);
+    if (Codes) decode(i, codes(i));
+  }
   rolled_for (int step = 0; step < steps; step++) {
     cp_async_wait<STAGES - 2>();
     __syncthreads(); /* the stage is complete, and nobody reads the one that is loaded next */
     load(step + STAGES - 1);
+    code_block next;
+    if (Codes) next = codes(step + STAGES - 1);
     const uint32_t stage = base + step % STAGES * 2 * half;
     stage_multiply<T, Rows, Columns>(sums, stage, stage + half, x_part, w_part);
+    if (Codes) decode(step + STAGES - 1, next);
   }
   cp_async_wait<0>();
 }
 
-template <int Tile, int AlongX, int AlongW> DEVICE void gemm_portable(const gemm_portable_parameters &p) {
+template <int Codes, int Tile, int AlongX, int AlongW> DEVICE void gemm_portable(const gemm_portable_parameters &p) {
   constexpr int THREADS = 32 * AlongX * AlongW, ROWS = Tile / AlongX, COLUMNS = Tile / AlongW;
   const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
   const int x_part = warp / AlongW * ROWS, w_part = warp % AlongW * COLUMNS;
@@ -137,18 +182,19 @@ template <int Tile, int AlongX, int AlongW> DEVICE void gemm_portable(const gemm
 
   warp_sums<ROWS, COLUMNS> sums = {};
   if (p.is_bf16)
-    tile_multiply<__nv_bfloat16, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
+    tile_multiply<__nv_bfloat16, Codes, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
   else
-    tile_multiply<__half, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
+    tile_multiply<__half, Codes, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
+  constexpr float whole = Codes ? GEMM_CODE_FACTOR : 1.0f;
   unrolled_for (int i = 0; i < ROWS / 16; i++)
     unrolled_for (int j = 0; j < COLUMNS / 8; j++)
       unrolled_for (int h = 0; h < 2; h++)
         two_store(p, matrix, x_row + x_part + 16 * i + group + 8 * h, w_row + w_part + 8 * j + 2 * quad,
-                  sums[i][j][2 * h], sums[i][j][2 * h + 1]);
+                  whole * sums[i][j][2 * h], whole * sums[i][j][2 * h + 1]);
 }
 
 } // namespace
 
-#define DEFINE(chips, parameters, name, threads, tile, along_x, along_w, blocks)                                       \
-  DEFINE_KERNEL(chips, parameters, name, threads, blocks, gemm_portable<tile, along_x, along_w>)
+#define DEFINE(chips, parameters, name, threads, tile, along_x, along_w, blocks, codes)                                \
+  DEFINE_KERNEL(chips, parameters, name, threads, blocks, gemm_portable<codes, tile, along_x, along_w>)
 GEMM_PORTABLE_KERNELS(DEFINE)

@@ -6,18 +6,14 @@
 #pragma once
 
 #include "../common/send.cuh"
+#include "gemm_codes.cuh"
 #include "gemm_copies.cuh"
 #include "gemm_finish.cuh"
+#include <type_traits>
 
 namespace {
 
 enum { GEMM_FIRST_BARRIER = 1 }; /* of the warpgroups' own; then those for turns */
-
-DEVICE void store_matrices_turned(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
-               "r"(c), "r"(d)
-               : "memory");
-}
 
 DEVICE void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
   if (turned)
@@ -25,10 +21,6 @@ DEVICE void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
   else
     ldmatrix_x4(words, address);
 }
-
-/* A number's type; any for struct either. */
-template <typename T> struct gemm_dtype { static constexpr uint32_t value = RONDO_BF16; };
-template <> struct gemm_dtype<__half> { static constexpr uint32_t value = RONDO_F16; };
 
 /* What a thread of a warpgroup that multiplies knows of its place. */
 template <typename D> struct gemm_warpgroup {
@@ -156,6 +148,9 @@ template <typename D> struct gemm_warpgroup {
     return at.stages + (in >= D::STAGES ? in - D::STAGES : in) * D::STAGE_BYTES + number % D::IN_STAGE * D::BOX_BYTES;
   }
 
+  /* Numbers from codes are a little small, lest they exceed their type. */
+  DEVICE static float whole_sum(float sum) { return D::SLOTS ? sum * GEMM_CODE_FACTOR : sum; }
+
   DEVICE static void clear(addends &numbers) {
     unrolled_for (int j = 0; j < GROUPS; j++)
       unrolled_for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
@@ -183,7 +178,7 @@ template <typename D> struct gemm_warpgroup {
         load_residual<numbers_16>(residual, p0, q, matrix);
       unrolled_for (int j = 0; j < GROUPS; j++)
         unrolled_for (int i = 0; i < 4; i++)
-          d[4 * (first + j) + i] = fmaf(d[4 * (first + j) + i], p.finish.scale, bias[j][i]) + residual[j][i];
+          d[4 * (first + j) + i] = fmaf(whole_sum(d[4 * (first + j) + i]), p.finish.scale, bias[j][i]) + residual[j][i];
     }
   }
 
@@ -281,30 +276,6 @@ template <typename D> struct gemm_warpgroup {
     }
   }
 
-  /* The same in one type where W is P: a warp has eight columns of all rows. They meet in the warp's part of the last
-   * buffer, and each lane stores sixteen bytes of a row. */
-  template <typename T> DEVICE void store_gated_rows(const float *d, int p0, int q0, int matrix) const {
-    const uint32_t rows = at.staging + (D::BUFFERS - 1) * GEMM_STAGING_BYTES + warp * D::BOX * 16;
-    const uint32_t to = rows + lane % 4 * 32 + (lane & 4 ? 8 : 0) + lane / 8 * 2;
-    unrolled_for (int j = 0; j < D::BOX / 8; j++) {
-      float numbers[2];
-      unrolled_for (int i = 0; i < 2; i++) {
-        numbers[i] = gated_by_two(d + 4 * j + i);
-      }
-      const uint32_t two = pack_two<T>(numbers[0], numbers[1]);
-      asm volatile("st.shared.u16 [%0], %1;" ::"r"(to + j * 128), "h"((uint16_t)two) : "memory");
-      asm volatile("st.shared.u16 [%0], %1;" ::"r"(to + j * 128 + 16), "h"((uint16_t)(two >> 16)) : "memory");
-    }
-    __syncwarp();
-    const int column = p0 / 2 + 8 * (int)warp;
-    for (int i = (int)lane; i < D::BOX; i += 32) {
-      const float4 eight = load_shared_four(rows + i * 16);
-      const int64_t element = matrix * p.finish.out_batch + (q0 + i) * p.finish.out_row + column;
-      if (q0 + i < (int)p.rows && column < (int)p.columns / 2) *(float4 *)((uint16_t *)p.finish.out + element) = eight;
-    }
-    __syncwarp();
-  }
-
   /* ---- Out by boxes ---- */
 
   /* With silu_mul the results have half as many columns as the sums. */
@@ -318,7 +289,7 @@ template <typename D> struct gemm_warpgroup {
       const uint32_t a = pack_two<Out>(x[0], x[1]), b = pack_two<Out>(x[2], x[3]);
       const uint32_t c = pack_two<Out>(x[4], x[5]), e = pack_two<Out>(x[6], x[7]);
       if (D::SWAPPED)
-        store_matrices_turned(matrices_at(to, j), a, b, c, e);
+        stmatrix_x4_transposed(matrices_at(to, j), a, b, c, e);
       else
         stmatrix_x4(matrices_at(to, j), a, b, c, e);
     }
@@ -345,6 +316,23 @@ template <typename D> struct gemm_warpgroup {
             "st.shared.u32 [%0], %1;" ::"r"(to + (16 * warp + group + 8 * h) * 128 + ((j ^ group) << 4) + in_chunk),
             "r"(words[j][h])
             : "memory");
+  }
+
+  /* If W is P, the lanes of a warp have eight columns of a box's rows, and a warpgroup 32: half of
+   * the 128 bytes that a row has in shared memory. */
+  template <typename Out> DEVICE void write_box_gated_by_two(const float *d, uint32_t to) const {
+    unrolled_for (int j = 0; j < D::BOX / 8; j++) {
+      float numbers[2];
+      unrolled_for (int i = 0; i < 2; i++) {
+        numbers[i] = gated_by_two(d + 4 * j + i);
+      }
+      const uint32_t two = pack_two<Out>(numbers[0], numbers[1]);
+      unrolled_for (int i = 0; i < 2; i++) {
+        const uint32_t row = lane % 4 * 2 + i;
+        const uint32_t at = to + (8 * j + row) * 128 + ((warp ^ row) << 4) + (lane & 4) * 2 + lane / 8 * 2;
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"((uint16_t)(two >> 16 * i)) : "memory");
+      }
+    }
   }
 
   DEVICE void send_box(int p0, int q0, int matrix, uint32_t from) const {
@@ -409,6 +397,14 @@ template <typename D> struct gemm_warpgroup {
     }
   }
 
+  template <typename Out> DEVICE void leave_gated_by_two(const float *d, int p0, int q0, int matrix) {
+    unrolled_for (int box = 0; box < D::BOXES; box++) {
+      const uint32_t to = next_buffer();
+      write_box_gated_by_two<Out>(d + D::box_begin(box) / 2, to);
+      send(p0 / 2, q0 + D::box_begin(box), matrix, to);
+    }
+  }
+
   /* ---- A tile ---- */
 
   /* One thread of a tile fetches into L2 what the block's results are added to. */
@@ -416,7 +412,7 @@ template <typename D> struct gemm_warpgroup {
     if (!D::ANY || !p.fetched || thread || share()) return;
     const gemm_place place = gemm_place_of(p, at, turn);
     const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
-    const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::STORED : 64;
+    const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::BOX : 64;
     const int row = D::SWAPPED ? place.q + moved : place.p, column = D::SWAPPED ? place.p : place.q + moved;
     for (int i = 0; i < rows; i += box_rows)
       for (int j = 0; j < columns; j += (int)p.fetched) box_prefetch(&p.residual, column + j, row + i, place.matrix);
@@ -438,9 +434,9 @@ template <typename D> struct gemm_warpgroup {
                             bool by_stages) {
     const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
     if (p.finishing) finish<T>(d, product, lane_p, lane_q, matrix, stage);
+    if constexpr (D::SWAPPED && !std::is_same_v<T, either>)
+      if (p.by_map && p.finish.silu_mul) return leave_gated_by_two<T>(d, p0, q0, matrix);
     if constexpr (!D::ANY) {
-      if constexpr (D::SWAPPED)
-        if (!p.by_map) return store_gated_rows<T>(d, p0, q0, matrix);
       if constexpr (CAN_GATE)
         if (p.finish.silu_mul) return leave_gated<T>(d, product, p0, q0, matrix, by_stages);
       return leave<T>(d, product, p0, q0, matrix, stage, by_stages);
@@ -472,7 +468,7 @@ template <typename D> struct gemm_warpgroup {
   DEVICE void store(float (&d)[D::PRODUCTS][D::COLUMNS / 2], const gemm_place &place, uint32_t left, uint32_t stage,
                     bool by_stages) {
     const int p0 = place.p + (int)share() * D::PRODUCTS * 64, q0 = place.q + (int)at.part * D::STORED;
-    by_stages = by_stages && p.by_map;
+    by_stages = by_stages && p.by_map && !(D::SWAPPED && p.finish.silu_mul);
     if (D::IS_WIDE) find_lane(); /* so it takes no registers during the products */
     unrolled_for (int product = 0; product < D::PRODUCTS; product++) {
       if constexpr (D::PARTS > 1) {

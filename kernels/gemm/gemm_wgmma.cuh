@@ -6,6 +6,8 @@
  * tiles: the results of one leave while the other multiplies. A cluster shares tiles, of which each block copies a part
  * to all; or its blocks have parts of k, whose sums meet in shared memory.
  *
+ * W in NVFP4 comes to slots of its own, from where a warpgroup decodes it to the stages (gemm_wgmma_slots.cuh).
+ *
  * A residual that has the boxes of out comes through the stages too, after the last k of its tile.
  *
  * A stage is freed only if it will be filled again. So nothing arrives at a barrier of a block that may have ended, and
@@ -18,6 +20,7 @@
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_results.cuh"
+#include "gemm_wgmma_slots.cuh"
 
 namespace {
 
@@ -63,9 +66,6 @@ DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_
   }
 }
 
-/* The type of X and W in kernels whose code is for every type. */
-struct either {};
-
 /* A warpgroup's tiles, one after the other. */
 template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   gemm_warpgroup<D> me(p, at);
@@ -77,7 +77,7 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
     /* Only after the other warpgroup's last look at a barrier may this one look at a later stage: both would otherwise
      * mistake the parity of one round for another's. */
     if (D::TURNS && turn) warps_meet(GEMM_TURN_BARRIER + me.index, 256);
-    if constexpr (!D::ANY)
+    if constexpr (!std::is_same_v<T, either>)
       multiply<T>(at, me, reader, d);
     else if (p.is_bf16)
       multiply<__nv_bfloat16>(at, me, reader, d);
@@ -104,8 +104,12 @@ template <int Count> DEVICE void more_registers() { asm volatile("setmaxnreg.inc
 template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   if (threadIdx.x == 128 * D::WARPGROUPS) {
     for (int i = 0; i < D::STAGES; i++) {
-      barrier_init(at.full + 8 * i, 1);
+      barrier_init(at.full + 8 * i, D::SLOTS ? 1 + GEMM_DECODERS / 32 : 1); /* warps that decode arrive too */
       barrier_init(at.empty + 8 * i, D::ARRIVALS);
+    }
+    for (int i = 0; i < D::SLOTS; i++) {
+      barrier_init(at.slot_full + 8 * i, 1);
+      barrier_init(at.slot_empty + 8 * i, GEMM_DECODERS / 32);
     }
     for (int i = 0; D::PARTS > 1 && i < D::WARPGROUPS; i++) {
       barrier_init(at.met + 8 * i, 1);
@@ -134,7 +138,7 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
     only_wait_for_predecessors();
     more_registers<D::MULTIPLYING_REGISTERS>();
     const gemm_block<D> at(p, shared);
-    if constexpr (D::ANY)
+    if constexpr (D::ANY && !D::SLOTS)
       multiply_tiles<either>(p, at);
     else if (p.is_bf16)
       multiply_tiles<__nv_bfloat16>(p, at);
@@ -142,9 +146,15 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
       multiply_tiles<__half>(p, at);
     return;
   }
+  if constexpr (D::SLOTS)
+    if (threadIdx.x >= COPYING + 128) {
+      if (D::WARPGROUPS > 1) fewer_registers<D::DECODING_REGISTERS>();
+      decode<D>(p, shared);
+      return;
+    }
   fewer_registers<D::COPYING_REGISTERS>();
   if (threadIdx.x == COPYING) {
-    gemm_copier<D, true> weights(p, shared);
+    std::conditional_t<(D::SLOTS > 0), gemm_code_copier<D>, gemm_copier<D, true>> weights(p, shared);
     const uint32_t early = p.weights_early ? weights.first_round() : 0;
     weights.template copy<true>(early);
     only_wait_for_predecessors();

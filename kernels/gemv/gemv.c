@@ -139,8 +139,8 @@ static rondo_status check_blocked(const struct op_task *task, uint32_t index, ui
   return RONDO_OK;
 }
 
-static rondo_status check_scales(const struct op_task *task, uint32_t index, int32_t layout, uint32_t rank,
-                                 const int64_t *blocks) {
+rondo_status gemv_check_scales(const struct op_task *task, uint32_t index, int32_t layout, uint32_t rank,
+                               const int64_t *blocks) {
   const struct op_operand *owner = &task->operands[index - 1];
   const char *layout_name = index == GEMV_WEIGHT_SCALES ? "weight_scale_layout" : "vector_scale_layout";
   if (layout != RONDO_SCALES_BY_ROW && layout != RONDO_SCALES_128X4)
@@ -228,9 +228,9 @@ rondo_status gemv_check(const struct op_task *task) {
   int64_t vector_blocks[] = {shape.batch, shape.count, shape.k / GEMV_BLOCK};
   status = expect(task, GEMV_VECTORS, vectors->dtype, rank, vector_shape + first);
   if (status == RONDO_OK)
-    status = check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, weight_blocks + first);
+    status = gemv_check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, weight_blocks + first);
   if (status == RONDO_OK)
-    status = check_scales(task, GEMV_VECTOR_SCALES, attributes->vector_scale_layout, rank, vector_blocks + first);
+    status = gemv_check_scales(task, GEMV_VECTOR_SCALES, attributes->vector_scale_layout, rank, vector_blocks + first);
   if (status == RONDO_OK) status = check_norm(task, &shape);
   return status == RONDO_OK ? check_finish(task, &shape, rank) : status;
 }

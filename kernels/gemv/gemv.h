@@ -157,6 +157,10 @@ static inline int64_t gemv_blocked_scale(int64_t row, int64_t block, int64_t row
 OP_FUNCTIONS(gemv);
 /* Of weights and vectors: 2, or 3 for a batch. gemm has the same operands. */
 rondo_status gemv_check_ranks(const struct op_task *task);
+/* Of operand `index`, the scales of the operand before it. `blocks` is [batch, rows, k / 16], cut to `rank`. */
+rondo_status gemv_check_scales(const struct op_task *task, uint32_t index, int32_t layout, uint32_t rank,
+                               const int64_t *blocks);
+struct gemv_scale_strides gemv_scale_strides_of(const struct op_operand *scales, int32_t layout);
 /* Tiles of blocked scales have padding after the matrix, which is not read. */
 int64_t gemv_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 enum { GEMV_HOST_ROWS = 32 }; /* of an item: whole blocks of NVFP4 results, of pairs of rows too */

@@ -22,7 +22,7 @@ static int64_t rows_batch(const struct op_operand *operand) { return operand->ra
 /* ---- Parameters ------------------------------------------------------------------------------------------------- */
 
 /* Blocked scales are tiles of 128 rows x 4, in which rows 32 apart lie side by side. */
-static struct gemv_scale_strides scale_strides(const struct op_operand *scales, int32_t layout) {
+struct gemv_scale_strides gemv_scale_strides_of(const struct op_operand *scales, int32_t layout) {
   uint32_t row = (uint32_t)row_stride(scales);
   if (layout == RONDO_SCALES_128X4)
     return (struct gemv_scale_strides){
@@ -38,12 +38,12 @@ static void set_scales(struct gemv_parameters *p, const struct op_call *call) {
   p->vector_scales = call->data[GEMV_VECTOR_SCALES];
   if (weights->present && p->weight_dtype == RONDO_NVFP4) {
     p->weight_scale_batch = (uint32_t)gemv_batch_stride(weights);
-    p->weight_scale_strides = scale_strides(weights, attributes->weight_scale_layout);
+    p->weight_scale_strides = gemv_scale_strides_of(weights, attributes->weight_scale_layout);
   } else if (weights->present) {
     p->weight_scale_batch = (uint32_t)rows_batch(weights);
   }
   if (vectors->present) {
-    const struct gemv_scale_strides strides = scale_strides(vectors, attributes->vector_scale_layout);
+    const struct gemv_scale_strides strides = gemv_scale_strides_of(vectors, attributes->vector_scale_layout);
     p->vector_scale_batch = (uint32_t)gemv_batch_stride(vectors);
     p->vector_scale_row = strides.row, p->vector_scale_four = strides.four;
   }

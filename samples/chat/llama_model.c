@@ -116,7 +116,7 @@ void llama_open(const struct gguf *file, const struct llama_options *options, st
   prefill.lender = &llama->decode.tensors;
   describe_step(&llama->prefill, &prefill);
   prefill.tokens = LLAMA_LONG_CHUNK;
-  if (prefill.weights == prefill.dtype) describe_step(&llama->long_prefill, &prefill);
+  if (prefill.weights != RONDO_E4M3) describe_step(&llama->long_prefill, &prefill);
   open_runtime(llama, options->backend);
   begin_step(llama, &llama->decode, options);
   begin_step(llama, &llama->prefill, options);

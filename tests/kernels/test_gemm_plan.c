@@ -35,7 +35,7 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
   REFUSES(weights, (rondo_tensor){0}, "weights is absent, expected a tensor");
   REFUSES(vectors, (rondo_tensor){0}, "vectors is absent, expected a tensor");
   REFUSES(out, (rondo_tensor){0}, "out is absent, expected a tensor");
-  REFUSES(weights, tensor_of(g, RONDO_F32, 3, 2, 8, 16), "weights are f32, expected f16 or bf16");
+  REFUSES(weights, tensor_of(g, RONDO_F32, 3, 2, 8, 16), "weights are f32, expected f16, bf16 or nvfp4");
   REFUSES(vectors, tensor_of(g, RONDO_F16, 3, 2, 40, 16), "vectors are f16, expected bf16 as weights are");
   REFUSES(out, tensor_of(g, RONDO_F64, 3, 2, 40, 8), "out is f64, expected f16, bf16 or f32");
   REFUSES(bias, tensor_of(g, RONDO_I32, 1, 8, 0, 0), "bias is i32, expected f16, bf16 or f32");
@@ -54,6 +54,27 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
   REFUSES(one_order, 2, "one_order is 2, expected 0 or 1");
   REFUSES(silu_mul, 2, "silu_mul is 2, expected 0 or 1");
   REFUSES(silu_mul, 1, "out is [2, 40, 8] f32, expected [2, 40, 4] f32");
+  const rondo_gemm_desc packed = {.weights = tensor_of(g, RONDO_NVFP4, 3, 2, 8, 32),
+                                  .weight_scales = tensor_of(g, RONDO_E4M3, 3, 2, 8, 2),
+                                  .vectors = tensor_of(g, RONDO_BF16, 3, 2, 40, 32),
+                                  .out = right.out};
+#define REFUSES_PACKED(field, value, sentence)                                                                         \
+  do {                                                                                                                 \
+    desc = packed;                                                                                                     \
+    desc.field = value;                                                                                                \
+    REQUIRE_ERROR(rondo_add_gemm(g, &desc), invalid, sentence);                                                        \
+  } while (0)
+  REQUIRE_OK(rondo_add_gemm(g, &packed));
+  REFUSES(weight_scales, packed.weight_scales, "weight_scales is present, expected none with weights in bf16");
+  REFUSES_PACKED(vectors, tensor_of(g, RONDO_NVFP4, 3, 2, 40, 32),
+                 "vectors are nvfp4, expected f16 or bf16 with weights in nvfp4");
+  REFUSES_PACKED(weights, tensor_of(g, RONDO_NVFP4, 3, 2, 8, 24), "weights have rows of 24, expected a multiple of 16");
+  REFUSES_PACKED(weight_scales, (rondo_tensor){0}, "weight_scales is absent, expected [2, 8, 2] e4m3");
+  REFUSES_PACKED(weight_scales, tensor_of(g, RONDO_E4M3, 3, 2, 8, 3),
+                 "weight_scales is [2, 8, 3] e4m3, expected [2, 8, 2] e4m3");
+  REFUSES_PACKED(weight_scale_layout, (rondo_scale_layout)7,
+                 "weight_scale_layout is 7, expected RONDO_SCALES_BY_ROW or RONDO_SCALES_128X4");
+  REFUSES_PACKED(weight_scale_layout, RONDO_SCALES_128X4, "weight_scales is [2, 8, 2] e4m3, expected [2, 128, 4] e4m3");
   desc = (rondo_gemm_desc){.weights = tensor_of(g, RONDO_BF16, 2, 7, 16, 0),
                            .vectors = tensor_of(g, RONDO_BF16, 2, 40, 16, 0),
                            .out = tensor_of(g, RONDO_F32, 2, 40, 3, 0),
@@ -103,6 +124,16 @@ Test(gemm, gemm_chooses_each_kernel_for_some_sizes) {
     problem.one_type = false;
     const struct gemm_choice *choice = gemm_choose(&problem, &plan);
     cr_expect_str_eq(choice->name, any_sizes[i].choice, "%s, expected %s", choice->name, any_sizes[i].choice);
+    is_chosen[choice - choices] = true;
+  }
+  for (size_t i = 0; i < gemm_packed_size_count; i++) {
+    struct gemm_plan plan;
+    const struct gemm_size *size = &gemm_packed_sizes[i];
+    struct gemm_problem problem = problem_of(size->rows, size->columns, size->k);
+    problem.has_codes = true;
+    const struct gemm_choice *choice = gemm_choose(&problem, &plan);
+    cr_expect_str_eq(choice->name, size->choice, "%lld rows, %lld columns, k %lld: %s, expected %s",
+                     (long long)size->rows, (long long)size->columns, (long long)size->k, choice->name, size->choice);
     is_chosen[choice - choices] = true;
   }
   for (size_t i = 0; i < count; i++)

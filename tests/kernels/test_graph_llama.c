@@ -66,6 +66,8 @@ static void decodes(rondo_backend backend) {
       {RONDO_F16, RONDO_E4M3, RONDO_NVFP4, 1, RONDO_ROPE_HALVES, 0, 32, 3, 9},
       {RONDO_BF16, RONDO_BF16, 0, 1, RONDO_ROPE_HALVES, 0, 64, 17, 3},
       {RONDO_F16, RONDO_F16, 0, 0, RONDO_ROPE_HALVES, 0, 64, MOST_SEQUENCES, 4},
+      {RONDO_BF16, RONDO_NVFP4, 0, 1, RONDO_ROPE_HALVES, 0, 64, MOST_SEQUENCES, 4},
+      {RONDO_F16, RONDO_NVFP4, RONDO_F16, 0, RONDO_ROPE_HALVES, 0, 64, 17, 3},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct llama l;
@@ -192,7 +194,9 @@ static void prefills(rondo_backend backend) {
                {7, 20, 20, RONDO_F16, RONDO_NVFP4},     {16, 16, 20, RONDO_BF16, RONDO_E4M3},
                {16, 19, 20, RONDO_F16, RONDO_F16},      {17, 16, 20, RONDO_BF16, RONDO_BF16},
                {100, 20, 20, RONDO_F16, RONDO_F16},     {64, 70, 72, RONDO_F16, RONDO_F16},
-               {100, 150, 152, RONDO_BF16, RONDO_BF16}, {150, 160, 160, RONDO_F16, RONDO_F16}};
+               {100, 150, 152, RONDO_BF16, RONDO_BF16}, {150, 160, 160, RONDO_F16, RONDO_F16},
+               {17, 20, 20, RONDO_BF16, RONDO_NVFP4},   {100, 150, 152, RONDO_BF16, RONDO_NVFP4},
+               {64, 70, 72, RONDO_F16, RONDO_NVFP4}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     static struct history h;
     struct llama l;

@@ -149,12 +149,10 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   REFUSED("sequences is 257, expected 1 to 256");
   bad.tokens = 8193;
   REFUSED("tokens is 8193, expected 0 to 8192");
-  bad.tokens = 17, bad.weights = RONDO_NVFP4;
-  REFUSED("weights is nvfp4, expected bf16 with more than 16 tokens");
+  bad.tokens = 17, bad.weights = RONDO_E4M3;
+  REFUSED("weights is e4m3, expected bf16 or nvfp4 with more than 16 tokens");
   bad.sequences = 17, bad.weights = RONDO_E4M3;
-  REFUSED("weights is e4m3, expected bf16 with more than 16 sequences");
-  bad.sequences = 17, bad.embedding = RONDO_NVFP4;
-  REFUSED("embedding is nvfp4, expected bf16 with more than 16 sequences");
+  REFUSED("weights is e4m3, expected bf16 or nvfp4 with more than 16 sequences");
   bad.sequence = 1;
   REFUSED("sequence is 1, expected 0 to 0");
   bad.tokens = 4, bad.sequences = 3, bad.sequence = 3;

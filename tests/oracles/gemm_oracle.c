@@ -15,6 +15,14 @@ const struct gemm_size gemm_sizes[] = {
 };
 const size_t gemm_size_count = sizeof gemm_sizes / sizeof *gemm_sizes;
 
+const struct gemm_size gemm_packed_sizes[] = {
+    {64, 2048, 576, "nvfp4_64x64"},
+    {40, 16384, 576, "nvfp4_64x128"},
+    {1024, 4096, 640, "nvfp4_128x128"},
+    {64, 2048, 2048, "nvfp4_64x64_parts"},
+};
+const size_t gemm_packed_size_count = sizeof gemm_packed_sizes / sizeof *gemm_packed_sizes;
+
 static int64_t batch_of(const struct gemm_problem_case *of) { return of->batch ? of->batch : 1; }
 
 static int64_t results_of(const struct gemm_problem_case *of) { return of->silu_mul ? of->columns / 2 : of->columns; }
@@ -26,6 +34,43 @@ static struct frame operand_add(struct trial *trial, const struct gemm_problem_c
   return frame_add(trial, name, dtype, 3 - first, extent + first, of->room, of->unit ? of->unit : 1);
 }
 
+enum { BLOCK = 16, TILE_ROWS = 128, TILE_BLOCKS = 4 };
+
+static int64_t rounded_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+static struct frame scales_add(struct trial *trial, const struct gemm_problem_case *of) {
+  if (!of->blocked) return operand_add(trial, of, "weight scales", RONDO_E4M3, of->columns, of->k / BLOCK);
+  const int64_t extent[] = {of->batch, rounded_up(of->columns, TILE_ROWS), rounded_up(of->k / BLOCK, TILE_BLOCKS)};
+  const uint32_t first = of->batch ? 0 : 1;
+  return frame_add(trial, "weight scales", RONDO_E4M3, 3 - first, extent + first, 0, 1);
+}
+
+int64_t gemm_trial_scale(const struct gemm_trial *t, int64_t batch, int64_t column, int64_t block) {
+  const int64_t blocks = t->of.k / BLOCK;
+  if (!t->of.blocked) return frame_place(&t->scales, (batch * t->of.columns + column) * blocks + block);
+  const int64_t tiles = rounded_up(blocks, TILE_BLOCKS) / TILE_BLOCKS, row = column % TILE_ROWS;
+  const int64_t matrix = batch * rounded_up(t->of.columns, TILE_ROWS) * tiles * TILE_BLOCKS;
+  return matrix + (column / TILE_ROWS * tiles + block / TILE_BLOCKS) * TILE_ROWS * TILE_BLOCKS + row % 32 * 16 +
+         row / 32 * 4 + block % TILE_BLOCKS;
+}
+
+/* Every code; scales of 2^-3 to 4, and now and then any. */
+static void fill_packed(struct gemm_trial *t, struct random *random) {
+  for (int64_t i = 0; i < frame_count(&t->weights); i++) {
+    const int64_t place = frame_place(&t->weights, i);
+    const unsigned code = (unsigned)random_between(random, 0, 15) & (t->of.positive ? 7 : 15);
+    uint8_t *byte = &t->weights.bytes[place / 2];
+    *byte = (uint8_t)(place % 2 ? (*byte & 15) | code << 4 : (*byte & 0xf0) | code);
+  }
+  const int64_t blocks = t->of.k / BLOCK;
+  for (int64_t i = 0; i < batch_of(&t->of) * t->of.columns * blocks; i++) {
+    const bool any = random_between(random, 0, 50) == 0;
+    const int64_t scale = any ? random_between(random, 0, 0x7e) : random_between(random, 0x20, 0x48);
+    t->scales.bytes[gemm_trial_scale(t, i / blocks / t->of.columns, i / blocks % t->of.columns, i % blocks)] =
+        (uint8_t)scale;
+  }
+}
+
 static void fill(struct frame *f, struct random *random, double size, bool positive) {
   for (int64_t i = 0; i < frame_count(f); i++)
     frame_write(f, i, positive ? size * (0.5 + random_uniform(random)) : size * random_normal(random));
@@ -34,11 +79,17 @@ static void fill(struct frame *f, struct random *random, double size, bool posit
 void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm_problem_case *of,
                     struct random *random) {
   *t = (struct gemm_trial){.of = *of};
-  t->weights = operand_add(trial, of, "weights", of->dtype, of->columns, of->k);
+  struct gemm_problem_case of_codes = *of;
+  of_codes.unit = 4 * (of->unit ? of->unit : 1);
+  t->weights = of->packed ? operand_add(trial, &of_codes, "weights", RONDO_NVFP4, of->columns, of->k)
+                          : operand_add(trial, of, "weights", of->dtype, of->columns, of->k);
+  if (of->packed) t->scales = scales_add(trial, of);
   t->vectors = operand_add(trial, of, "vectors", of->dtype, of->rows, of->k);
   t->out = operand_add(trial, of, "out", of->out_dtype, of->rows, results_of(of));
   rondo_gemm_desc desc = {.name = "product",
                           .weights = t->weights.view,
+                          .weight_scales = t->scales.view,
+                          .weight_scale_layout = of->blocked ? RONDO_SCALES_128X4 : RONDO_SCALES_BY_ROW,
                           .vectors = t->vectors.view,
                           .out = t->out.view,
                           .scale = of->scale,
@@ -56,7 +107,10 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
   }
   if (of->in_place) desc.residual = t->out.view;
   REQUIRE_OK(rondo_add_gemm(trial->graph, &desc));
-  fill(&t->weights, random, 1, of->positive);
+  if (of->packed)
+    fill_packed(t, random);
+  else
+    fill(&t->weights, random, 1, of->positive);
   fill(&t->vectors, random, 1, of->positive);
   if (t->bias.bytes) fill(&t->bias, random, 4, of->positive);
   if (t->residual.bytes) fill(&t->residual, random, 8, of->positive);
@@ -65,12 +119,14 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
 
 void gemm_trial_set(struct gemm_trial *t, struct trial *trial) {
   frame_set(trial, &t->weights), frame_set(trial, &t->vectors), frame_set(trial, &t->out);
+  if (t->scales.bytes) frame_set(trial, &t->scales);
   if (t->bias.bytes) frame_set(trial, &t->bias);
   if (t->residual.bytes) frame_set(trial, &t->residual);
 }
 
 void gemm_trial_end(struct gemm_trial *t) {
-  free(t->weights.bytes), free(t->vectors.bytes), free(t->out.bytes), free(t->bias.bytes), free(t->residual.bytes);
+  free(t->weights.bytes), free(t->scales.bytes), free(t->vectors.bytes), free(t->out.bytes), free(t->bias.bytes),
+      free(t->residual.bytes);
 }
 
 int64_t gemm_trial_result(const struct gemm_trial *t, int64_t batch, int64_t row, int64_t column) {
@@ -83,6 +139,15 @@ static double *decoded(const struct frame *f) {
   const int64_t count = frame_count(f);
   double *numbers = malloc((size_t)(count + 1) * sizeof *numbers);
   for (int64_t i = 0; i < count; i++) numbers[i] = frame_read(f, i);
+  return numbers;
+}
+
+static double *decoded_weights(const struct gemm_trial *t) {
+  double *numbers = decoded(&t->weights);
+  const int64_t k = t->of.k, count = batch_of(&t->of) * t->of.columns;
+  for (int64_t i = 0; t->of.packed && i < count * k; i++)
+    numbers[i] *= oracle_read(RONDO_E4M3, t->scales.bytes,
+                              gemm_trial_scale(t, i / k / t->of.columns, i / k % t->of.columns, i % k / BLOCK));
   return numbers;
 }
 
@@ -114,7 +179,7 @@ static struct bounded product_of(const struct gemm_trial *t, const double *w, co
   const double sum =
       scale * sum_of(w + (batch * t->of.columns + column) * k, x + (batch * t->of.rows + row) * k, k, &magnitude);
   return (struct bounded){sum + bias,
-                          fabs(scale) * ((8 + (double)k / 16) * 0x1p-23 * magnitude + (double)k * 0x1p-141) +
+                          fabs(scale) * ((8 + (double)k / 16) * 0x1p-23 * magnitude + (double)k * 0x1p-133) +
                               0x1p-23 * (fabs(sum) + fabs(bias)) + 0x1p-148};
 }
 
@@ -122,7 +187,7 @@ static struct bounded product_of(const struct gemm_trial *t, const double *w, co
 static struct bounded gated(struct bounded gate, struct bounded up) {
   const double silu = gate.value / (1 + exp(-gate.value)), value = silu * up.value;
   return (struct bounded){value, 1.1 * gate.error * (fabs(up.value) + up.error) + fabs(silu) * up.error +
-                                     0x1p-19 * fabs(value) + 0x1p-120 * fabs(up.value)};
+                                     0x1p-19 * fabs(value) + 0x1p-119 * fabs(up.value)};
 }
 
 /* One result with its residual, and the rounding of out. */
@@ -137,17 +202,18 @@ static void result_check(const struct gemm_trial *t, struct bounded expected, do
                                      : fabs(got - value) <= error;
   cr_assert(
       is_right,
-      "%s to %s, batch %lld, %lld rows, %lld columns, k %lld, room %lld%s: out[%lld][%lld][%lld] is %.9g, expected "
+      "%s%s to %s, batch %lld, %lld rows, %lld columns, k %lld, room %lld%s: out[%lld][%lld][%lld] is %.9g, expected "
       "%.9g within %.3g",
-      rondo_dtype_name(t->of.dtype), rondo_dtype_name(t->of.out_dtype), (long long)t->of.batch, (long long)t->of.rows,
-      (long long)t->of.columns, (long long)t->of.k, (long long)t->of.room, t->of.silu_mul ? ", silu_mul" : "",
-      (long long)batch, (long long)row, (long long)column, got, value, error);
+      t->of.packed ? "nvfp4 x " : "", rondo_dtype_name(t->of.dtype), rondo_dtype_name(t->of.out_dtype),
+      (long long)t->of.batch, (long long)t->of.rows, (long long)t->of.columns, (long long)t->of.k,
+      (long long)t->of.room, t->of.silu_mul ? ", silu_mul" : "", (long long)batch, (long long)row, (long long)column,
+      got, value, error);
 }
 
 void gemm_trial_check(struct gemm_trial *t, struct trial *trial) {
   const int64_t rows = t->of.rows, columns = results_of(&t->of), count = batch_of(&t->of) * rows * columns;
   struct frame got = frame_get(trial, &t->out, "out");
-  double *w = decoded(&t->weights), *x = decoded(&t->vectors);
+  double *w = decoded_weights(t), *x = decoded(&t->vectors);
   struct random random = {17};
   for (int64_t i = 0; i < count;) {
     const int64_t batch = i / (rows * columns), row = i / columns % rows, column = i % columns;

@@ -6,6 +6,8 @@
 
 struct gemm_problem_case {
   rondo_dtype dtype, out_dtype; /* of weights and vectors; of out */
+  bool packed;                  /* weights are nvfp4 */
+  bool blocked;                 /* their scales are RONDO_SCALES_128X4 */
   int64_t batch;                /* 0: no batch dimension */
   int64_t rows, columns, k;
   float scale;
@@ -20,7 +22,7 @@ struct gemm_problem_case {
 
 struct gemm_trial {
   struct gemm_problem_case of;
-  struct frame weights, vectors, out, bias, residual;
+  struct frame weights, scales, vectors, out, bias, residual;
 };
 
 /* Adds the operands and the task to the trial's graph, and fills the operands. */
@@ -35,6 +37,9 @@ void gemm_trial_check(struct gemm_trial *t, struct trial *trial);
 
 void gemm_trial_end(struct gemm_trial *t);
 
+/* The index of the scale of a row of nvfp4 weights and a block of 16 in their state. */
+int64_t gemm_trial_scale(const struct gemm_trial *t, int64_t batch, int64_t column, int64_t block);
+
 /* The index of a result in the view of out. */
 int64_t gemm_trial_result(const struct gemm_trial *t, int64_t batch, int64_t row, int64_t column);
 
@@ -46,5 +51,5 @@ struct gemm_size {
   int64_t rows, columns, k;
   const char *choice;
 };
-extern const struct gemm_size gemm_sizes[];
-extern const size_t gemm_size_count;
+extern const struct gemm_size gemm_sizes[], gemm_packed_sizes[]; /* packed: with weights in nvfp4 */
+extern const size_t gemm_size_count, gemm_packed_size_count;

@@ -1,0 +1,65 @@
+/* gemm_codes.cuh - weights in NVFP4 as operands of tensor cores: two e2m1 codes and the e4m3 scale of their block
+ * become two numbers of X's type, divided by GEMM_CODE_FACTOR. All of them are exact: code times scale has six bits.
+ *
+ * A code's exponent and mantissa, in the lowest bits of those of a 16-bit number, are a subnormal number of that type:
+ * the code's value times 2^-126 in bf16, 2^-14 in f16 (0.5 included, which is subnormal in e2m1 too). So one
+ * multiplication by the scale, times a power of two, decodes it. With the whole power the largest scales would exceed
+ * the type. */
+#pragma once
+
+#include "../common/ptx.cuh"
+#include "../gemv/gemv.h"
+#include <cuda_fp8.h>
+
+namespace {
+
+constexpr float GEMM_CODE_FACTOR = 256;
+
+template <typename T> struct gemm_code;
+
+template <> struct gemm_code<__nv_bfloat16> {
+  /* Of two codes, each in the lowest bits of a half. The multiplication puts each at two places. */
+  DEVICE static uint32_t bits(uint32_t two) { return two * (1 << 12 | 1 << 6) & 0x81c081c0u; }
+  DEVICE static uint32_t scale(uint32_t halves, bool upper) {
+    const __half2 two = reinterpret_cast<const __half2 &>(halves);
+    const float scale = (upper ? __high2float(two) : __low2float(two)) * 0x1p118f;
+    return pack_two<__nv_bfloat16>(scale, scale);
+  }
+  DEVICE static uint32_t product(uint32_t a, uint32_t b) {
+    const __nv_bfloat162 c =
+        __hmul2(reinterpret_cast<const __nv_bfloat162 &>(a), reinterpret_cast<const __nv_bfloat162 &>(b));
+    return reinterpret_cast<const uint32_t &>(c);
+  }
+};
+
+template <> struct gemm_code<__half> {
+  DEVICE static uint32_t bits(uint32_t two) { return (two << 12 & 0x80008000u) | (two << 9 & 0x0e000e00u); }
+  DEVICE static uint32_t scale(uint32_t halves, bool upper) {
+    return product(permute(halves, 0, upper ? 0x3232 : 0x1010), 0x54005400u); /* 2^6 */
+  }
+  DEVICE static uint32_t product(uint32_t a, uint32_t b) {
+    const __half2 c = __hmul2(reinterpret_cast<const __half2 &>(a), reinterpret_cast<const __half2 &>(b));
+    return reinterpret_cast<const uint32_t &>(c);
+  }
+};
+
+/* Two e4m3 scales as halves. */
+DEVICE uint32_t gemm_two_scales(uint32_t two) {
+  const __half2 halves = __half2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)(two & 0xffffu), __NV_E4M3));
+  return reinterpret_cast<const uint32_t &>(halves);
+}
+
+/* Eight codes, in pairs of neighbours; `scale` is a pair of equal numbers. A byte below 16 is chosen twice, once for
+ * its sign, which is zero. */
+template <typename T> DEVICE void decode_eight(uint32_t codes, uint32_t scale, uint32_t (&pairs)[4]) {
+  const uint32_t even = codes & 0x0f0f0f0fu, odd = codes >> 4 & 0x0f0f0f0fu;
+  unrolled_for (uint32_t i = 0; i < 4; i++)
+    pairs[i] = gemm_code<T>::product(gemm_code<T>::bits(permute(even, odd, 0xc480 + 0x1111 * i)), scale);
+}
+
+/* From the scales of a matrix to those of a row. */
+DEVICE uint32_t gemm_scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
+  return row * strides.row + row / 32 * strides.more_32 + row / 128 * strides.more_128;
+}
+
+} // namespace
