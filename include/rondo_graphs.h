@@ -196,7 +196,7 @@ typedef struct rondo_graph_llama_desc {
   int32_t rope_frequencies;        /* 1: a constant `frequencies` replaces rope_base */
   float epsilon;                   /* of RMS norms; 0: 1e-5 */
   rondo_dtype dtype;               /* f16 or bf16 */
-  rondo_dtype weights;             /* of the layers: dtype; or nvfp4; up to 16 tokens or sequences also e4m3 */
+  rondo_dtype weights;             /* of the layers: dtype, nvfp4; up to 16 tokens or sequences also e4m3 */
   rondo_dtype embedding;           /* and head: dtype, or as weights nvfp4; 0: nvfp4 if weights are */
   float nvfp4_scale;               /* factor of all nvfp4 weights; 0: 1 */
   int32_t tied_embedding;          /* 1: the embedding is the head too */
