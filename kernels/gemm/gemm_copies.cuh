@@ -72,6 +72,8 @@ struct gemm_design {
   static_assert(Parts == 1 || (Parts == 2 && !Turns && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
                 "two parts meet in the buffers for results");
   static_assert(RESIDUAL_FILLS < Stages && BOXES <= Stages, "boxes of results leave from stages");
+  static_assert(!Slots || (Swapped && CLUSTER == Parts && !IS_WIDE && (P_ROWS == 64 || P_ROWS == 128)),
+                "a thread decodes a row or half of one, for its own block");
 };
 
 /* Addresses in shared memory, and the place of the block in its cluster. */
