@@ -8,7 +8,7 @@
 #pragma once
 
 #include "../common/ptx.cuh"
-#include "../gemv/gemv.h"
+#include "../gemv/gemv_scales.cuh"
 #include <cuda_fp8.h>
 
 namespace {
@@ -55,11 +55,6 @@ template <typename T> DEVICE void decode_eight(uint32_t codes, uint32_t scale, u
   const uint32_t even = codes & 0x0f0f0f0fu, odd = codes >> 4 & 0x0f0f0f0fu;
   unrolled_for (uint32_t i = 0; i < 4; i++)
     pairs[i] = gemm_code<T>::product(gemm_code<T>::bits(permute(even, odd, 0xc480 + 0x1111 * i)), scale);
-}
-
-/* From the scales of a matrix to those of a row. */
-DEVICE uint32_t gemm_scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
-  return row * strides.row + row / 32 * strides.more_32 + row / 128 * strides.more_128;
 }
 
 } // namespace

@@ -9,6 +9,7 @@
  * A sum has the same order in both tiles and wherever its row stands: k in steps of 16. */
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
+#include "../common/shared_words.cuh"
 #include "gemm_codes.cuh"
 #include "gemm_finish.cuh"
 
@@ -59,7 +60,7 @@ DEVICE code_block codes_load(const gemm_portable_parameters &p, int64_t matrix, 
     unrolled_for (int i = 0; i < 8; i++) block.words[i / 4] |= (uint32_t)codes[i] << i % 4 * 8;
   }
   const uint32_t number = (uint32_t)column / GEMV_BLOCK;
-  block.scale = p.scales[matrix * p.scale_batch + gemm_scales_of_row(p.scale_strides, row) +
+  block.scale = p.scales[matrix * p.scale_batch + scales_of_row(p.scale_strides, row) +
                          number / 4 * p.scale_strides.four + number % 4];
   return block;
 }
@@ -68,9 +69,7 @@ template <typename T> DEVICE void codes_store(const code_block &block, uint32_t 
   unrolled_for (int i = 0; i < 2; i++) {
     uint32_t pairs[4];
     decode_eight<T>(block.words[i], scale, pairs);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(chunk_at(stage, row, chunk + i)), "r"(pairs[0]),
-                 "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-                 : "memory");
+    store_four_words(chunk_at(stage, row, chunk + i), make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
   }
 }
 

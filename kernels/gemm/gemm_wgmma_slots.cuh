@@ -8,6 +8,7 @@
  * threads that decode do, some 800 cycles for 128 rows and 64 of k. */
 #pragma once
 
+#include "../common/shared_words.cuh"
 #include "gemm_codes.cuh"
 #include "gemm_results.cuh"
 
@@ -74,8 +75,8 @@ template <typename D> struct gemm_scales {
   DEVICE void find_row() {
     const gemm_place place = gemm_place_of(p, at, turn);
     const uint32_t row = min(place.p + threadIdx.x % D::P_ROWS, p.columns - 1);
-    from = p.scales + (place.matrix * p.scale_batch + gemm_scales_of_row(p.scale_strides, row) +
-                       at.k_begin * p.scale_strides.four);
+    from = p.scales +
+           (place.matrix * p.scale_batch + scales_of_row(p.scale_strides, row) + at.k_begin * p.scale_strides.four);
   }
   /* Those of the next stage. Each call makes a group of copies, which may be empty. */
   DEVICE void copy() {
@@ -96,15 +97,6 @@ template <typename D> struct gemm_scales {
 };
 
 /* ---- Decoding ---------------------------------------------------------------------------------------------------- */
-
-DEVICE uint4 load_codes(uint32_t from) {
-  uint4 codes;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(codes.x), "=r"(codes.y), "=r"(codes.z), "=r"(codes.w)
-               : "r"(from)
-               : "memory");
-  return codes;
-}
 
 /* Other warps do not hide a decoder's latencies. So it loads what it decodes next before it waits for anything, and
  * says that a stage is full when the next one has been decoded in registers. */
@@ -146,9 +138,9 @@ template <typename T, typename D> struct gemm_decoder {
       barrier_wait(at.slot_full + 8 * from.slot, from.parity);
     }
     cp_async_wait<D::SCALES_AHEAD - 2>();
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(four_scales) : "r"(scales.word(number++)) : "memory");
+    four_scales = load_word(scales.word(number++));
     const uint32_t codes_at = at.slots + from.slot * D::SLOT_BYTES + row * GEMM_CODE_BYTES + in_slot * 32;
-    unrolled_for (uint32_t i = 0; i < CHUNKS; i++) codes[i] = load_codes(codes_at + 16 * chunk_of(i));
+    unrolled_for (uint32_t i = 0; i < CHUNKS; i++) codes[i] = load_four_words(codes_at + 16 * chunk_of(i));
     scales.copy();
   }
 
@@ -175,9 +167,8 @@ template <typename T, typename D> struct gemm_decoder {
     const uint32_t to = at.stages + stage * D::STAGE_BYTES + row * 128;
     unrolled_for (uint32_t i = 0; i < CHUNKS; i++)
       unrolled_for (uint32_t j = 0; j < 4; j++)
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + (((4 * chunk_of(i) + j) ^ (row & 7)) << 4)),
-                     "r"(pairs[i][j][0]), "r"(pairs[i][j][1]), "r"(pairs[i][j][2]), "r"(pairs[i][j][3])
-                     : "memory");
+        store_four_words(to + (((4 * chunk_of(i) + j) ^ (row & 7)) << 4),
+                         make_uint4(pairs[i][j][0], pairs[i][j][1], pairs[i][j][2], pairs[i][j][3]));
     next_stage();
   }
 

@@ -20,5 +20,5 @@ void product(struct grid a, struct grid b, struct grid c, enum product_use use);
 /* The same by all threads. */
 void product_in_parallel(struct grid a, struct grid b, struct grid c, enum product_use use);
 
-/* Memory for so many numbers, which free releases. Ends the program if there is none. */
+/* Memory for `count` numbers. The caller frees it. Ends the program if there is no memory. */
 float *new_floats(int64_t count);
