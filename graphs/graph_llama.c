@@ -50,6 +50,9 @@ static rondo_status item_of(const struct llama_builder *b, rondo_tensor list, ro
   return rondo_view(b->graph, list, (int64_t[]){b->desc.sequence}, (int64_t[]){1}, item);
 }
 
+/* Does one row of a prefill, `last`, have logits and a next token, or has every row? */
+static bool has_last_row(const struct llama_builder *b) { return llama_is_prefill(b) && !b->desc.every_row; }
+
 /* Token ids and positions. */
 static rondo_status places_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
@@ -69,26 +72,27 @@ static rondo_status places_add(struct llama_builder *b) {
     if (!llama_is_prefill(b)) status = list_add(b, rondo_input, "token", RONDO_I32, items, &made->token);
     if (status == RONDO_OK) status = list_add(b, rondo_input, "position", RONDO_I32, items, &made->position);
   }
-  if (status == RONDO_OK && llama_is_prefill(b)) {
+  if (status == RONDO_OK && llama_is_prefill(b))
     status = list_add(b, rondo_input, "prompt", RONDO_I32, b->rows, &made->prompt);
-    if (status == RONDO_OK) status = list_add(b, rondo_input, "last", RONDO_I32, 1, &made->last);
-  }
+  if (status == RONDO_OK && has_last_row(b)) status = list_add(b, rondo_input, "last", RONDO_I32, 1, &made->last);
   b->ids = llama_is_prefill(b) ? made->prompt : made->token;
   return status == RONDO_OK ? item_of(b, made->position, &b->position) : status;
 }
 
 /* ---- After the layers -------------------------------------------------------------------------------------------- */
 
+static int64_t results_of(const struct llama_builder *b) { return has_last_row(b) ? 1 : b->rows; }
+
 /* The head's vectors, and the norm that its product applies to them. After layer halves the norm is a task of its own,
  * which adds the last half's parts. So it is with an NVFP4 head, whose product is faster without a norm, and with many
  * rows. */
 static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, rondo_tensor *norm) {
-  const int64_t shape[] = {llama_is_prefill(b) ? 1 : b->rows, b->desc.hidden};
+  const int64_t shape[] = {results_of(b), b->desc.hidden};
   const bool has_own_norm = b->desc.embedding == RONDO_NVFP4 || b->form.in_halves || shape[0] > LLAMA_MOST_VECTORS;
   rondo_tensor rows = b->hidden;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
-  if (llama_is_prefill(b)) {
+  if (has_last_row(b)) {
     status = rondo_temporary(b->graph, llama_name(b, name, "last row"), b->desc.dtype, 2, shape, &rows);
     if (status == RONDO_OK)
       status = rondo_add_embed(b->graph, &(rondo_embed_desc){.name = llama_name(b, name, "last row"),
@@ -113,7 +117,7 @@ static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, 
 static rondo_status head_add(const struct llama_builder *b, rondo_tensor *logits) {
   const rondo_graph_llama_desc *desc = &b->desc;
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = llama_is_prefill(b) ? 1 : b->rows;
+  const int64_t items = results_of(b);
   char name[NAME_BYTES];
   rondo_tensor seen, norm;
   rondo_status status = seen_add(b, &seen, &norm);
@@ -146,7 +150,7 @@ static rondo_status draw_step_add(const struct llama_builder *b, rondo_tensor *s
 
 static rondo_status draw_add(const struct llama_builder *b, rondo_tensor logits, rondo_tensor next) {
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = llama_is_prefill(b) ? 1 : b->rows;
+  const int64_t items = results_of(b);
   char name[NAME_BYTES];
   rondo_tensor step;
   rondo_status status = list_add(b, rondo_input, "temperature", RONDO_F32, items, &made->temperature);
@@ -168,7 +172,7 @@ static rondo_status draw_add(const struct llama_builder *b, rondo_tensor logits,
 /* Makes the tokens that the caller lists less likely, in place. */
 static rondo_status penalty_add(const struct llama_builder *b, rondo_tensor logits) {
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = llama_is_prefill(b) ? 1 : b->rows;
+  const int64_t items = results_of(b);
   char name[NAME_BYTES];
   rondo_status status = rondo_input(b->graph, llama_name(b, name, "recent"), RONDO_I32, 2,
                                     (int64_t[]){items, b->desc.penalized}, &made->recent);
@@ -189,7 +193,7 @@ static rondo_status next_add(const struct llama_builder *b, rondo_tensor logits)
   rondo_graph_llama_tensors *made = b->made;
   char name[NAME_BYTES];
   rondo_tensor next;
-  rondo_status status = list_add(b, rondo_output, "next", RONDO_I32, llama_is_prefill(b) ? 1 : b->rows, &made->next);
+  rondo_status status = list_add(b, rondo_output, "next", RONDO_I32, results_of(b), &made->next);
   next = made->next;
   if (status == RONDO_OK && b->desc.feed_back) status = item_of(b, made->token, &next);
   if (status != RONDO_OK) return status;
@@ -283,7 +287,8 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
                {"sequences", desc->sequences, 1, LLAMA_MOST_SEQUENCES},
                {"tokens", desc->tokens, 0, LLAMA_MOST_TOKENS},
                {"penalized", desc->penalized, 0, LLAMA_MOST_PENALIZED},
-               {"sequence", desc->sequence, 0, desc->tokens ? (int64_t)desc->sequences - 1 : 0}};
+               {"sequence", desc->sequence, 0, desc->tokens ? (int64_t)desc->sequences - 1 : 0},
+               {"every_row", desc->every_row, 0, desc->tokens ? 1 : 0}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
       return status_set(RONDO_INVALID_ARGUMENT, "%s is %" PRId64 ", expected %" PRId64 " to %" PRId64, sizes[i].name,
@@ -297,6 +302,11 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
   if (rows > LLAMA_MOST_VECTORS && desc->weights == RONDO_E4M3)
     return status_set(RONDO_INVALID_ARGUMENT, "weights is e4m3, expected %s or nvfp4 with more than %d %s",
                       rondo_dtype_name(desc->dtype), LLAMA_MOST_VECTORS, desc->tokens ? "tokens" : "sequences");
+  if (desc->every_row && (desc->feed_back || desc->with_sampling || desc->penalized))
+    return status_set(RONDO_INVALID_ARGUMENT, "every_row is 1, expected 0 with %s",
+                      desc->feed_back       ? "feed_back"
+                      : desc->with_sampling ? "with_sampling"
+                                            : "penalized");
   if (desc->name && strlen(desc->name) > NAME_MOST)
     return status_set(RONDO_INVALID_ARGUMENT, "name has %zu characters, expected at most %d, as it begins all others",
                       strlen(desc->name), NAME_MOST);

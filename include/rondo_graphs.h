@@ -171,7 +171,8 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * Prefill takes a prompt in chunks of `tokens` rows at consecutive positions. Each chunk begins where the previous one
  * ended. Rows up to `last` count; next and logits belong to row `last`. Later rows are padding of any tokens, such as
  * 0. Padding enters the KV cache, as far as there are rows, but no row that counts sees it, and later tokens overwrite
- * it.
+ * it. With every_row there is no `last`: each row has next and logits, to score a text or check drafted tokens, and
+ * feed_back, with_sampling and penalized are 0.
  *
  * With feed_back, each sequence's last token and its position are states, zeros at first. Decode reads these tokens,
  * replaces them by the next ones (a task "token" copies these to the output), and adds `advance` to the positions
@@ -204,13 +205,14 @@ typedef struct rondo_graph_llama_desc {
   int32_t sequences;               /* 1 to 256; 0: 1 */
   int32_t tokens;                  /* prefill: 1 to 8192; 0: decode */
   int32_t sequence;                /* prefill: its sequence, below `sequences` */
+  int32_t every_row;               /* prefill: 1: each row has next and logits */
   int32_t feed_back;               /* 1: tokens and positions are states */
   int32_t with_logits;             /* 1: logits are an output */
   int32_t with_sampling;           /* 1: rondo_add_sample draws the next token */
   int32_t penalized;               /* ids of a row for rondo_add_penalty, up to 1024; 0: no penalties */
   /* The graph whose constants and states this one borrows, and whose exec is open first; NULL: none. Its description
-   * may differ in name, one_order, tokens, sequence, with_logits and with_sampling, and in feed_back if only the lender
-   * has it; else RONDO_INVALID_ARGUMENT. Read during the call only. */
+   * may differ in name, one_order, tokens, sequence, every_row, with_logits and with_sampling, and in feed_back if only
+   * the lender has it; else RONDO_INVALID_ARGUMENT. Read during the call only. */
   const struct rondo_graph_llama_tensors *lender;
 } rondo_graph_llama_desc;
 
@@ -242,8 +244,8 @@ typedef struct rondo_graph_llama_tensors {
   rondo_tensor temperature, top_k, top_p, seed;
   /* penalized: inputs i32 [n, penalized], and f32 [n] each. Output logits include penalties. */
   rondo_tensor recent, repetition, frequency, presence;
-  rondo_tensor next;              /* output i32 [n] */
-  rondo_tensor logits;            /* output f32 [n, vocabulary] */
+  rondo_tensor next;              /* output i32 [n], with every_row [tokens] */
+  rondo_tensor logits;            /* output f32 [n, vocabulary], with every_row [tokens, vocabulary] */
   rondo_llama_layer *layers;      /* set before the call: room for desc->layers; undefined after a failed call */
   int32_t layer_count, sequences; /* from here on: values that a borrower's description must share */
   int64_t context;

@@ -228,6 +228,63 @@ static void prefills(rondo_backend backend) {
 }
 BOTH_BACKENDS(graph_llama, a_prompt_in_padded_chunks_is_as_good_as_token_after_token, prefills)
 
+/* A text in chunks, each row of which has logits and a next token; the last chunk ends in padding. With one_order a
+ * graph with `last` gives one row the same bits, unless the norm before the head is a task in one of the two. */
+static void scores(rondo_backend backend) {
+  enum { MOST_ROWS = 20, LENGTH = 33 };
+  static const struct {
+    int rows;
+    rondo_dtype weights, embedding;
+    bool same_norm;
+  } cases[] = {{MOST_ROWS, RONDO_BF16, 0, false},
+               {MOST_ROWS, RONDO_NVFP4, 0, true},
+               {5, RONDO_NVFP4, RONDO_BF16, true},
+               {5, RONDO_E4M3, 0, true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static struct history h;
+    struct llama l;
+    struct machine m = {.count = 0};
+    rondo_graph_llama_desc desc = llama_plain_desc();
+    desc.weights = cases[i].weights, desc.embedding = cases[i].embedding, desc.sequences = 2;
+    desc.context = 40, desc.one_order = 1, desc.head_dimension = 64;
+    llama_make(&l, desc, 170 + i);
+    machine_add(&m, backend, l.desc);
+    desc = l.desc, desc.tokens = cases[i].rows, desc.sequence = 1;
+    machine_add(&m, backend, desc);
+    desc.every_row = 1;
+    machine_add(&m, backend, desc);
+    cr_assert(!m.tensors[2].last.graph);
+    machine_start(&m, &l);
+    memset(&h, 0, sizeof h);
+    l.layer_norms_are_tasks = l.last_norm_is_a_task = cases[i].rows > 16;
+    for (int32_t begin = 0; begin < LENGTH; begin += cases[i].rows) {
+      const int32_t left = LENGTH - begin, count = left < cases[i].rows ? left : cases[i].rows, one = count / 2;
+      int32_t prompt[MOST_ROWS] = {0};
+      for (int32_t r = 0; r < count; r++) prompt[r] = llama_some_token(1, begin + r);
+      trial_set(&m.trials[1], m.tensors[1].prompt, prompt);
+      llama_set_lists(&m, 1, m.tensors[1].position, &begin, m.tensors[1].last, &one);
+      trial_replay(&m.trials[1]);
+      llama_set_lists(&m, 2, m.tensors[2].position, &begin, m.tensors[2].prompt, prompt);
+      trial_replay(&m.trials[2]);
+      const float *logits = trial_output(&m.trials[2], m.tensors[2].logits);
+      const int32_t *next = trial_output(&m.trials[2], m.tensors[2].next);
+      for (int32_t r = 0; r < count; r++) {
+        double expected[VOCABULARY];
+        llama_step(&l, &h, prompt[r], begin + r, expected);
+        llama_check_logits(&l, logits + (ptrdiff_t)r * VOCABULARY, expected, "case and row", (int)i, begin + r);
+        cr_assert_eq(next[r], llama_largest(logits + (ptrdiff_t)r * VOCABULARY));
+      }
+      const float *of_last = trial_output(&m.trials[1], m.tensors[1].logits);
+      cr_assert(!cases[i].same_norm ||
+                    is_same(of_last, logits + (ptrdiff_t)one * VOCABULARY, VOCABULARY * sizeof *logits),
+                "case %zu, row %d", i, begin + one);
+    }
+    machine_end(&m);
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, every_row_of_a_prompt_has_logits_and_a_next_token, scores)
+
 /* ---- Fed back ---------------------------------------------------------------------------------------------------- */
 
 enum { FED_STEPS = 7, PROMPT = 9, CHUNK = 4 };

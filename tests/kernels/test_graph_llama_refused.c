@@ -59,6 +59,9 @@ Test(graph_llama, every_task_has_its_name) {
   desc.tokens = 17;
   check_names(desc, (const char *const[]){"layer0.qkv norm", "layer1.qkv", "layer1.gate_up norm", NULL},
               7 * LAYERS + 6);
+  desc.with_sampling = desc.feed_back = 0, desc.every_row = 1;
+  check_names(desc, (const char *const[]){"layer1.gate_up norm", "norm", "head", "next", NULL}, 7 * LAYERS + 3);
+  desc.every_row = 0, desc.with_sampling = desc.feed_back = 1;
   desc.tokens = 0, desc.one_order = 1;
   check_names(desc, (const char *const[]){"layer0.qkv", "layer1.down", NULL}, 5 * LAYERS + 4);
 }
@@ -157,6 +160,16 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   REFUSED("sequence is 1, expected 0 to 0");
   bad.tokens = 4, bad.sequences = 3, bad.sequence = 3;
   REFUSED("sequence is 3, expected 0 to 2");
+  bad.every_row = 1;
+  REFUSED("every_row is 1, expected 0 to 0");
+  bad.tokens = 4, bad.every_row = 2;
+  REFUSED("every_row is 2, expected 0 to 1");
+  bad.tokens = 4, bad.every_row = 1, bad.feed_back = 1;
+  REFUSED("every_row is 1, expected 0 with feed_back");
+  bad.tokens = 4, bad.every_row = 1, bad.with_sampling = 1;
+  REFUSED("every_row is 1, expected 0 with with_sampling");
+  bad.tokens = 4, bad.every_row = 1, bad.penalized = 3;
+  REFUSED("every_row is 1, expected 0 with penalized");
   bad.tokens = 4, bad.sequences = INT32_MIN;
   REFUSED("sequences is -2147483648, expected 1 to 256");
   bad.dtype = RONDO_F32;
