@@ -61,6 +61,8 @@ enum {
   CU_KERNEL_ATTRIBUTE_CLUSTER_WIDTH = 11,
   CU_KERNEL_ATTRIBUTE_NON_PORTABLE_CLUSTER = 14,
 
+  CU_POINTER_MEMORY_TYPE = 2, /* a cu_memory_type; 0: the driver does not know the memory */
+
   CU_HOST_ALLOC_PORTABLE = 1,
   CU_HOST_ALLOC_DEVICE_MAP = 2,
 

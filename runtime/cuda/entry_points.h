@@ -55,6 +55,7 @@ ENTRY_POINT(cuMemGetInfo, 3020, OPTIONAL, size_t *free_bytes, size_t *total_byte
 ENTRY_POINT(cuMemHostAlloc, 2020, MANDATORY, void **memory, size_t bytes, unsigned flags)
 ENTRY_POINT(cuMemFreeHost, 2000, MANDATORY, void *memory)
 ENTRY_POINT(cuMemHostGetDevicePointer, 3020, MANDATORY, cu_address *address, void *memory, unsigned flags)
+ENTRY_POINT(cuPointerGetAttributes, 7000, MANDATORY, unsigned count, int *attributes, void **values, cu_address address)
 ENTRY_POINT(cuMemcpyHtoDAsync, 3020, MANDATORY, cu_address destination, const void *source, size_t bytes,
             struct cu_stream *stream)
 ENTRY_POINT(cuMemcpyDtoHAsync, 3020, MANDATORY, void *destination, cu_address source, size_t bytes,

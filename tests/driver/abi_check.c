@@ -121,6 +121,7 @@ SAME_MEMBER(struct cu_node_parameters, padding, CUgraphNodeParams, reserved1);
 SAME_MEMBER(struct cu_node_parameters, kernel, CUgraphNodeParams, kernel);
 SAME_MEMBER(struct cu_node_parameters, reserved1, CUgraphNodeParams, reserved2);
 
+SAME(CU_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 SAME(CU_MEMORY_HOST, CU_MEMORYTYPE_HOST);
 SAME(CU_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 SAME(sizeof(struct cu_copy_2d), sizeof(CUDA_MEMCPY2D));
@@ -213,6 +214,7 @@ typedef CUresult enum_cuLibraryLoadData(CUlibrary *, const void *, CUjit_option 
                                         void **, unsigned);
 typedef CUresult enum_cuKernelGetAttribute(int *, CUfunction_attribute, CUkernel, CUdevice);
 typedef CUresult enum_cuKernelSetAttribute(CUfunction_attribute, int, CUkernel, CUdevice);
+typedef CUresult enum_cuPointerGetAttributes(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
 typedef CUresult enum_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *);
 typedef CUresult enum_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
                                                   size_t, CUstreamCaptureMode);
@@ -229,6 +231,7 @@ typedef CUresult int_cuDeviceGetAttribute(int *, int, CUdevice);
 typedef CUresult int_cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
 typedef CUresult int_cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
 typedef CUresult int_cuKernelSetAttribute(int, int, CUkernel, CUdevice);
+typedef CUresult int_cuPointerGetAttributes(unsigned, int *, void **, CUdeviceptr);
 typedef CUresult int_cuThreadExchangeStreamCaptureMode(int *);
 typedef CUresult int_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
                                                  size_t, int);
@@ -256,6 +259,7 @@ typedef CUresult int_cuTensorMapEncodeTiled(CUtensorMap *, int, cuuint32_t, void
 #define ENUM_cuKernelGetAttribute              ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuKernelSetAttribute              ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuStreamBeginCaptureToGraph       ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuPointerGetAttributes            ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuThreadExchangeStreamCaptureMode ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuStreamGetCaptureInfo            ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuDeviceGetDevResource            ~, SAME_BUT_FOR_ENUMS

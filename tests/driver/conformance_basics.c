@@ -1,4 +1,5 @@
 /* conformance_basics.c - the driver without a graph: errors, devices, contexts, memory and kernels. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "conformance.h"
@@ -147,6 +148,25 @@ static void pinned_address_is_the_devices(void) {
   expect("cuMemFreeHost", driver.cuMemFreeHost(memory), CU_SUCCESS);
 }
 
+/* The driver knows pinned and device memory, and says nothing of other memory, without an error. */
+static void memory_has_a_type(void) {
+  static int attribute = CU_POINTER_MEMORY_TYPE;
+  void *pinned = NULL, *plain = malloc(4096);
+  cu_address device = 0;
+  REQUIRE(cuMemHostAlloc(&pinned, 4096, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP));
+  REQUIRE(cuMemAlloc(&device, 4096));
+  const cu_address addresses[] = {(uintptr_t)pinned + 8, device, (uintptr_t)plain};
+  const unsigned types[] = {CU_MEMORY_HOST, CU_MEMORY_DEVICE, 0};
+  for (int i = 0; i < 3; i++) {
+    unsigned type = 77;
+    REQUIRE(cuPointerGetAttributes(1, &attribute, (void *[]){&type}, addresses[i]));
+    expect_number("the memory's type", type, types[i]);
+  }
+  REQUIRE(cuMemFree(device));
+  REQUIRE(cuMemFreeHost(pinned));
+  free(plain);
+}
+
 static void copies_and_fills_follow_each_other(void) {
   REQUIRE_TRUE(upload(0, 1));
   REQUIRE(cuMemsetD8Async(piece(1), 7, PIECE_BYTES, stream));
@@ -218,6 +238,7 @@ const struct behaviour basic_behaviours[] = {
     {NAMED(allocation_of_too_much), NOTHING},
     {NAMED(memory_freed_twice), NOTHING},
     {NAMED(pinned_address_is_the_devices), NOTHING},
+    {NAMED(memory_has_a_type), NOTHING},
     {NAMED(copies_and_fills_follow_each_other), NOTHING},
     {NAMED(kernel_of_an_unknown_name), KERNELS},
     {NAMED(kernel_is_the_same_each_time), KERNELS},

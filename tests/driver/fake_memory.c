@@ -36,13 +36,16 @@ static cu_result memory_give(const void *begin, bool pinned, const char *functio
   return CU_SUCCESS;
 }
 
-bool memory_holds(uint64_t address, uint64_t bytes) {
+/* The allocation with all of these bytes, or NULL. */
+static const struct memory *memory_at(uint64_t address, uint64_t bytes) {
   for (const struct memory *memory = fake.memory; memory; memory = memory->next) {
     uint64_t offset = address - (uintptr_t)memory->begin;
-    if (offset <= memory->bytes && bytes <= memory->bytes - offset) return true;
+    if (offset <= memory->bytes && bytes <= memory->bytes - offset) return memory;
   }
-  return false;
+  return NULL;
 }
+
+bool memory_holds(uint64_t address, uint64_t bytes) { return memory_at(address, bytes) != NULL; }
 
 uint32_t memory_live(char *text, size_t bytes) {
   uint32_t live = 0;
@@ -111,6 +114,16 @@ cu_result fake_cuMemHostGetDevicePointer(cu_address *address, void *memory, unsi
   CALL(cuMemHostGetDevicePointer);
   if (flags || !memory_holds((uintptr_t)memory, 1)) return CU_INVALID_VALUE;
   *address = (uintptr_t)memory + (fake.settings.pinned_moves ? UINT64_C(1) << 40 : 0);
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuPointerGetAttributes(unsigned count, int *attributes, void **values, cu_address address) {
+  CALL(cuPointerGetAttributes);
+  const struct memory *memory = memory_at(address, 1);
+  for (unsigned i = 0; i < count; i++) {
+    if (attributes[i] != CU_POINTER_MEMORY_TYPE) return CU_INVALID_VALUE;
+    *(unsigned *)values[i] = !memory ? 0 : memory->pinned ? CU_MEMORY_HOST : CU_MEMORY_DEVICE;
+  }
   return CU_SUCCESS;
 }
 

@@ -174,8 +174,8 @@ static void leave_one_on_its_way(const struct large *s) {
 /* Is whoever uploads told of it? What is asked of memory, and what is only to be undone, is not worth a failure, and a
  * lane that cannot wait is waited for. */
 static bool is_told(const char *failed) {
-  static const char *const others[] = {"cuMemHostGetDevicePointer", "cuCtxPopCurrent",
-                                       "cuThreadExchangeStreamCaptureMode", "cuStreamWaitEvent"};
+  static const char *const others[] = {"cuPointerGetAttributes", "cuCtxPopCurrent", "cuThreadExchangeStreamCaptureMode",
+                                       "cuStreamWaitEvent"};
   for (size_t i = 0; failed && i < sizeof others / sizeof *others; i++)
     if (!strcmp(failed, others[i])) return false;
   return failed != NULL;
