@@ -164,6 +164,10 @@ struct gemv_scale_strides gemv_scale_strides_of(const struct op_operand *scales,
 /* Tiles of blocked scales have padding after the matrix, which is not read. */
 int64_t gemv_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 enum { GEMV_HOST_ROWS = 32 }; /* of an item: whole blocks of NVFP4 results, of pairs of rows too */
+/* Columns of rows of weights or vectors, from an address that is a multiple of 64 on, `pitch` apart, with zeros behind
+ * them up to a multiple of 32: each 32 in the order of decoded weights (gemv_panel.h). Weights are not e4m3. */
+void gemv_host_decode(const struct op_call *call, uint32_t index, int64_t batch, int64_t row, int64_t rows,
+                      int64_t column, int64_t columns, float *tile, int64_t pitch);
 /* Results of one vector from the sums of an item's rows, first_row .. first_row + rows - 1, which are overwritten;
  * `factor` is what each is multiplied with. */
 void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector, int64_t first_row, int64_t rows,

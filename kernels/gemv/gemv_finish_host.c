@@ -1,7 +1,8 @@
 /* gemv_finish_host.c - from sums to what a product writes, on the host: the order of gemv_finish.cuh. */
 #include <immintrin.h>
-#include <math.h>
+#include <string.h>
 
+#include "../common/exponential.h"
 #include "../common/rows.h"
 #include "gemv.h"
 
@@ -25,6 +26,19 @@ static void store(const struct op_call *call, int64_t element, const float *valu
     for (int64_t i = 0; i < count; i++) halves[i] = _cvtss_sh(values[i], _MM_FROUND_TO_NEAREST_INT);
   else
     rows_store(dtype, call->data[GEMV_OUT], element, count, values);
+}
+
+/* Pairs of gate and up become silu(gate) * up. */
+static void gate(float *sums, int64_t columns) {
+  enum { LANES = 8 };
+  float gates[GEMV_HOST_ROWS / 2] = {0}, ups[GEMV_HOST_ROWS / 2] = {0};
+  for (int64_t i = 0; i < columns; i++) gates[i] = sums[2 * i], ups[i] = sums[2 * i + 1];
+  for (int64_t i = 0; i < columns; i += LANES) {
+    const __m256 of = _mm256_loadu_ps(gates + i), one = _mm256_set1_ps(1.0f);
+    const __m256 divisor = _mm256_add_ps(one, exponential_e(_mm256_xor_ps(of, _mm256_set1_ps(-0.0f))));
+    _mm256_storeu_ps(gates + i, _mm256_mul_ps(_mm256_div_ps(of, divisor), _mm256_loadu_ps(ups + i)));
+  }
+  memcpy(sums, gates, (size_t)columns * sizeof *sums);
 }
 
 /* `element` and `scale`: where the codes and the scales of these blocks begin. */
@@ -57,7 +71,7 @@ void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector,
   }
   if (attributes->silu_mul) {
     columns /= 2, first_column /= 2;
-    for (int64_t i = 0; i < columns; i++) sums[i] = sums[2 * i] / (1.0f + expf(-sums[2 * i])) * sums[2 * i + 1];
+    gate(sums, columns);
   }
   if (operands[GEMV_RESIDUAL].present) {
     int64_t begin = vector_begin(&operands[GEMV_RESIDUAL], batch, vector) + first_column;

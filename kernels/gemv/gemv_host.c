@@ -4,6 +4,7 @@
  * are multiplied (gemv_panel_loops.h): e2m1 times e4m3 is exact in fp32, and so is each product of such a weight with a
  * 16-bit or NVFP4 element. Sums run in sixteen lanes; so do the squares of an RMS norm, which each thread adds up for
  * itself. */
+#include <assert.h>
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
@@ -55,6 +56,7 @@ static struct gemv_panel panel_of(const struct op_call *call, uint32_t index, in
                              .row_bytes = panel_bytes(operand->dtype, operand->stride[operand->rank - 2]),
                              .first_row = row,
                              .first_column = column,
+                             .rows = 1,
                              .columns = columns};
   if (operand->dtype != RONDO_NVFP4) return panel;
   panel.scales = place(call, index + 1, batch, 0, 0);
@@ -65,22 +67,24 @@ static struct gemv_panel panel_of(const struct op_call *call, uint32_t index, in
   return panel;
 }
 
-ALWAYS_INLINE void decode_typed(const struct gemv_panel *panel, rondo_dtype dtype, float *tile) {
+ALWAYS_INLINE void decode_typed(const struct gemv_panel *panel, rondo_dtype dtype, float *tile, int64_t pitch) {
   struct strip strip;
-  for (int64_t column = 0; column < panel->columns; column += CHUNK) {
-    strip_begin(&strip, panel, dtype, 1, 0, column);
-    strip_decode(&strip, dtype, 0, false, tile + column);
-  }
+  for (int64_t row = 0; row < panel->rows; row++)
+    for (int64_t column = 0; column < panel->columns; column += CHUNK) {
+      strip_begin(&strip, panel, dtype, 1, row, column);
+      strip_decode(&strip, dtype, 0, false, tile + row * pitch + column);
+    }
 }
 
-/* A row, filled up with zeros to whole steps. */
-static void decode(const struct gemv_panel *panel, float *tile) {
+/* Rows, filled up with zeros to whole steps. */
+static void decode(const struct gemv_panel *panel, float *tile, int64_t pitch) {
+  assert(panel->dtype == RONDO_F16 || panel->dtype == RONDO_BF16 || panel->scales);
   if (panel->dtype == RONDO_F16)
-    decode_typed(panel, RONDO_F16, tile);
+    decode_typed(panel, RONDO_F16, tile, pitch);
   else if (panel->dtype == RONDO_BF16)
-    decode_typed(panel, RONDO_BF16, tile);
+    decode_typed(panel, RONDO_BF16, tile, pitch);
   else
-    decode_typed(panel, RONDO_NVFP4, tile);
+    decode_typed(panel, RONDO_NVFP4, tile, pitch);
 }
 
 static void add_squares(float *squares, const float *tile, int64_t columns) {
@@ -100,7 +104,8 @@ static void apply_norm(const struct work *work, float *tile) {
   for (int64_t begin = 0; begin < work->columns; begin += CHUNK, tile += CHUNK) {
     int64_t columns = smaller(work->columns - begin, CHUNK), padded = round_up(columns, PANEL_STEP);
     const uint16_t *weights = (const uint16_t *)work->call->data[GEMV_NORM] + work->column + begin;
-    decode(&(struct gemv_panel){.dtype = dtype, .weights = (const void *)weights, .columns = columns}, norm);
+    decode(&(struct gemv_panel){.dtype = dtype, .weights = (const void *)weights, .rows = 1, .columns = columns}, norm,
+           CHUNK);
     for (int64_t i = 0; i < padded; i++) tile[i] *= norm[i];
     if (dtype == RONDO_F16)
       for (int64_t i = 0; i < padded; i += 8) _mm256_store_ps(tile + i, rounded_to_f16(_mm256_load_ps(tile + i)));
@@ -119,6 +124,16 @@ static void reorder(float *tile, int64_t columns, bool interleave) {
   }
 }
 
+void gemv_host_decode(const struct op_call *call, uint32_t index, int64_t batch, int64_t row, int64_t rows,
+                      int64_t column, int64_t columns, float *tile, int64_t pitch) {
+  struct gemv_panel panel = panel_of(call, index, batch, row, column, columns);
+  const bool interleaved = panel_is_interleaved(call->task->operands[GEMV_WEIGHTS].dtype);
+  panel.rows = rows;
+  decode(&panel, tile, pitch);
+  if (panel_is_interleaved(panel.dtype) == interleaved) return;
+  for (int64_t r = 0; r < rows; r++) reorder(tile + r * pitch, round_up(columns, PANEL_STEP), interleaved);
+}
+
 /* Decodes the columns that begin with `column`, unless they are there. */
 static void prepare(struct work *work, int64_t batch, int64_t column) {
   const struct op_operand *operands = work->call->task->operands;
@@ -133,7 +148,7 @@ static void prepare(struct work *work, int64_t batch, int64_t column) {
     float *tile = work->vectors + v * work->pitch;
     int64_t padded = round_up(work->columns, PANEL_STEP);
     struct gemv_panel vector = panel_of(work->call, GEMV_VECTORS, batch, v, column, work->columns);
-    decode(&vector, tile);
+    decode(&vector, tile, work->pitch);
     if (attributes->norm_epsilon > 0) add_squares(work->squares[v], tile, padded);
     if (operands[GEMV_NORM].present) apply_norm(work, tile);
     if (panel_is_interleaved(vector.dtype) != interleaved) reorder(tile, padded, interleaved);

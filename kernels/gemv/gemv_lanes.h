@@ -16,6 +16,7 @@ typedef __m512 lanes;
 ALWAYS_INLINE lanes lanes_load(const float *p) { return _mm512_load_ps(p); }
 ALWAYS_INLINE void lanes_store(float *p, lanes a) { _mm512_store_ps(p, a); }
 ALWAYS_INLINE lanes lanes_multiply(lanes a, lanes b) { return _mm512_mul_ps(a, b); }
+ALWAYS_INLINE lanes lanes_add(lanes a, lanes b) { return _mm512_add_ps(a, b); }
 ALWAYS_INLINE lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm512_fmadd_ps(a, b, c); }
 ALWAYS_INLINE lanes lanes_all(float a) { return _mm512_set1_ps(a); }
 /* One number for the first eight, one for the others. */
@@ -33,6 +34,9 @@ ALWAYS_INLINE void lanes_store(float *p, lanes a) {
 }
 ALWAYS_INLINE lanes lanes_multiply(lanes a, lanes b) {
   return (lanes){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+ALWAYS_INLINE lanes lanes_add(lanes a, lanes b) {
+  return (lanes){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
 }
 ALWAYS_INLINE lanes lanes_fma(lanes a, lanes b, lanes c) {
   return (lanes){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};

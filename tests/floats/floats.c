@@ -195,6 +195,23 @@ static void add_products(struct bench *bench) {
                                                           .out = out(bench, RONDO_F32, SHAPE(COUNT, M))}));
 }
 
+/* More vectors than gemv's. */
+static void add_many(struct bench *bench) {
+  enum { M = 36, K = 208, COUNT = 21 };
+  const rondo_gemm_desc plain = {.weights = in(bench, RONDO_F16, SHAPE(M, K)),
+                                 .vectors = in(bench, RONDO_F16, SHAPE(COUNT, K)),
+                                 .scale = 1e-41f,
+                                 .out = out(bench, RONDO_F32, SHAPE(COUNT, M))};
+  const rondo_gemm_desc gated = {.weights = in(bench, RONDO_NVFP4, SHAPE(M, K)),
+                                 .weight_scales = in(bench, RONDO_E4M3, SHAPE(M, K / 16)),
+                                 .vectors = in(bench, RONDO_BF16, SHAPE(COUNT, K)),
+                                 .scale = 0.001f,
+                                 .silu_mul = 1,
+                                 .out = out(bench, RONDO_F32, SHAPE(COUNT, M / 2))};
+  REQUIRE(rondo_add_gemm(bench->graph, &plain));
+  REQUIRE(rondo_add_gemm(bench->graph, &gated));
+}
+
 static void add_attention(struct bench *bench) {
   enum { HEADS = 2, ROWS = 5, CAPACITY = 40, D = 32 };
   rondo_tensor position = in(bench, RONDO_I32, SHAPE(1));
@@ -266,6 +283,7 @@ static void describe(struct bench *bench) {
   add_spoiler(bench);
   add_known(bench);
   add_products(bench);
+  add_many(bench);
   add_attention(bench);
   add_elements(bench);
   add_factors(bench, RONDO_F32);
