@@ -44,9 +44,12 @@
      .once_operands = 1u << GEMM_OUT)                                                                                  \
   OP(gemm_softmax, gemm_softmax_check, gemm_softmax_host_items, gemm_softmax_host_run, gemm_softmax_select,            \
      .once_operands = 1u << GEMM_OUT)                                                                                  \
-  OP(attention, attention_task_check, attention_host_items, attention_host_run, attention_select,                      \
+  OP(attention, attention_task_check, NULL, NULL, attention_select,                                                    \
      .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE, .touched_elements = attention_touched_elements,         \
-     .launches_most = 3, .scratch_bytes = attention_scratch_bytes)                                                     \
+     .launches_most = 3, .scratch_bytes = attention_scratch_bytes, .step = attention_host_step)                        \
+  OP(attention_new_rows, attention_task_check, attention_new_rows_host_items, attention_new_rows_host_run,             \
+     attention_select)                                                                                                 \
+  OP(attention_rows, attention_task_check, attention_rows_host_items, attention_rows_host_run, attention_select)       \
   OP(gemv, gemv_check, gemv_host_items, gemv_host_run, gemv_select,                                                    \
      .once_operands = 1u << GEMV_OUT | 1u << GEMV_OUT_SCALES | 1u << GEMV_RESIDUAL,                                    \
      .touched_elements = gemv_touched_elements)                                                                        \

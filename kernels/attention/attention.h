@@ -174,7 +174,14 @@ const float *attention_frequencies(const struct op_call *call, float room[ATTENT
 rondo_status attention_task_check(const struct op_task *task);
 uint64_t attention_scratch_bytes(const struct op_task *task);
 int64_t attention_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
-int64_t attention_host_items(const struct op_task *task);
-void attention_host_run(const struct op_call *call, int64_t first, int64_t last);
+enum { ATTENTION_ITEM_ROWS = 96, ATTENTION_NEW_POSITIONS = 16 }; /* of an item of each step on the host */
+int64_t attention_items_per_head(const struct attention_shape *shape);
+bool attention_item_appends(const struct attention_shape *shape);
+bool attention_host_step(const struct op_call *call, uint32_t index, struct op_step *step);
+extern const struct op op_attention_new_rows, op_attention_rows;
+int64_t attention_new_rows_host_items(const struct op_task *task);
+void attention_new_rows_host_run(const struct op_call *call, int64_t first, int64_t last);
+int64_t attention_rows_host_items(const struct op_task *task);
+void attention_rows_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif

@@ -1,15 +1,19 @@
-/* attention_host.c - attention on the host: an item is 16 rows (position and head of a group) of one batch item and KV
- * head. KV rows are taken 64 at a time through the online softmax (Milakov and Gimelshein 2018), all in fp32. The
- * splits are the device's affair: here a row is one sum from its first KV row to its last. If new rows are written, an
- * item is all rows of its KV head, and it writes them first. */
+/* attention_host.c - attention on the host: an item is 96 rows (position and head of a group) of one batch item and KV
+ * head. KV rows are taken 64 at a time through the online softmax (Milakov and Gimelshein 2018), all in fp32; both
+ * products are those of gemm's blocks. The splits are the device's affair: here a row is one sum from its first KV row
+ * to its last. */
+#include <assert.h>
 #include <immintrin.h>
 #include <math.h>
 
 #include "../../runtime/integer.h"
+#include "../common/exponential.h"
 #include "../common/rows.h"
+#include "../common/transpose.h"
+#include "../gemm/gemm_block.h"
 #include "attention.h"
 
-enum { ITEM_ROWS = 16, BLOCK = 64, MOST_DIMENSION = 256 };
+enum { BLOCK = 64, MOST_DIMENSION = 256, ITEM_ROWS = ATTENTION_ITEM_ROWS, NEW_POSITIONS = ATTENTION_NEW_POSITIONS };
 
 /* K or V of one KV head. `first` is the head's row 0 of the batch item or, with pages, of page 0. */
 struct rows {
@@ -18,33 +22,28 @@ struct rows {
   int64_t page_stride, position_stride; /* in elements, as `first` is of bytes */
 };
 
-/* Numbers that are taken together, in the sanitizers' build too. Head dimensions are multiples. */
-typedef float lanes __attribute__((vector_size(32), aligned(4), may_alias));
-enum { LANES = sizeof(lanes) / sizeof(float), HELD = 8, HELD_WIDTH = HELD * LANES };
+enum { LANES = 8, DEPTHS = MOST_DIMENSION / BLOCK_DEPTH };
 
-/* An item under way. */
+/* An item under way: 380 KB, of which little is used. */
 struct item {
   const struct attention_shape *shape;
   const int32_t *pages; /* of the batch item, or NULL */
   int64_t row_begin, row_count;
   int64_t begin[ITEM_ROWS], limit[ITEM_ROWS]; /* the KV rows that each row sees, but for missing pages */
-  float q[ITEM_ROWS][MOST_DIMENSION];
-  float o[ITEM_ROWS][MOST_DIMENSION];
+  gemm_block_loops *multiply;
   float max[ITEM_ROWS], sum[ITEM_ROWS]; /* exponents to base 2 */
-  bool present[BLOCK];
-  float keys[MOST_DIMENSION][BLOCK]; /* transposed: a row's scores then are whole vectors */
-  float values[BLOCK][MOST_DIMENSION];
-  const float *frequencies; /* radians a position of each pair, or NULL: nothing is rotated */
-  int64_t rotated;          /* the position of these sines and cosines; INT64_MIN: none */
+  int32_t present[BLOCK];               /* -1 or 0 */
+  const float *frequencies;             /* radians a position of each pair, or NULL: nothing is rotated */
+  int64_t rotated;                      /* the position of these sines and cosines; INT64_MIN: none */
   float cosine[ATTENTION_MOST_PAIRS], sine[ATTENTION_MOST_PAIRS];
+  /* As gemm_block.h wants them: vectors, their sums, and rows of matrices in panels. */
+  _Alignas(BLOCK_ALIGNMENT) float q[DEPTHS][ITEM_ROWS][BLOCK_DEPTH];
+  _Alignas(BLOCK_ALIGNMENT) float o[DEPTHS][ITEM_ROWS][BLOCK_PITCH];
+  _Alignas(BLOCK_ALIGNMENT) float scores[ITEM_ROWS][BLOCK_PITCH]; /* and then weights */
+  _Alignas(BLOCK_ALIGNMENT) float keys[BLOCK / BLOCK_ROWS][MOST_DIMENSION][BLOCK_ROWS];
+  _Alignas(BLOCK_ALIGNMENT) float values[MOST_DIMENSION / BLOCK_ROWS][BLOCK][BLOCK_ROWS];
 };
-
-static int64_t items_per_head(const struct attention_shape *shape) { return divide_up(shape->rows, ITEM_ROWS); }
-
-int64_t attention_host_items(const struct op_task *task) {
-  struct attention_shape shape = attention_shape_of(task);
-  return shape.batch * shape.kv_heads * (shape.appends ? 1 : items_per_head(&shape));
-}
+static_assert((int)BLOCK_PITCH == (int)BLOCK_DEPTH, "scores are sums, and then vectors");
 
 static int64_t bytes_of(rondo_dtype dtype, int64_t elements) { return dtype == RONDO_E4M3 ? elements : 2 * elements; }
 
@@ -94,99 +93,113 @@ static const unsigned char *row_of(const struct item *item, const struct rows *r
   return rows->first + bytes_of(rows->dtype, page * rows->page_stride + position * rows->position_stride);
 }
 
-/* Eight rows of keys become eight columns of a block's: pairs of rows, then fours, then eights. */
-static void transpose(const float *from, float *to) {
-  __m256 rows[LANES], twos[LANES], fours[LANES];
-  for (int64_t i = 0; i < LANES; i++) rows[i] = _mm256_loadu_ps(from + i * MOST_DIMENSION);
-  for (int i = 0; i < LANES; i += 2) {
-    twos[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
-    twos[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < LANES; i += 4)
-    for (int half = 0; half < 2; half++) {
-      fours[i + 2 * half] = _mm256_shuffle_ps(twos[i + half], twos[i + 2 + half], 0x44);
-      fours[i + 2 * half + 1] = _mm256_shuffle_ps(twos[i + half], twos[i + 2 + half], 0xee);
-    }
-  for (int64_t i = 0; i < LANES / 2; i++) {
-    _mm256_storeu_ps(to + i * BLOCK, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20));
-    _mm256_storeu_ps(to + (i + 4) * BLOCK, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31));
-  }
-}
-
-/* Keys and values [begin, begin + count) of one KV head, eight rows at a time. Rows after them, and rows without a
- * page, are zeros, whatever memory holds there. */
+/* Keys and values [begin, begin + count) of one KV head, in panels. Rows after them, and rows without a page, are
+ * zeros, whatever memory holds there. */
 static void block_read(struct item *item, const struct rows *k, const struct rows *v, int64_t begin, int64_t count) {
   const int64_t dimension = item->shape->head_dimension;
   float keys[LANES][MOST_DIMENSION];
   for (int64_t j = 0; j < BLOCK; j++) {
     const unsigned char *key_row = j < count ? row_of(item, k, begin + j) : NULL;
-    item->present[j] = key_row != NULL;
-    if (key_row) {
+    const unsigned char *value_row = key_row ? row_of(item, v, begin + j) : NULL;
+    item->present[j] = key_row ? -1 : 0;
+    if (key_row)
       row_read(k->dtype, key_row, dimension, keys[j % LANES]);
-      row_read(v->dtype, row_of(item, v, begin + j), dimension, item->values[j]);
-    } else {
+    else
       memset(keys[j % LANES], 0, (size_t)dimension * sizeof(float));
-    }
+    for (int64_t d = 0; d < dimension; d += BLOCK_ROWS)
+      if (value_row)
+        row_read(v->dtype, value_row + bytes_of(v->dtype, d), BLOCK_ROWS, item->values[d / BLOCK_ROWS][j]);
+      else
+        memset(item->values[d / BLOCK_ROWS][j], 0, sizeof item->values[0][j]);
     if (j % LANES < LANES - 1) continue;
-    for (int64_t d = 0; d < dimension; d += LANES) transpose(&keys[0][d], &item->keys[d][j - j % LANES]);
+    for (int64_t d = 0; d < dimension; d += LANES)
+      transpose_eight(&keys[0][d], MOST_DIMENSION, &item->keys[j / BLOCK_ROWS][d][j % BLOCK_ROWS - LANES + 1],
+                      BLOCK_ROWS);
   }
 }
 
-/* Scores as exponents to base 2. */
-static void scores_finish(const struct attention_shape *shape, float *scores) {
-  const float log2_e = 1.44269504f, cap = shape->soft_cap;
+/* Products of all rows of q with all keys. */
+static void scores_make(struct item *item) {
+  const int64_t dimension = item->shape->head_dimension, count = round_up(item->row_count, BLOCK_STEP);
+  for (int64_t r = 0; r < count; r++) memset(item->scores[r], 0, BLOCK * sizeof(float));
+  for (int64_t panel = 0; panel < BLOCK / BLOCK_ROWS; panel++)
+    for (int64_t d = 0; d < dimension; d += BLOCK_DEPTH)
+      item->multiply(&(struct gemm_block){.vectors = item->q[d / BLOCK_DEPTH][0],
+                                          .weights = item->keys[panel][d],
+                                          .count = count,
+                                          .depth = smaller(dimension - d, BLOCK_DEPTH),
+                                          .run = BLOCK_ROWS,
+                                          .sums = item->scores[0] + panel * BLOCK_ROWS});
+}
+
+/* A row's scores as exponents to base 2; of keys that it does not see, or that are not there, -infinity. */
+static void scores_finish(const struct item *item, float *scores, int64_t first, int64_t last) {
+  const float log2_e = 1.44269504f, cap = item->shape->soft_cap, factor = item->shape->scale * log2_e;
   if (cap == 0.0f)
-    for (int64_t j = 0; j < BLOCK; j++) scores[j] *= shape->scale * log2_e;
+    for (int64_t j = 0; j < BLOCK; j++) scores[j] *= factor;
   else
-    for (int64_t j = 0; j < BLOCK; j++) scores[j] = cap * log2_e * tanhf(scores[j] * (shape->scale / cap));
+    for (int64_t j = 0; j < BLOCK; j++) scores[j] = cap * log2_e * tanhf(scores[j] * (item->shape->scale / cap));
+  for (int32_t j = 0; j < BLOCK; j++)
+    scores[j] = item->present[j] && j >= (int32_t)first && j < (int32_t)last ? scores[j] : -INFINITY;
 }
 
-/* Of one row of q: its sums stay in vector registers. */
-static void scores_make(const struct item *item, const float *q, float *scores) {
-  enum { VECTORS = BLOCK / LANES };
-  lanes sums[VECTORS] = {0};
+/* Of a row: scores become weights, and o is scaled to their maximum. While all is -infinity, exponents are taken
+ * against 0: they give 0, and a NaN stays one. */
+static void row_weigh(struct item *item, int64_t r, int64_t first, int64_t last) {
+  float *scores = item->scores[r], parts[LANES], all = item->max[r], sum = 0;
+  scores_finish(item, scores, first, last);
+  __m256 max = _mm256_set1_ps(all), sums = _mm256_setzero_ps();
+  for (int64_t j = 0; j < BLOCK; j += LANES) max = _mm256_max_ps(_mm256_loadu_ps(scores + j), max); /* not of NaN */
+  _mm256_storeu_ps(parts, max);
+  for (int i = 0; i < LANES; i++) all = parts[i] > all ? parts[i] : all;
+  const __m256 against = _mm256_set1_ps(all == -INFINITY ? 0.0f : all);
+  const __m256 keep = exponential_2(_mm256_sub_ps(_mm256_set1_ps(item->max[r]), against));
+  for (int64_t j = 0; j < BLOCK; j += LANES) {
+    const __m256 weights = exponential_2(_mm256_sub_ps(_mm256_loadu_ps(scores + j), against));
+    _mm256_storeu_ps(scores + j, weights);
+    sums = _mm256_add_ps(sums, weights);
+  }
+  _mm256_storeu_ps(parts, sums);
+  for (int i = 0; i < LANES; i++) sum += parts[i];
+  item->max[r] = all;
+  item->sum[r] = item->sum[r] * _mm256_cvtss_f32(keep) + sum;
+  for (int64_t d = 0; d < item->shape->head_dimension; d += LANES) {
+    float *o = &item->o[d / BLOCK_DEPTH][r][d % BLOCK_DEPTH];
+    _mm256_storeu_ps(o, _mm256_mul_ps(_mm256_loadu_ps(o), keep));
+  }
+}
+
+/* Adds the values with their weights to all rows. Those that a row does not see have the weight 0. */
+static void values_add(struct item *item) {
+  for (int64_t d = 0; d < item->shape->head_dimension; d += BLOCK_ROWS)
+    item->multiply(&(struct gemm_block){.vectors = item->scores[0],
+                                        .weights = item->values[d / BLOCK_ROWS][0],
+                                        .count = round_up(item->row_count, BLOCK_STEP),
+                                        .depth = BLOCK,
+                                        .run = BLOCK,
+                                        .sums = item->o[d / BLOCK_DEPTH][0] + d % BLOCK_DEPTH});
+}
+
+/* The same of one row, in the same order, and only what it sees: where others are NaN or infinite, 0 times those is
+ * NaN. */
+static void values_add_seen(struct item *item, int64_t r, int64_t first, int64_t last) {
   for (int64_t d = 0; d < item->shape->head_dimension; d++) {
-    const lanes *keys = (const lanes *)item->keys[d];
-    for (int i = 0; i < VECTORS; i++) sums[i] += q[d] * keys[i];
+    float sum = 0;
+    for (int64_t j = first; j < last; j++)
+      sum = fmaf(item->scores[r][j], item->values[d / BLOCK_ROWS][j][d % BLOCK_ROWS], sum);
+    item->o[d / BLOCK_DEPTH][r][d % BLOCK_DEPTH] += sum;
   }
-  memcpy(scores, sums, sizeof sums);
 }
 
-/* Adds KV rows [first, last) of the block, with weights, to a row of o times `keep`: of all of them as many elements,
- * from d on, as stay in registers. */
-static inline __attribute__((always_inline)) void values_add(const struct item *item, float *o, float keep,
-                                                             const float *weights, int64_t first, int64_t last,
-                                                             int64_t d, int count) {
-  lanes held[HELD];
-  for (int i = 0; i < count; i++) held[i] = ((const lanes *)(o + d))[i] * keep;
-  for (int64_t j = first; j < last; j++) {
-    const lanes *value = (const lanes *)(item->values[j] + d);
-    if (item->present[j])
-      for (int i = 0; i < count; i++) held[i] += weights[j] * value[i];
-  }
-  for (int i = 0; i < count; i++) ((lanes *)(o + d))[i] = held[i];
-}
-
-/* Takes KV rows [first, last) of the block into row r, those that are there. */
-static void block_attend(struct item *item, int64_t r, int64_t first, int64_t last) {
-  float scores[BLOCK];
-  scores_make(item, item->q[r], scores);
-  scores_finish(item->shape, scores);
-  float max = item->max[r];
-  for (int64_t j = first; j < last; j++)
-    if (item->present[j] && scores[j] > max) max = scores[j];
-  /* While all is -infinity, exponents are taken against 0: they give 0, and a NaN stays one. */
-  float against = max == -INFINITY ? 0.0f : max, keep = exp2f(item->max[r] - against), sum = item->sum[r] * keep;
-  item->max[r] = max;
-  for (int64_t j = first; j < last; j++) {
-    if (!item->present[j]) continue;
-    scores[j] = exp2f(scores[j] - against);
-    sum += scores[j];
-  }
-  int64_t dimension = item->shape->head_dimension, d = 0;
-  for (; d + HELD_WIDTH <= dimension; d += HELD_WIDTH) values_add(item, item->o[r], keep, scores, first, last, d, HELD);
-  for (; d < dimension; d += LANES) values_add(item, item->o[r], keep, scores, first, last, d, 1);
-  item->sum[r] = sum;
+static bool values_are_finite(const struct item *item) {
+  uint32_t most = 0;
+  for (int64_t panel = 0; panel < item->shape->head_dimension / BLOCK_ROWS; panel++)
+    for (int64_t j = 0; j < BLOCK; j++)
+      for (int64_t i = 0; i < BLOCK_ROWS; i++) {
+        const uint32_t size = bits_of_f32(item->values[panel][j][i]) & 0x7fffffffu;
+        most = size > most ? size : most;
+      }
+  return most < 0x7f800000u;
 }
 
 /* `end` is how many KV rows there are or, where new rows do not all fit, would be. */
@@ -194,27 +207,42 @@ static void item_begin(struct item *item, rondo_dtype dtype, const unsigned char
   const struct attention_shape *shape = item->shape;
   for (int64_t r = 0; r < item->row_count; r++) {
     int64_t position = (item->row_begin + r) / shape->group, head = (item->row_begin + r) % shape->group;
+    float row[MOST_DIMENSION];
     row_read(dtype, q + bytes_of(dtype, position * shape->q_stride.position + head * shape->q_stride.head),
-             shape->head_dimension, item->q[r]);
-    rotate_row(item, dtype, at + position, item->q[r]);
+             shape->head_dimension, row);
+    rotate_row(item, dtype, at + position, row);
+    for (int64_t d = 0; d < shape->head_dimension; d += BLOCK_ROWS)
+      memcpy(&item->q[d / BLOCK_DEPTH][r][d % BLOCK_DEPTH], row + d, BLOCK_ROWS * sizeof *row);
     const int64_t limit = smaller(shape->causal ? position + end - shape->query_length + 1 : end, shape->capacity);
     item->limit[r] = larger(limit, 0);
     item->begin[r] = shape->window ? larger(limit - shape->window, 0) : 0;
     item->max[r] = -INFINITY;
     item->sum[r] = 0.0f;
-    memset(item->o[r], 0, (size_t)shape->head_dimension * sizeof(float));
   }
+  for (int64_t depth = 0; depth * BLOCK_DEPTH < shape->head_dimension; depth++)
+    for (int64_t r = 0; r < round_up(item->row_count, BLOCK_STEP); r++) {
+      memset(item->o[depth][r], 0, sizeof item->o[depth][r]);
+      if (r >= item->row_count) memset(item->q[depth][r], 0, sizeof item->q[depth][r]);
+    }
 }
 
 /* Neither do rows' first KV rows fall from row to row, nor their limits. */
 static void item_attend(struct item *item, const struct rows *k, const struct rows *v) {
   const int64_t end = item->limit[item->row_count - 1];
   for (int64_t begin = item->begin[0]; begin < end; begin += BLOCK) {
+    int64_t first[ITEM_ROWS], last[ITEM_ROWS];
+    bool all = true;
     block_read(item, k, v, begin, smaller(end - begin, BLOCK));
+    scores_make(item);
     for (int64_t r = 0; r < item->row_count; r++) {
-      const int64_t first = larger(item->begin[r] - begin, 0), last = smaller(item->limit[r] - begin, BLOCK);
-      if (first < last) block_attend(item, r, first, last);
+      first[r] = larger(item->begin[r] - begin, 0), last[r] = smaller(item->limit[r] - begin, BLOCK);
+      all = all && first[r] == 0 && last[r] == BLOCK;
+      row_weigh(item, r, first[r], last[r]);
     }
+    if (all || values_are_finite(item))
+      values_add(item);
+    else
+      for (int64_t r = 0; r < item->row_count; r++) values_add_seen(item, r, first[r], last[r]);
   }
 }
 
@@ -224,10 +252,11 @@ static void item_end(struct item *item, rondo_dtype dtype, uint16_t *o, float *l
     int64_t position = (item->row_begin + r) / shape->group, head = (item->row_begin + r) % shape->group;
     float sum = item->sum[r];
     bool nothing = sum == 0.0f; /* a row that sees something has a weight of 1, or NaN; or scores of -infinity only */
-    for (int64_t d = 0; d < shape->head_dimension; d++)
-      item->o[r][d] = nothing ? 0.0f : item->o[r][d] / sum * shape->v_scale;
-    rows_store(dtype, o, position * shape->o_stride.position + head * shape->o_stride.head, shape->head_dimension,
-               item->o[r]);
+    for (int64_t d = 0; d < shape->head_dimension; d += BLOCK_ROWS) {
+      float *row = &item->o[d / BLOCK_DEPTH][r][d % BLOCK_DEPTH];
+      for (int64_t i = 0; i < BLOCK_ROWS; i++) row[i] = nothing ? 0.0f : row[i] / sum * shape->v_scale;
+      rows_store(dtype, o, position * shape->o_stride.position + head * shape->o_stride.head + d, BLOCK_ROWS, row);
+    }
     if (lse) lse[head * lse_head_stride + position] = nothing ? -INFINITY : (item->max[r] + log2f(sum)) * 0.693147181f;
   }
 }
@@ -241,22 +270,20 @@ static struct rows rows_of(const struct op_call *call, const struct attention_sh
   return (struct rows){dtype, data, stride->batch, stride->position};
 }
 
-/* New rows of K or V of one KV head, which it writes. */
-static void rows_append(struct item *item, const struct op_call *call, uint32_t from, const struct rows *to,
-                        int64_t batch, int64_t kv_head, int64_t at) {
+/* New row i of K or V of one KV head, which it writes. */
+static void row_append(struct item *item, const struct op_call *call, uint32_t from, const struct rows *to,
+                       int64_t batch, int64_t kv_head, int64_t at, int64_t i) {
   const struct attention_shape *shape = item->shape;
   const struct attention_stride stride = attention_stride_of(call->task, from);
-  const uint16_t *rows = call->data[from];
-  for (int64_t i = 0; i < shape->query_length; i++) {
-    float row[MOST_DIMENSION];
-    if (at + i < 0 || at + i >= shape->capacity) continue;
-    unsigned char *place = (unsigned char *)row_of(item, to, at + i);
-    if (!place) continue;
-    const uint16_t *one = rows + batch * stride.batch + kv_head * stride.head + i * stride.position;
-    row_read(to->dtype, (const unsigned char *)one, shape->head_dimension, row);
-    if (from == ATTENTION_NEW_K) rotate_row(item, to->dtype, at + i, row);
-    rows_store(to->dtype, place, 0, shape->head_dimension, row);
-  }
+  const uint16_t *one =
+      (const uint16_t *)call->data[from] + batch * stride.batch + kv_head * stride.head + i * stride.position;
+  float row[MOST_DIMENSION];
+  if (at + i < 0 || at + i >= shape->capacity) return;
+  unsigned char *place = (unsigned char *)row_of(item, to, at + i);
+  if (!place) return;
+  row_read(to->dtype, (const unsigned char *)one, shape->head_dimension, row);
+  if (from == ATTENTION_NEW_K) rotate_row(item, to->dtype, at + i, row);
+  rows_store(to->dtype, place, 0, shape->head_dimension, row);
 }
 
 /* Of item `batch`: the position of query row 0, or 0 where none is asked for. */
@@ -291,34 +318,59 @@ static void item_run(struct item *item, const struct op_call *call, int64_t batc
            lse ? lse + batch * lse_stride[0] + head * lse_stride[1] : NULL, lse_stride[1]);
 }
 
-/* All new rows of a KV head. */
-static void head_append(struct item *item, const struct op_call *call, int64_t batch, int64_t kv_head) {
+/* New rows [first, last) of some KV heads. */
+static void rows_append(struct item *item, const struct op_call *call, int64_t batch, int64_t first_head,
+                        int64_t last_head, int64_t first, int64_t last) {
   const struct attention_shape *shape = item->shape;
   const int64_t at = position_of(call, batch);
-  const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, kv_head),
-                    v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, batch, kv_head);
-  rows_append(item, call, ATTENTION_NEW_K, &k, batch, kv_head, at);
-  rows_append(item, call, ATTENTION_NEW_V, &v, batch, kv_head, at);
+  for (int64_t i = first; i < last; i++)
+    for (int64_t head = first_head; head < last_head; head++) {
+      const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, head),
+                        v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, batch, head);
+      row_append(item, call, ATTENTION_NEW_K, &k, batch, head, at, i);
+      row_append(item, call, ATTENTION_NEW_V, &v, batch, head, at, i);
+    }
 }
 
-void attention_host_run(const struct op_call *call, int64_t first, int64_t last) {
-  struct attention_shape shape = attention_shape_of(call->task);
-  const int64_t per_head = items_per_head(&shape), items = shape.appends ? 1 : per_head;
+/* What is read later was written. */
+static void call_begin(struct item *item, const struct op_call *call, const struct attention_shape *shape,
+                       float *frequencies) {
+  item->shape = shape;
+  item->multiply = gemm_block_loops_here();
+  item->frequencies = shape->rotates ? attention_frequencies(call, frequencies) : NULL;
+  item->rotated = INT64_MIN;
+}
+
+static const int32_t *pages_of(const struct op_call *call, const struct attention_shape *shape, int64_t batch) {
   const int32_t *kv_pages = call->data[ATTENTION_KV_PAGES];
+  return shape->paged && shape->capacity ? kv_pages + batch * shape->pages_stride : NULL;
+}
+
+void attention_new_rows_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  const struct attention_shape shape = attention_shape_of(call->task);
+  const int64_t items = divide_up(shape.query_length, NEW_POSITIONS);
   float frequencies[ATTENTION_MOST_PAIRS];
-  struct item item; /* 160 KB, of which little is used: what is read was written */
-  item.shape = &shape;
-  item.frequencies = shape.rotates ? attention_frequencies(call, frequencies) : NULL;
-  item.rotated = INT64_MIN;
+  struct item item;
+  call_begin(&item, call, &shape, frequencies);
+  for (int64_t index = first; index < last; index++) {
+    const int64_t row = index % items * NEW_POSITIONS;
+    item.pages = pages_of(call, &shape, index / items);
+    rows_append(&item, call, index / items, 0, shape.kv_heads, row, smaller(row + NEW_POSITIONS, shape.query_length));
+  }
+}
+
+void attention_rows_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  const struct attention_shape shape = attention_shape_of(call->task);
+  const int64_t per_head = attention_items_per_head(&shape), items = larger(per_head, 1);
+  float frequencies[ATTENTION_MOST_PAIRS];
+  struct item item;
+  call_begin(&item, call, &shape, frequencies);
   for (int64_t index = first; index < last; index++) {
     const int64_t batch = index / (shape.kv_heads * items), kv_head = index / items % shape.kv_heads;
-    const int64_t begin = shape.appends ? 0 : index % items, end = shape.appends ? per_head : begin + 1;
-    item.pages = shape.paged && shape.capacity ? kv_pages + batch * shape.pages_stride : NULL;
-    if (shape.appends) head_append(&item, call, batch, kv_head);
-    for (int64_t part = begin; part < end; part++) {
-      item.row_begin = part * ITEM_ROWS;
-      item.row_count = smaller(shape.rows - item.row_begin, ITEM_ROWS);
-      item_run(&item, call, batch, kv_head);
-    }
+    item.pages = pages_of(call, &shape, batch);
+    if (attention_item_appends(&shape)) rows_append(&item, call, batch, kv_head, kv_head + 1, 0, shape.query_length);
+    item.row_begin = index % items * ITEM_ROWS;
+    item.row_count = smaller(shape.rows - item.row_begin, ITEM_ROWS);
+    if (item.row_count > 0) item_run(&item, call, batch, kv_head);
   }
 }
