@@ -89,8 +89,17 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and
  * column lanes, options). Of two kernels for one size the first that takes the matrix runs: one for H of whole dense
- * matrices, or H alone, stands before the one for all. Persistent grids have `blocks` for each multiprocessor. */
+ * matrices, or H alone, stands before the one for all. Persistent grids have `blocks` for each multiprocessor. The
+ * whole ones have lists of their own, since only they have another path for 8.0 (build/compile-device). */
 #define QR_TILE(KERNEL, name, ...) KERNEL(EVERY_CHIP, qr_tile_task, rondo_qr_tile_##name, __VA_ARGS__)
+#define QR_TILE_WHOLE_F32_KERNELS(KERNEL)                                                                              \
+  QR_TILE(KERNEL, f32_128_whole, 128, 2, float, 128, 128, 8, 16, TILE_PERSISTENT)                                      \
+  QR_TILE(KERNEL, f32_512x32_whole, 128, 2, float, 512, 32, 32, 4, TILE_PERSISTENT | TILE_SCATTERED | TILE_AT_ONCE)    \
+  QR_TILE(KERNEL, f32_1024x32_whole, 256, 1, float, 1024, 32, 32, 8, TILE_PERSISTENT | TILE_SCATTERED | TILE_AT_ONCE)
+#define QR_TILE_WHOLE_F64_KERNELS(KERNEL)                                                                              \
+  QR_TILE(KERNEL, f64_128_whole, 256, 1, double, 128, 128, 8, 32, TILE_PERSISTENT | TILE_SCATTERED)                    \
+  QR_TILE(KERNEL, f64_256x16_whole, 64, 4, double, 256, 16, 16, 4, TILE_PERSISTENT)                                    \
+  QR_TILE(KERNEL, f64_512x32_whole, 256, 1, double, 512, 32, 32, 8, TILE_PERSISTENT | TILE_SCATTERED)
 #define QR_TILE_F32_KERNELS(KERNEL)                                                                                    \
   QR_TILE(KERNEL, f32_8, 32, 1, float, 8, 8, 1, 8, TILE_SHUFFLED | TILE_DIRECT)                                        \
   QR_TILE(KERNEL, f32_16, 32, 1, float, 16, 16, 1, 16, TILE_SHUFFLED | TILE_DIRECT)                                    \
@@ -98,7 +107,6 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
   QR_TILE(KERNEL, f32_64, 32, 1, float, 64, 64, 2, 16, TILE_OWN_NORM | TILE_MERGED)                                    \
   QR_TILE(KERNEL, f32_80, 32, 1, float, 80, 80, 4, 8, TILE_OWN_NORM | TILE_CROWDED | TILE_H_ALONE)                     \
   QR_TILE(KERNEL, f32_96, 64, 1, float, 96, 96, 4, 16, 0)                                                              \
-  QR_TILE(KERNEL, f32_128_whole, 128, 2, float, 128, 128, 8, 16, TILE_PERSISTENT)                                      \
   QR_TILE(KERNEL, f32_128, 128, 1, float, 128, 128, 8, 16, 0)                                                          \
   QR_TILE(KERNEL, f32_160, 128, 1, float, 160, 160, 8, 16, TILE_WIDE | TILE_H_ALONE)                                   \
   QR_TILE(KERNEL, f32_128x16_h, 32, 1, float, 128, 16, 8, 4,                                                           \
@@ -109,9 +117,7 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
   QR_TILE(KERNEL, f32_256x16, 32, 1, float, 256, 16, 16, 2, TILE_OWN_NORM | TILE_SCATTERED | TILE_DIRECT)              \
   QR_TILE(KERNEL, f32_128x32, 32, 1, float, 128, 32, 8, 4, TILE_SHUFFLED | TILE_OWN_NORM | TILE_PACKED)                \
   QR_TILE(KERNEL, f32_256x32, 64, 1, float, 256, 32, 16, 4, TILE_SCATTERED)                                            \
-  QR_TILE(KERNEL, f32_512x32_whole, 128, 2, float, 512, 32, 32, 4, TILE_PERSISTENT | TILE_SCATTERED | TILE_AT_ONCE)    \
   QR_TILE(KERNEL, f32_512x32, 128, 1, float, 512, 32, 32, 4, TILE_SCATTERED)                                           \
-  QR_TILE(KERNEL, f32_1024x32_whole, 256, 1, float, 1024, 32, 32, 8, TILE_PERSISTENT | TILE_SCATTERED | TILE_AT_ONCE)  \
   QR_TILE(KERNEL, f32_1024x32, 256, 1, float, 1024, 32, 32, 8, TILE_SCATTERED | TILE_DIRECT)
 #define QR_TILE_F64_KERNELS(KERNEL)                                                                                    \
   QR_TILE(KERNEL, f64_8, 32, 1, double, 8, 8, 1, 8, TILE_SHUFFLED | TILE_DIRECT)                                       \
@@ -122,14 +128,11 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
   QR_TILE(KERNEL, f64_72, 64, 1, double, 72, 72, 8, 8, TILE_H_ALONE)                                                   \
   QR_TILE(KERNEL, f64_96, 128, 1, double, 96, 96, 8, 16, 0)                                                            \
   QR_TILE(KERNEL, f64_104, 128, 1, double, 104, 112, 8, 16, TILE_CROWDED | TILE_H_ALONE)                               \
-  QR_TILE(KERNEL, f64_128_whole, 256, 1, double, 128, 128, 8, 32, TILE_PERSISTENT | TILE_SCATTERED)                    \
   QR_TILE(KERNEL, f64_128, 256, 1, double, 128, 128, 8, 32, TILE_SCATTERED)                                            \
   QR_TILE(KERNEL, f64_128x16, 32, 1, double, 128, 16, 8, 4,                                                            \
           TILE_SHUFFLED | TILE_OWN_NORM | TILE_PACKED | TILE_AT_ONCE | TILE_DIRECT)                                    \
-  QR_TILE(KERNEL, f64_256x16_whole, 64, 4, double, 256, 16, 16, 4, TILE_PERSISTENT)                                    \
   QR_TILE(KERNEL, f64_256x16, 64, 1, double, 256, 16, 16, 4, TILE_DIRECT)                                              \
   QR_TILE(KERNEL, f64_128x32, 64, 1, double, 128, 32, 8, 8, 0)                                                         \
   QR_TILE(KERNEL, f64_256x32, 128, 1, double, 256, 32, 16, 8, 0)                                                       \
-  QR_TILE(KERNEL, f64_512x32_whole, 256, 1, double, 512, 32, 32, 8, TILE_PERSISTENT | TILE_SCATTERED)                  \
   QR_TILE(KERNEL, f64_512x32, 256, 1, double, 512, 32, 32, 8, TILE_SCATTERED | TILE_DIRECT)                            \
   QR_TILE(KERNEL, f64_1024x32, 256, 1, double, 1024, 16, 32, 8, TILE_HALVES)

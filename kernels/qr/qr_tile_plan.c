@@ -4,7 +4,8 @@
 #include "qr_choose.h"
 #include "qr_tile_apply.h"
 
-static const struct qr_tile tiles[] = {QR_TILE_F32_KERNELS(QR_TILE_ENTRY) QR_TILE_F64_KERNELS(QR_TILE_ENTRY)};
+static const struct qr_tile tiles[] = {QR_TILE_WHOLE_F32_KERNELS(QR_TILE_ENTRY) QR_TILE_WHOLE_F64_KERNELS(QR_TILE_ENTRY)
+                                           QR_TILE_F32_KERNELS(QR_TILE_ENTRY) QR_TILE_F64_KERNELS(QR_TILE_ENTRY)};
 static const struct qr_tile applying_tiles[] = {QR_TILE_APPLY_KERNELS(QR_TILE_ENTRY)};
 
 /* ---- Tiles ------------------------------------------------------------------------------------------------------- */
