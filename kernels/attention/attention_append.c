@@ -13,7 +13,10 @@
 
 ATTENTION_APPEND_KERNELS(KERNEL_CONSTANT)
 
-enum { ENOUGH_THREADS = 1 << 18 }; /* about as many as a large chip holds */
+enum {
+  ENOUGH_THREADS = 1 << 18, /* about as many as a large chip holds */
+  ENOUGH_ROWS = 1024        /* to fill the chip, each with half of a block */
+};
 
 static rondo_status rope_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
@@ -128,10 +131,10 @@ static bool takes_rows(const struct op_call *call, int64_t rows, int64_t units) 
   return rows > 0 && units > 0 && operands[ATTENTION_Q].shape[3] / 2 % ATTENTION_APPEND_PAIRS == 0;
 }
 
-/* Blocks of a row: one where the rows alone fill the chip, else as many as give each thread one unit. */
+/* Blocks of a row. Where rows alone fill the chip, a block has two, and a thread more units: the addresses of a row
+ * take most instructions. Else as many as give each thread one unit. */
 static int64_t row_parts(int64_t rows, int64_t units) {
-  if (rows * ATTENTION_APPEND_ROW_THREADS >= ENOUGH_THREADS) return 1;
-  return divide_up(units, ATTENTION_APPEND_ROW_THREADS);
+  return rows >= ENOUGH_ROWS ? 1 : divide_up(units, ATTENTION_APPEND_ROW_THREADS);
 }
 
 /* Shared memory that a block asks for, so that a multiprocessor has room for its share of all blocks and no more.
@@ -192,7 +195,9 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
   const int64_t rows = shape.batch * shape.query_length, units = heads * parameters.row_pairs / ATTENTION_APPEND_PAIRS;
   if (takes_rows(call, rows, units)) {
     parameters.row_parts = (uint32_t)row_parts(rows, units);
-    const int64_t blocks = rows * parameters.row_parts;
+    const int64_t block_rows = rows >= ENOUGH_ROWS ? ATTENTION_APPEND_MOST_ROWS : 1;
+    parameters.row_threads = (uint32_t)(ATTENTION_APPEND_ROW_THREADS / block_rows);
+    const int64_t blocks = divide_up(rows, block_rows) * parameters.row_parts;
     launch_add(launches, &rondo_attention_append_rows, blocks, ATTENTION_APPEND_ROW_THREADS,
                even_share_bytes(chip, blocks), &parameters, sizeof parameters);
     return;

@@ -1,15 +1,15 @@
 /* attention_append.cu - writes new rows of K and V to the cache, and rotates these and the queries, before any
- * attention whose kernel cannot. Bound by the launch, with many rows by memory.
+ * attention whose kernel cannot. Bound by the launch, with many rows by instructions.
  *
- * rondo_attention_append_rows: a block has a row, or some heads of it. It computes each sine and cosine once, and a
- * thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes rows that are not aligned
- * (takes_rows in attention_append.c): a thread has a pair of columns in several heads, for which one sine and cosine
- * serve. */
+ * rondo_attention_append_rows: a block has a row, some heads of one, or two rows. It computes each sine and cosine
+ * once, and a thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes rows that are not
+ * aligned (takes_rows in attention_append.c): a thread has a pair of columns in several heads, for which one sine and
+ * cosine serve. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "../common/device_code.cuh"
 #include "../common/launch.cuh"
+#include "../common/numbers.cuh"
 #include "../model/rope.cuh"
 #include "attention_append.h"
 
@@ -24,14 +24,14 @@ DEVICE int64_t offset_of(const attention_stride &stride, uint32_t batch, uint32_
   return batch * stride.batch + head * stride.head + position * stride.position;
 }
 
-/* Of KV row `row` of the item; -1 if there is none. */
+/* Of head 0 of KV row `row` of the item; -1 if there is none. */
 DEVICE int64_t kv_offset(const attention_append_parameters &p, const attention_stride &stride, uint32_t batch,
-                         uint32_t head, int64_t row) {
+                         int64_t row) {
   if (row < 0 || row >= p.capacity) return -1;
   uint32_t page = batch;
   if (p.kv_pages) page = (uint32_t)p.kv_pages[batch * p.pages_stride + (row >> p.page_shift)];
   if (page >= p.pool_pages) return -1;
-  return offset_of(stride, page, head, row & ((int64_t(1) << p.page_shift) - 1));
+  return offset_of(stride, page, 0, row & ((int64_t(1) << p.page_shift) - 1));
 }
 
 struct copied_head {
@@ -40,20 +40,37 @@ struct copied_head {
   bool rotates;
 };
 
-/* Heads of q come first, then those of K and of V. */
-DEVICE copied_head head_of(const attention_append_parameters &p, uint32_t batch, uint32_t query, int64_t row,
-                           uint32_t any_head) {
-  const bool is_query = any_head < p.rotated_heads, is_value = any_head >= p.rotated_heads + p.new_heads;
-  const uint32_t head = is_query   ? any_head
-                        : is_value ? any_head - p.rotated_heads - p.new_heads
-                                   : any_head - p.rotated_heads;
-  const uint16_t *from = (const uint16_t *)(is_query ? p.q : is_value ? p.new_v : p.new_k);
-  uint16_t *to = (uint16_t *)(is_query ? p.rotated : is_value ? p.v : p.k);
-  from += offset_of(is_query ? p.q_stride : is_value ? p.new_v_stride : p.new_k_stride, batch, head, query);
-  const int64_t into = is_query ? ((batch * (int64_t)p.query_length + query) * p.rotated_heads + head) * 2 * p.row_pairs
-                                : kv_offset(p, is_value ? p.v_stride : p.k_stride, batch, head, row);
-  return {from, into < 0 ? NULL : to + into, !is_value && p.rotates};
-}
+/* Where a row of q, new_k and new_v begins, and where it goes. */
+struct copied_row {
+  const attention_append_parameters &p;
+  const uint16_t *from_q, *from_k, *from_v;
+  uint16_t *to_q, *to_k, *to_v; /* of K and V NULL: there is no such KV row */
+
+  DEVICE copied_row(const attention_append_parameters &p, uint32_t batch, uint32_t query, int64_t row) : p(p) {
+    from_q = (const uint16_t *)p.q + offset_of(p.q_stride, batch, 0, query);
+    from_k = (const uint16_t *)p.new_k + offset_of(p.new_k_stride, batch, 0, query);
+    from_v = (const uint16_t *)p.new_v + offset_of(p.new_v_stride, batch, 0, query);
+    to_q =
+        (uint16_t *)p.rotated + (batch * (int64_t)p.query_length + query) * p.rotated_heads * 2 * (int64_t)p.row_pairs;
+    const int64_t k = kv_offset(p, p.k_stride, batch, row), v = kv_offset(p, p.v_stride, batch, row);
+    to_k = k < 0 ? NULL : (uint16_t *)p.k + k;
+    to_v = v < 0 ? NULL : (uint16_t *)p.v + v;
+  }
+
+  DEVICE uint32_t heads() const { return p.rotated_heads + 2 * p.new_heads; }
+
+  /* Heads of q come first, then those of K and of V. */
+  DEVICE copied_head head(uint32_t any_head) const {
+    const uint32_t k = p.rotated_heads, v = k + p.new_heads;
+    const bool is_query = any_head < k, is_value = any_head >= v;
+    const uint32_t head = any_head - (is_query ? 0 : is_value ? v : k);
+    uint16_t *to = is_query ? to_q : is_value ? to_v : to_k;
+    if (to) to += head * (is_query ? 2 * (int64_t)p.row_pairs : is_value ? p.v_stride.head : p.k_stride.head);
+    const uint16_t *from = is_query ? from_q : is_value ? from_v : from_k;
+    from += head * (is_query ? p.q_stride.head : is_value ? p.new_v_stride.head : p.new_k_stride.head);
+    return {from, to, !is_value && p.rotates};
+  }
+};
 
 /* The thread's pair in one head. */
 DEVICE void append_pair(const attention_append_parameters &p, const copied_head &head, uint32_t pair,
@@ -82,13 +99,6 @@ DEVICE rotation rotation_at(const attention_append_parameters &p, int64_t row, u
   return rotation_of((float)row * (p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair]));
 }
 
-/* sm_80 would need more registers for four than 32. */
-#if __CUDA_ARCH__ >= 900
-constexpr int HEADS_AT_ONCE = 4;
-#else
-constexpr int HEADS_AT_ONCE = 1;
-#endif
-
 DEVICE void append_pairs(const attention_append_parameters &p) {
   const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
   write_length(p, index);
@@ -99,57 +109,82 @@ DEVICE void append_pairs(const attention_append_parameters &p) {
   const uint32_t batch = (uint32_t)(rows / p.query_length), query = (uint32_t)(rows % p.query_length);
   const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
   const rotation by = rotation_at(p, row, pair);
-  const uint32_t heads = p.rotated_heads + 2 * p.new_heads;
-#pragma unroll HEADS_AT_ONCE
-  for (uint32_t head = group; head < heads; head += p.head_groups)
-    append_pair(p, head_of(p, batch, query, row, head), pair, by);
+  const copied_row copied(p, batch, query, row);
+  rolled_for (uint32_t head = group; head < copied.heads(); head += p.head_groups)
+    append_pair(p, copied.head(head), pair, by);
 }
 
-struct four_numbers {
-  uint16_t bits[4];
+/* Four pairs of a head: four numbers of each half, or eight neighbours. */
+struct four_pairs {
+  copied_head head;
+  uint32_t words[4];
 };
-DEVICE four_numbers load_four(const uint16_t *from) {
-  const uint2 words = *reinterpret_cast<const uint2 *>(from);
-  return {(uint16_t)words.x, (uint16_t)(words.x >> 16), (uint16_t)words.y, (uint16_t)(words.y >> 16)};
-}
-DEVICE void store_four(uint16_t *to, const four_numbers &of) {
-  *reinterpret_cast<uint2 *>(to) =
-      make_uint2(of.bits[0] | (uint32_t)of.bits[1] << 16, of.bits[2] | (uint32_t)of.bits[3] << 16);
+
+DEVICE four_pairs load_pairs(const copied_head &head, uint32_t first_at, uint32_t second_at) {
+  if (!head.to) return {};
+  const uint2 first = *(const uint2 *)(head.from + first_at), second = *(const uint2 *)(head.from + second_at);
+  return {head, {first.x, first.y, second.x, second.y}};
 }
 
-/* Four pairs of a head from `pair`: two halves' columns, or eight columns. */
-DEVICE void append_four_pairs(const attention_append_parameters &p, const copied_head &head, uint32_t pair,
-                              const rotation *rotations) {
-  if (!head.to) return;
-  const uint32_t first_at = p.by_halves ? pair : 2 * pair, second_at = p.by_halves ? pair + p.row_pairs : first_at + 4;
-  four_numbers first = load_four(head.from + first_at), second = load_four(head.from + second_at);
-  if (head.rotates) {
-    unrolled_for (int i = 0; i < ATTENTION_APPEND_PAIRS; i++) {
-      uint16_t &low_bits = p.by_halves ? first.bits[i] : i < 2 ? first.bits[2 * i] : second.bits[2 * i - 4];
-      uint16_t &high_bits = p.by_halves ? second.bits[i] : i < 2 ? first.bits[2 * i + 1] : second.bits[2 * i - 3];
-      float low = widen(low_bits, p.bf16), high = widen(high_bits, p.bf16);
-      rotate_pair(rotations[pair + i], low, high);
-      low_bits = narrow(low, p.bf16);
-      high_bits = narrow(high, p.bf16);
-    }
+template <rondo_dtype Dtype>
+DEVICE void rotate_pairs(uint32_t (&words)[4], const rotation (&by)[ATTENTION_APPEND_PAIRS], bool by_halves) {
+  float numbers[8];
+  unrolled_for (int i = 0; i < 4; i++) {
+    const float2 two = numbers_of(Dtype, words[i]);
+    numbers[2 * i] = two.x, numbers[2 * i + 1] = two.y;
   }
-  store_four(head.to + first_at, first);
-  store_four(head.to + second_at, second);
+  if (by_halves)
+    unrolled_for (int i = 0; i < ATTENTION_APPEND_PAIRS; i++) rotate_pair(by[i], numbers[i], numbers[i + 4]);
+  else
+    unrolled_for (int i = 0; i < ATTENTION_APPEND_PAIRS; i++) rotate_pair(by[i], numbers[2 * i], numbers[2 * i + 1]);
+  unrolled_for (int i = 0; i < 4; i++) words[i] = word_of(Dtype, numbers[2 * i], numbers[2 * i + 1]);
 }
 
+/* A thread has the same pairs of every head that it moves, and so the same sines and cosines. It loads two heads at
+ * once: the compiler does not move a load before a store. The first loads run beside the sines and cosines. */
 DEVICE void append_rows(const attention_append_parameters &p) {
-  __shared__ rotation rotations[ATTENTION_MOST_PAIRS];
-  const uint32_t any_row = blockIdx.x / p.row_parts, part = blockIdx.x - any_row * p.row_parts;
+  __shared__ __align__(16) rotation rotations[ATTENTION_APPEND_MOST_ROWS][ATTENTION_MOST_PAIRS];
+  const uint32_t in_block = threadIdx.x / p.row_threads, thread = threadIdx.x & (p.row_threads - 1);
+  const uint32_t begin = blockIdx.x / p.row_parts, part = blockIdx.x - begin * p.row_parts;
+  const uint32_t own_row = begin * (ATTENTION_APPEND_ROW_THREADS / p.row_threads) + in_block;
+  const bool is_row = own_row < p.batch * p.query_length;
+  const uint32_t any_row = is_row ? own_row : 0;
   const uint32_t batch = any_row / p.query_length, query = any_row - batch * p.query_length;
   write_length(p, blockIdx.x * (int64_t)ATTENTION_APPEND_ROW_THREADS + threadIdx.x);
   const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
-  if (p.rotates && threadIdx.x < p.row_pairs) rotations[threadIdx.x] = rotation_at(p, row, threadIdx.x);
+  const uint32_t fours = p.row_pairs / ATTENTION_APPEND_PAIRS, log = 31 - __clz(fours); /* a power of two */
+  const uint32_t pair = (thread & (fours - 1)) * ATTENTION_APPEND_PAIRS;
+  const uint32_t first_at = p.by_halves ? pair : 2 * pair, second_at = p.by_halves ? pair + p.row_pairs : first_at + 4;
+  const uint32_t step = p.row_parts * p.row_threads >> log;
+  const copied_row copied(p, batch, query, row);
+  const uint32_t heads = is_row ? copied.heads() : 0;
+  uint32_t head = (part * p.row_threads + thread) >> log;
+  four_pairs pairs[2];
+  const auto load = [&] {
+    unrolled_for (int i = 0; i < 2; i++, head += step) {
+      pairs[i] = {};
+      if (head < heads) pairs[i] = load_pairs(copied.head(head), first_at, second_at);
+    }
+  };
+  load();
+  if (p.rotates)
+    for (uint32_t i = thread; i < p.row_pairs; i += p.row_threads) rotations[in_block][i] = rotation_at(p, row, i);
   __syncthreads();
-  const uint32_t heads = p.rotated_heads + 2 * p.new_heads, fours = p.row_pairs / ATTENTION_APPEND_PAIRS;
-#pragma unroll 2
-  for (uint32_t i = part * ATTENTION_APPEND_ROW_THREADS + threadIdx.x; i < heads * fours;
-       i += p.row_parts * ATTENTION_APPEND_ROW_THREADS)
-    append_four_pairs(p, head_of(p, batch, query, row, i / fours), i % fours * ATTENTION_APPEND_PAIRS, rotations);
+  rotation by[ATTENTION_APPEND_PAIRS];
+  unrolled_for (int i = 0; i < ATTENTION_APPEND_PAIRS; i++) by[i] = rotations[in_block][pair + i];
+  while (true) {
+    unrolled_for (int i = 0; i < 2; i++) {
+      if (!pairs[i].head.to) continue;
+      if (pairs[i].head.rotates && p.bf16)
+        rotate_pairs<RONDO_BF16>(pairs[i].words, by, p.by_halves);
+      else if (pairs[i].head.rotates)
+        rotate_pairs<RONDO_F16>(pairs[i].words, by, p.by_halves);
+      *(uint2 *)(pairs[i].head.to + first_at) = make_uint2(pairs[i].words[0], pairs[i].words[1]);
+      *(uint2 *)(pairs[i].head.to + second_at) = make_uint2(pairs[i].words[2], pairs[i].words[3]);
+    }
+    if (head >= heads) break;
+    load();
+  }
 }
 
 ATTENTION_APPEND_KERNELS(DEFINE_SHORT_KERNEL)

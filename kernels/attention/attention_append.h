@@ -9,9 +9,11 @@
 
 enum {
   ATTENTION_APPEND_THREADS = 256,
-  ATTENTION_APPEND_ROW_THREADS = 128,                   /* of rondo_attention_append_rows */
-  ATTENTION_APPEND_PAIRS = 4,                           /* of one of its threads: two words of 8 bytes */
-  ATTENTION_APPEND_ROW_BYTES = 8 * ATTENTION_MOST_PAIRS /* of its shared memory: sines and cosines */
+  ATTENTION_APPEND_ROW_THREADS = 128, /* of rondo_attention_append_rows */
+  ATTENTION_APPEND_PAIRS = 4,         /* of one of its threads: two words of 8 bytes */
+  ATTENTION_APPEND_MOST_ROWS = 2,     /* of one of its blocks */
+  /* Of its shared memory: sines and cosines. */
+  ATTENTION_APPEND_ROW_BYTES = 8 * ATTENTION_APPEND_MOST_ROWS * ATTENTION_MOST_PAIRS
 };
 
 struct attention_append_parameters {
@@ -27,7 +29,7 @@ struct attention_append_parameters {
   uint32_t batch, query_length;
   uint32_t rotated_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
   uint32_t row_pairs, head_groups;   /* powers of two */
-  uint32_t row_parts;                /* of rondo_attention_append_rows: blocks of a row */
+  uint32_t row_parts, row_threads;   /* of rondo_attention_append_rows: blocks of a row, and threads in one of them */
   uint32_t pool_pages, page_shift;
   int32_t capacity, most_length;
   int32_t rotates, by_halves, bf16;

@@ -83,6 +83,9 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
       .out_is_aligned = op_rows_aligned(out, 16),
       .epsilon = attributes->epsilon,
   };
+  if (x->dtype != RONDO_F32 && out->dtype == x->dtype && (!norm->present || norm->dtype == x->dtype) &&
+      parameters.x_is_aligned && parameters.norm_is_aligned && parameters.out_is_aligned && parameters.k % 8 == 0)
+    parameters.whole_type = x->dtype;
   for (uint32_t i = 0; i + 1 < x->rank; i++) {
     uint32_t outer = RMS_NORM_OUTER - (x->rank - 1) + i;
     parameters.extent[outer] = (uint32_t)x->shape[i];

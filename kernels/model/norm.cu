@@ -30,11 +30,8 @@ DEVICE float sum_over_row(float sum, uint32_t row_threads) {
   return sum;
 }
 
-DEVICE void load_norm(const rms_norm_parameters &p, uint32_t column, uint32_t count, float (&norm)[8]) {
-  if (p.norm) load_numbers(p.norm_dtype, p.norm_is_aligned, p.norm, column, count, norm);
-}
-
-DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
+/* Type is that of x, norm and out, whose rows move in whole vectors; or 0 for all types and rows. */
+template <uint32_t Type> DEVICE void rms_norm_of(const rms_norm_parameters &p) {
   const uint32_t row = blockIdx.x * (blockDim.x / p.row_threads) + threadIdx.x / p.row_threads;
   const uint32_t lane = threadIdx.x % p.row_threads, step = 8 * p.row_threads;
   const uint32_t k = row < p.rows ? p.k : 0; /* a row beyond the last sums nothing */
@@ -44,8 +41,13 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
     out += index * p.out_stride[i];
   });
   float held[RMS_NORM_HELD][8], norms[RMS_NORM_HELD][8], squares = 0;
+  const auto count_at = [&](uint32_t column) { return Type ? 8 : min(k - column, 8u); };
   const auto load_x = [&](uint32_t column, float(&values)[8]) {
-    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
+    load_numbers(Type ? Type : p.x_dtype, Type || p.x_is_aligned, p.x, x + column, count_at(column), values);
+  };
+  const auto load_norm = [&](uint32_t column, float(&norm)[8]) {
+    if (!p.norm) return;
+    load_numbers(Type ? Type : p.norm_dtype, Type || p.norm_is_aligned, p.norm, column, count_at(column), norm);
   };
   const auto add_squares = [&](const float(&values)[8]) {
     unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
@@ -56,7 +58,7 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
   }
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the loads of x are in flight */
     const uint32_t column = 8 * lane + h * step;
-    if (column < k) load_norm(p, column, min(k - column, 8u), norms[h]);
+    if (column < k) load_norm(column, norms[h]);
   }
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
     if (8 * lane + h * step < k) add_squares(held[h]);
@@ -69,16 +71,26 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
   const auto finish = [&](uint32_t column, const float(&norm)[8], float(&values)[8]) {
     unrolled_for (int i = 0; i < 8; i++) values[i] = (p.norm ? values[i] * norm[i] : values[i]) * factor;
-    store_numbers(p.out_dtype, p.out_is_aligned, p.out, out + column, min(k - column, 8u), values);
+    store_numbers(Type ? Type : p.out_dtype, Type || p.out_is_aligned, p.out, out + column, count_at(column), values);
   };
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
     if (8 * lane + h * step < k) finish(8 * lane + h * step, norms[h], held[h]);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8], norm[8];
     load_x(column, values);
-    load_norm(p, column, min(k - column, 8u), norm);
+    load_norm(column, norm);
     finish(column, norm, values);
   }
+}
+
+/* Code for one type has half of the instructions, which bound it from some 500 rows on. */
+DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
+  if (p.whole_type == RONDO_BF16)
+    rms_norm_of<RONDO_BF16>(p);
+  else if (p.whole_type == RONDO_F16)
+    rms_norm_of<RONDO_F16>(p);
+  else
+    rms_norm_of<0>(p);
 }
 
 /* x plus the sum of its parts in their order, rounded to x's type. */

@@ -28,6 +28,7 @@ struct rms_norm_parameters {
   uint32_t x_dtype, norm_dtype, out_dtype;
   uint32_t part_count;
   uint32_t x_is_aligned, norm_is_aligned, out_is_aligned; /* 1: rows begin at multiples of 16 bytes */
+  uint32_t whole_type; /* of x, norm and out, if it is one of 16 bits, and all rows are whole vectors of 16 bytes */
   float epsilon;
   struct completion done;
 };

@@ -325,8 +325,8 @@ BOTH_BACKENDS(attention_append, decode_and_prefill_of_models_agree_with_double_p
 static void chunks(rondo_backend backend) {
   static const struct {
     int64_t query_heads, kv_heads, query_length, capacity, dimension;
-  } shapes[] = {{3, 1, 128, 1039, 64}, {4, 2, 200, 1039, 128}, {3, 3, 130, 1039, 256},
-                {6, 1, 64, 1039, 32},  {2, 1, 257, 1100, 64},  {48, 2, 384, 399, 64}};
+  } shapes[] = {{3, 1, 128, 1039, 64}, {4, 2, 200, 1039, 128}, {3, 3, 130, 1039, 256}, {6, 1, 64, 1039, 32},
+                {2, 1, 257, 1100, 64}, {48, 2, 384, 399, 64},  {3, 1, 1025, 1040, 32}};
   enum { BEGINS = 3 };
   static struct appended tasks[COUNT(shapes)];
   for (size_t i = 0; i < COUNT(tasks); i++) {
