@@ -168,17 +168,28 @@ static double from_ieee(uint16_t bits, int exponent_bits, int mantissa_bits) {
   return from_fields(sign, exponent_bits, mantissa_bits, exponent, mantissa);
 }
 
-double oracle_f16(uint16_t bits) { return from_ieee(bits, 5, 10); }
-double oracle_bf16(uint16_t bits) { return from_ieee(bits, 8, 7); }
+/* The oracles read numbers a billion times. Every value of these formats is one of float. */
+static float f16_values[1 << 16], bf16_values[1 << 16], e4m3_values[1 << 8];
 
-double oracle_e4m3(uint8_t bits) {
-  if ((bits & 0x7f) == 0x7f) return NAN;
-  return from_fields(bits >> 7, 4, 3, (bits >> 3) & 15u, bits & 7u);
+__attribute__((constructor)) static void make_values(void) {
+  for (uint32_t bits = 0; bits < 1u << 16; bits++) {
+    f16_values[bits] = (float)from_ieee((uint16_t)bits, 5, 10);
+    bf16_values[bits] = (float)from_ieee((uint16_t)bits, 8, 7);
+  }
+  for (uint32_t bits = 0; bits < 1u << 8; bits++)
+    e4m3_values[bits] = (bits & 0x7f) == 0x7f ? NAN : (float)from_fields(bits >> 7, 4, 3, bits >> 3 & 15u, bits & 7u);
 }
 
-double oracle_e2m1(uint8_t code) { return from_fields((code >> 3) & 1u, 2, 1, (code >> 1) & 3u, code & 1u); }
+double oracle_f16(uint16_t bits) { return (double)f16_values[bits]; }
+double oracle_bf16(uint16_t bits) { return (double)bf16_values[bits]; }
+double oracle_e4m3(uint8_t bits) { return (double)e4m3_values[bits]; }
 
-static uint16_t to_ieee(double value, int exponent_bits, int mantissa_bits) {
+double oracle_e2m1(uint8_t code) {
+  static const float values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  return (double)values[code & 15];
+}
+
+static inline uint16_t to_ieee(double value, int exponent_bits, int mantissa_bits) {
   uint32_t infinity = ((1u << exponent_bits) - 1u) << mantissa_bits;
   uint32_t sign = signbit(value) ? 0x8000u : 0u;
   if (isnan(value)) return (uint16_t)(infinity | (1u << (mantissa_bits - 1)));
