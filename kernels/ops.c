@@ -47,9 +47,6 @@
   OP(attention, attention_task_check, NULL, NULL, attention_select,                                                    \
      .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE, .touched_elements = attention_touched_elements,         \
      .launches_most = 3, .scratch_bytes = attention_scratch_bytes, .step = attention_host_step)                        \
-  OP(attention_new_rows, attention_task_check, attention_new_rows_host_items, attention_new_rows_host_run,             \
-     attention_select)                                                                                                 \
-  OP(attention_rows, attention_task_check, attention_rows_host_items, attention_rows_host_run, attention_select)       \
   OP(gemv, gemv_check, gemv_host_items, gemv_host_run, gemv_select,                                                    \
      .once_operands = 1u << GEMV_OUT | 1u << GEMV_OUT_SCALES | 1u << GEMV_RESIDUAL,                                    \
      .touched_elements = gemv_touched_elements)                                                                        \
@@ -86,7 +83,10 @@
      .scratch_bytes = feed_forward_scratch_bytes, .step = feed_forward_step)                                           \
   OP(sum_parts, NULL, sum_parts_host_items, sum_parts_host_run, sum_parts_select)                                      \
   OP(penalty, penalty_check, penalty_host_items, penalty_host_run, penalty_select, .once_operands = 1u << PENALTY_IDS, \
-     .touched_elements = penalty_touched_elements)
+     .touched_elements = penalty_touched_elements)                                                                     \
+  OP(attention_new_rows, attention_task_check, attention_new_rows_host_items, attention_new_rows_host_run,             \
+     attention_select)                                                                                                 \
+  OP(attention_rows, attention_task_check, attention_rows_host_items, attention_rows_host_run, attention_select)
 
 #define DEFINE_OP(operation, op_check, op_host_items, op_host_run, op_select, ...)                                     \
   const struct op op_##operation = {.name = #operation,                                                                \

@@ -57,6 +57,7 @@ static void panel_make(struct work *work, int64_t first_row, int64_t column, int
 static void sums_make(struct work *work, int64_t first_panel, int64_t panels) {
   const int64_t count = round_up(work->vectors, BLOCK_STEP);
   memset(work->sums, 0, (size_t)count * sizeof *work->sums);
+  for (int64_t v = work->vectors; v < count; v++) memset(work->x[v], 0, sizeof work->x[v]);
   for (int64_t column = 0; column < work->shape.k; column += BLOCK_DEPTH) {
     const int64_t columns = smaller(work->shape.k - column, BLOCK_DEPTH);
     gemv_host_decode(work->call, GEMV_VECTORS, work->batch, work->first_vector, work->vectors, column, columns,

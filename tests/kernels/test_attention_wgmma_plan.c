@@ -289,13 +289,13 @@ Test(attention_wgmma_plan, new_rows_are_planned_without_their_position) {
   }
 }
 
-/* The launch before it has a block for each row, or several if heads are many and rows few. They start early, and must
- * not gather on a part of the chip. */
+/* The launch before it has a block for each row, several if heads are many and rows few, and one for two rows if these
+ * are many. They start early, and must not gather on a part of the chip. */
 Test(attention_wgmma_plan, blocks_that_write_new_rows_are_spread_evenly) {
   static const struct {
-    int64_t query_heads, rows, parts;
-  } cases[] = {{9, 128, 1},  {9, 132, 1},  {9, 133, 1},  {9, 512, 1},
-               {9, 1056, 1}, {33, 128, 3}, {33, 352, 3}, {33, 2048, 1}};
+    int64_t query_heads, rows, blocks;
+  } cases[] = {{9, 128, 128},  {9, 132, 132},  {9, 133, 133},   {9, 512, 512},   {9, 1023, 1023},
+               {9, 1057, 529}, {33, 128, 384}, {33, 352, 1056}, {33, 2048, 1024}};
   const int64_t of_a_multiprocessor = h200.shared_bytes + 1024, of_a_block = 1024 + ATTENTION_APPEND_ROW_BYTES;
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct description d;
@@ -304,7 +304,7 @@ Test(attention_wgmma_plan, blocks_that_write_new_rows_are_spread_evenly) {
     cr_expect_str_eq(kernel_of(&d, &h200, &launches), "rondo_attention_append_rows");
     const int64_t blocks = launches.items[0].grid[0], each = divided_up(blocks, h200.multiprocessors);
     const int64_t bytes = launches.items[0].shared_bytes + of_a_block;
-    cr_expect_eq(blocks, cases[i].rows * cases[i].parts);
+    cr_expect_eq(blocks, cases[i].blocks);
     cr_expect_leq(bytes - 1024, h200.shared_bytes);
     cr_expect_leq(each * bytes, of_a_multiprocessor);
     if (each <= 8) cr_expect_gt((each + 1) * bytes, of_a_multiprocessor);
