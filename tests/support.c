@@ -71,6 +71,7 @@ void trial_instantiate(struct trial *trial) {
                            .device_bytes = plan.device_bytes,
                            .pinned_bytes = plan.pinned_bytes_per_slot,
                            .host_bytes = plan.host_bytes,
+                           .host_threads = trial->host_threads,
                            .lanes = &lane,
                            .lane_count = multiprocessors ? 1 : 0};
   REQUIRE_OK(rondo_open(&options, &trial->runtime));

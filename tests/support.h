@@ -37,6 +37,7 @@ typedef rondo_status (*tensor_kind)(rondo_graph *graph, const char *name, rondo_
 /* A graph that is described, then run. */
 struct trial {
   rondo_backend backend;
+  uint32_t host_threads; /* of rondo_options; set after trial_describe */
   rondo_runtime *runtime;
   rondo_graph *graph;
   rondo_exec *exec;

@@ -40,18 +40,10 @@ Test(gemm_host, agrees_with_fp64_around_groups_and_blocks) {
 static struct frame out_of(const struct gemm_problem_case *of, uint32_t threads, struct gemm_trial *t) {
   struct trial trial;
   struct random random = {9};
-  rondo_plan plan;
   trial_describe(&trial, RONDO_BACKEND_HOST);
+  trial.host_threads = threads;
   gemm_trial_add(t, &trial, of, &random);
-  REQUIRE_OK(rondo_plan_graph(trial.graph, &plan));
-  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
-                                         .device_bytes = plan.device_bytes,
-                                         .pinned_bytes = plan.pinned_bytes_per_slot,
-                                         .host_bytes = plan.host_bytes,
-                                         .host_threads = threads},
-                        &trial.runtime));
-  REQUIRE_OK(rondo_instantiate(trial.runtime, trial.graph, NULL, &trial.exec));
-  REQUIRE_OK(rondo_acquire(trial.exec, &trial.slot));
+  trial_instantiate(&trial);
   gemm_trial_set(t, &trial);
   trial_replay(&trial);
   struct frame out = frame_get(&trial, &t->out, "out");

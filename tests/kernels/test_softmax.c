@@ -357,21 +357,13 @@ Test(softmax, gemm_softmax_has_the_same_bits_for_any_number_of_threads) {
   for (uint32_t threads = 1; threads <= 5; threads++) {
     struct trial trial;
     rondo_graph_gemm_softmax_tensors tensors;
-    rondo_plan plan;
     trial_describe(&trial, RONDO_BACKEND_HOST);
+    trial.host_threads = threads;
     REQUIRE_OK(rondo_graph_gemm_softmax(
         trial.graph,
         &(rondo_graph_gemm_softmax_desc){.dtype = RONDO_F16, .p_dtype = RONDO_F32, .batch = 1, .m = M, .n = N, .k = K},
         &tensors));
-    REQUIRE_OK(rondo_plan_graph(trial.graph, &plan));
-    REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
-                                           .device_bytes = plan.device_bytes,
-                                           .pinned_bytes = plan.pinned_bytes_per_slot,
-                                           .host_bytes = plan.host_bytes,
-                                           .host_threads = threads},
-                          &trial.runtime));
-    REQUIRE_OK(rondo_instantiate(trial.runtime, trial.graph, NULL, &trial.exec));
-    REQUIRE_OK(rondo_acquire(trial.exec, &trial.slot));
+    trial_instantiate(&trial);
     trial_set(&trial, tensors.a, a);
     trial_set(&trial, tensors.b, b);
     trial_replay(&trial);

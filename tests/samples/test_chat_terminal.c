@@ -291,8 +291,10 @@ Test(chat_terminal, obeys_commands) {
 }
 
 /* One ends the answer, which would go on and on, the other, at the prompt, the program. */
+/* An answer of 2048 tokens would be over in 0.1 s, perhaps before the key is pressed. */
 Test(chat_terminal, ends_one_thing_with_each_ctrl_c) {
-  struct typed typed = begin_chat(write_roomy_model('b'), (const char *const[]){"--tokens", "1000000000", NULL});
+  const char *const words[] = {"--tokens", "1000000000", "--context", "32768", NULL};
+  struct typed typed = begin_chat(write_roomy_model('b'), words);
   wait_until_shown(&typed, "> ", 1);
   type_text(&typed, "hello\r");
   while (strlen(shell_read(typed.out)) < 8) usleep(1000);
