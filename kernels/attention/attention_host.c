@@ -226,7 +226,7 @@ static void item_begin(struct item *item, rondo_dtype dtype, const unsigned char
     }
 }
 
-/* Neither do rows' first KV rows fall from row to row, nor their limits. */
+/* A later row never begins at an earlier KV row, nor ends at one. */
 static void item_attend(struct item *item, const struct rows *k, const struct rows *v) {
   const int64_t end = item->limit[item->row_count - 1];
   for (int64_t begin = item->begin[0]; begin < end; begin += BLOCK) {

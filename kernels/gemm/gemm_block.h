@@ -18,7 +18,7 @@ struct gemm_block {
   const float *vectors; /* [count][BLOCK_DEPTH] */
   const float *weights; /* [depth][BLOCK_ROWS] */
   int64_t count, depth;
-  int64_t run; /* of k: so many products are summed from zero, then added to the sum */
+  int64_t run; /* products along k that are summed from zero, before they are added to the sum */
   float *sums; /* [count][BLOCK_PITCH] */
 };
 
