@@ -1,280 +1,15 @@
-/* gemm_results.cuh - from a warpgroup's sums to results in memory, for gemm_wgmma.cuh: the parts of k meet, scale, bias
- * and residual are applied, and the results leave as boxes by way of shared memory, or from registers.
- *
- * A lane's numbers: d[4 j + 2 h + e] is row 16 w + g + 8 h of P and row 8 j + 2 t + e of Q, for lane 4 g + t of warp w
- * (common/wgmma.cuh). If W is P, columns of results are rows of P: stmatrix turns them. */
+/* gemm_results.cuh - from a warpgroup's sums to results in memory, for gemm_wgmma.cuh: those of a tile are finished, and
+ * leave as boxes by way of shared memory, or from registers (gemm_registers.cuh). */
 #pragma once
 
-#include "../common/send.cuh"
-#include "gemm_codes.cuh"
-#include "gemm_copies.cuh"
-#include "gemm_finish.cuh"
-#include <type_traits>
+#include "gemm_registers.cuh"
 
 namespace {
 
-enum { GEMM_FIRST_BARRIER = 1 }; /* of the warpgroups' own; then those for turns */
-
-DEVICE void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
-  if (turned)
-    ldmatrix_x4_transposed(words, address);
-  else
-    ldmatrix_x4(words, address);
-}
-
-/* What a thread of a warpgroup that multiplies knows of its place. */
-template <typename D> struct gemm_warpgroup {
-  const gemm_wgmma_parameters &p;
-  const gemm_block<D> &at;
-  uint32_t index, thread, lane, warp; /* of the warpgroup in the block, and of the thread in the warpgroup */
-  uint32_t sent;                      /* boxes by way of the buffers */
-  uint32_t there; /* a thread frees a stage for one of the blocks that share a tile with this one: its `empty` */
-
-  DEVICE gemm_warpgroup(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
-      : p(p), at(at), index(threadIdx.x / 128), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
-        warp(threadIdx.x / 32 % 4), sent(0), there(0) {
-    if (D::SHARERS == 1 || thread >= D::SHARERS) return;
-    const uint32_t other = thread - D::ALONG_Q + (thread - D::ALONG_Q >= at.cp);
-    there = address_in_block(at.empty, thread < D::ALONG_Q ? at.rank_of(at.cp, thread, at.part)
-                                                           : at.rank_of(other, at.cq, at.part));
-  }
-  DEVICE void find_lane() {
-    const uint32_t number = thread_index();
-    lane = number % 32, warp = number / 32 % 4, index = number / 128;
-  }
-  /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
-  DEVICE uint32_t share() const { return D::TURNS ? 0 : index; }
-
-  /* Frees a stage for the blocks that copy to it, if one will. `left`: the block's stages from this one on. */
-  DEVICE void free_stage(uint32_t left, uint32_t stage) const {
-    if (left <= D::STAGES) return;
-    if constexpr (D::SHARERS == 1) {
-      if (thread == 0) barrier_arrive(at.empty + 8 * stage);
-    } else {
-      if (thread < D::SHARERS) barrier_arrive_there(there + 8 * stage);
-    }
-  }
-
-  /* ---- Parts ---- */
-
-  /* d becomes `own`, the columns of this block: each of the two parts sends the other one's columns, and adds. */
-  DEVICE void meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) const {
-    constexpr int COUNT = D::STORED / 2;
-    const bool is_first = at.part == 0;
-    const uint32_t other = at.rank_of(at.cp, at.cq, at.part ^ 1);
-    const uint32_t slot = at.staging + index * D::BUFFERS * GEMM_STAGING_BYTES + thread * 16, met = at.met + 8 * index;
-    const uint32_t there = address_in_block(slot, other), met_there = address_in_block(met, other);
-    unrolled_for (int i = 0; i < COUNT; i += 4)
-      send_four(there + i / 4 * 2048,
-                make_float4(is_first ? d[COUNT + i] : d[i], is_first ? d[COUNT + i + 1] : d[i + 1],
-                            is_first ? d[COUNT + i + 2] : d[i + 2], is_first ? d[COUNT + i + 3] : d[i + 3]),
-                met_there);
-    barrier_wait_cluster(met, 0);
-    unrolled_for (int i = 0; i < COUNT; i += 4) {
-      const float4 theirs = load_shared_four(slot + i / 4 * 2048);
-      own[i] = (is_first ? d[i] : d[COUNT + i]) + theirs.x;
-      own[i + 1] = (is_first ? d[i + 1] : d[COUNT + i + 1]) + theirs.y;
-      own[i + 2] = (is_first ? d[i + 2] : d[COUNT + i + 2]) + theirs.z;
-      own[i + 3] = (is_first ? d[i + 3] : d[COUNT + i + 3]) + theirs.w;
-    }
-  }
-
-  /* ---- Scale, bias, residual ---- */
-
-  /* Bias and residual of a few groups of eight rows of Q. p0 and q0 are the lane's first rows. What is absent is -0,
-   * which changes no sum. Outside the matrix its first number is loaded: a branch would make each load wait for the one
-   * before. */
-  static constexpr int MANY = D::BOX / 8, FEW = D::IS_WIDE ? 2 : 4; /* as registers allow */
-  static constexpr int GROUPS = D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP) ? FEW : MANY;
-  using addends = float[GROUPS][4];
-
-  template <typename Numbers> DEVICE void load_bias(addends &bias, int p0, int q0, int matrix) const {
-    const int first = D::SWAPPED ? p0 : q0, left = (int)p.columns - first;
-    const int64_t begin = matrix * p.finish.bias_batch;
-    const uint32_t dtype = p.finish.bias_dtype;
-    if (D::SWAPPED) {
-      unrolled_for (int h = 0; h < 2; h++) {
-        const float one = Numbers::one(dtype, p.finish.bias, begin + (8 * h < left ? first + 8 * h : 0));
-        unrolled_for (int j = 0; j < GROUPS; j++) bias[j][2 * h] = bias[j][2 * h + 1] = one;
-      }
-    } else {
-      unrolled_for (int j = 0; j < GROUPS; j++) {
-        const float2 two = Numbers::two(dtype, p.finish.bias, begin + (8 * j < left ? first + 8 * j : 0));
-        bias[j][0] = bias[j][2] = two.x, bias[j][1] = bias[j][3] = two.y;
-      }
-    }
-  }
-
-  template <typename Numbers> DEVICE void load_residual(addends &residual, int p0, int q0, int matrix) const {
-    const int64_t begin = matrix * p.finish.residual_batch, stride = p.finish.residual_row;
-    const uint32_t dtype = p.finish.residual_dtype;
-    unrolled_for (int j = 0; j < GROUPS; j++)
-      unrolled_for (int h = 0; h < 2; h++) {
-        const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
-        const bool is_there = row < (int)p.rows && column < (int)p.columns;
-        const int64_t element = begin + (is_there ? row * stride + column : 0);
-        if (D::SWAPPED) {
-          const int64_t next = row + 1 < (int)p.rows ? stride : 0;
-          residual[j][2 * h] = Numbers::one(dtype, p.finish.residual, element);
-          residual[j][2 * h + 1] = Numbers::one(dtype, p.finish.residual, element + next);
-        } else {
-          const float2 two = Numbers::two(dtype, p.finish.residual, element);
-          residual[j][2 * h] = two.x, residual[j][2 * h + 1] = two.y;
-        }
-      }
-  }
-
-  /* The address of the matrices of pair `j` of groups in a box: what this lane gives to stmatrix and ldmatrix. */
-  DEVICE uint32_t matrices_at(uint32_t box, int j) const {
-    const uint32_t matrix = lane / 8;
-    const uint32_t row = D::SWAPPED ? 16 * j + (matrix >> 1) * 8 + lane % 8 : 16 * warp + (matrix & 1) * 8 + lane % 8;
-    const uint32_t chunk = D::SWAPPED ? 2 * warp + (matrix & 1) : 2 * j + (matrix >> 1);
-    return box + row * 128 + ((chunk ^ (row & 7)) << 4);
-  }
-  template <typename T> DEVICE void take_residual(addends &residual, uint32_t box, int first) const {
-    const uint32_t dtype = D::ANY ? p.finish.residual_dtype : gemm_dtype<T>::value;
-    uint32_t words[GROUPS / 2][4];
-    unrolled_for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, first + j), D::SWAPPED);
-    unrolled_for (int j = 0; j < GROUPS / 2; j++)
-      unrolled_for (int i = 0; i < 4; i++) {
-        const float2 two = numbers_16::of(dtype, words[j][i]);
-        residual[2 * j + i / 2][i % 2 * 2] = two.x, residual[2 * j + i / 2][i % 2 * 2 + 1] = two.y;
-      }
-  }
-  /* Where a box of the residual is. `stage`: its first stage of this tile. */
-  DEVICE uint32_t residual_at(uint32_t stage, int product, int box) const {
-    const int number = box * D::PANELS + (int)share() * D::PRODUCTS + product;
-    const uint32_t in = stage + number / D::IN_STAGE;
-    return at.stages + (in >= D::STAGES ? in - D::STAGES : in) * D::STAGE_BYTES + number % D::IN_STAGE * D::BOX_BYTES;
-  }
-
-  /* Numbers from codes are a little small, lest they exceed their type. */
-  DEVICE static float whole_sum(float sum) { return D::SLOTS ? sum * GEMM_CODE_FACTOR : sum; }
-
-  DEVICE static void clear(addends &numbers) {
-    unrolled_for (int j = 0; j < GROUPS; j++)
-      unrolled_for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
-  }
-
-  /* The numbers of a product. p0 and q0 are the lane's first rows; `stage` is the residual's first. */
-  template <typename T>
-  DEVICE void finish(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage) const {
-    unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
-      const int box = min(8 * first / D::BOX, D::BOXES - 1), q = q0 + 8 * first;
-      addends bias, residual;
-      if (!D::ANY || !p.finish.bias)
-        clear(bias);
-      else if (p.finish.bias_dtype == RONDO_F32)
-        load_bias<numbers_32>(bias, p0, q, matrix);
-      else
-        load_bias<numbers_16>(bias, p0, q, matrix);
-      if (!D::IS_WIDE && p.boxed)
-        take_residual<T>(residual, residual_at(stage, product, box), (8 * first - D::box_begin(box)) / 16);
-      else if (!D::ANY || !p.finish.residual || p.finish.silu_mul)
-        clear(residual);
-      else if (p.finish.residual_dtype == RONDO_F32)
-        load_residual<numbers_32>(residual, p0, q, matrix);
-      else
-        load_residual<numbers_16>(residual, p0, q, matrix);
-      unrolled_for (int j = 0; j < GROUPS; j++)
-        unrolled_for (int i = 0; i < 4; i++)
-          d[4 * (first + j) + i] = fmaf(whole_sum(d[4 * (first + j) + i]), p.finish.scale, bias[j][i]) + residual[j][i];
-    }
-  }
-
-  /* ---- Out ---- */
-
-  /* A box from registers: f32, and rows that no map can have. */
-  DEVICE void store_numbers(const float *d, int p0, int q0, int matrix) const {
-    const uint32_t dtype = p.finish.out_dtype;
-    const int64_t begin = matrix * p.finish.out_batch;
-    unrolled_for (int j = 0; j < D::BOX / 8; j++)
-      unrolled_for (int h = 0; h < 2; h++) {
-        const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
-        const int64_t element = begin + row * p.finish.out_row + column;
-        const float x = d[4 * j + 2 * h], y = d[4 * j + 2 * h + 1];
-        if (row >= (int)p.rows || column >= (int)p.columns) continue;
-        if (D::SWAPPED) {
-          store_number(dtype, p.finish.out, element, x);
-          if (row + 1 < (int)p.rows) store_number(dtype, p.finish.out, element + p.finish.out_row, y);
-        } else if (dtype == RONDO_F32) {
-          *(float2 *)((float *)p.finish.out + element) = make_float2(x, y);
-        } else {
-          *(uint32_t *)((uint16_t *)p.finish.out + element) = word_of_16(dtype == RONDO_BF16, x, y);
-        }
-      }
-  }
-
-  /* One result of silu_mul, which may be past the end. */
-  DEVICE void store_gated_number(float number, int row, int column, int matrix) const {
-    const gemm_finish &f = p.finish;
-    if (row >= (int)p.rows || column >= (int)p.columns / 2) return;
-    if (f.residual) {
-      const int64_t element = matrix * f.residual_batch + row * f.residual_row + column;
-      number += load_number(f.residual_dtype, f.residual, element);
-    }
-    store_number(f.out_dtype, f.out, matrix * f.out_batch + row * f.out_row + column, number);
-  }
-
-  /* A lane has one column of each group of eight rows of Q. Four lanes exchange theirs: each then stores four
-   * neighbours of one group, in two rows. */
-  DEVICE void store_gated_fours(const uint32_t (&pairs)[4], int p0, int column, int matrix) const {
-    uint32_t words[4] = {pairs[0], pairs[1], pairs[2], pairs[3]};
-    unrolled_for (int apart = 1; apart <= 2; apart *= 2)
-      unrolled_for (int i = 0; i < 4; i++) {
-        if (i & apart) continue;
-        const bool is_upper = lane & apart;
-        const uint32_t other = __shfl_xor_sync(0xffffffffu, is_upper ? words[i] : words[i ^ apart], apart);
-        (is_upper ? words[i] : words[i ^ apart]) = other;
-      }
-    unrolled_for (int h = 0; h < 2; h++) {
-      if (p0 + 8 * h >= (int)p.rows || column >= (int)p.columns / 2) continue;
-      const uint32_t half = h ? 0x7632 : 0x5410;
-      const int64_t element = matrix * p.finish.out_batch + (p0 + 8 * h) * p.finish.out_row + column;
-      *(uint2 *)((uint16_t *)p.finish.out + element) =
-          make_uint2(__byte_perm(words[0], words[1], half), __byte_perm(words[2], words[3], half));
-    }
-  }
-
-  /* If W is P, gate and up are neighbours of two lanes. One makes the upper result, x[0], and the other the lower one,
-   * x[2]. The moves keep the selection from the products, which would wait for each other. */
-  DEVICE float gated_by_two(const float *x) const {
-    const bool is_lower = lane & 4;
-    float mine, theirs;
-    asm volatile("mov.f32 %0, %1;" : "=f"(mine) : "f"(is_lower ? x[2] : x[0]));
-    asm volatile("mov.f32 %0, %1;" : "=f"(theirs) : "f"(is_lower ? x[0] : x[2]));
-    theirs = __shfl_xor_sync(0xffffffffu, theirs, 4);
-    return gated(is_lower ? theirs : mine, is_lower ? mine : theirs);
-  }
-
-  /* A box with silu_mul. */
-  DEVICE void store_gated(const float *d, int p0, int q0, int matrix) const {
-    unrolled_for (int first = 0; first < D::BOX / 8; first += 4) {
-      float numbers[4][2];
-      unrolled_for (int j = 0; j < 4; j++)
-        unrolled_for (int i = 0; i < 2; i++) {
-          const float *x = d + 4 * (first + j);
-          if (D::SWAPPED) {
-            numbers[j][i] = gated_by_two(x + i);
-          } else {
-            numbers[j][i] = gated(x[2 * i], x[2 * i + 1]);
-          }
-        }
-      if (!D::SWAPPED && p.in_fours) {
-        uint32_t pairs[4];
-        unrolled_for (int j = 0; j < 4; j++)
-          pairs[j] = word_of_16(p.finish.out_dtype == RONDO_BF16, numbers[j][0], numbers[j][1]);
-        store_gated_fours(pairs, p0, q0 / 8 * 4 + 4 * (first + (int)lane % 4), matrix);
-        continue;
-      }
-      unrolled_for (int j = 0; j < 4; j++)
-        unrolled_for (int i = 0; i < 2; i++)
-          if (D::SWAPPED)
-            store_gated_number(numbers[j][i], q0 + 8 * (first + j) + i, (p0 + (lane & 4 ? 7 : 0)) / 2, matrix);
-          else
-            store_gated_number(numbers[j][i], p0 + 8 * i, q0 / 2 + 4 * (first + j), matrix);
-    }
-  }
+template <typename D> struct gemm_warpgroup : gemm_registers<D> {
+  using base = gemm_registers<D>;
+  using base::base, base::p, base::at, base::index, base::thread, base::lane, base::warp, base::sent;
+  using base::share, base::find_lane, base::free_stage, base::matrices_at, base::residual_at, base::gated_by_two;
 
   /* ---- Out by boxes ---- */
 
@@ -418,22 +153,11 @@ template <typename D> struct gemm_warpgroup {
       for (int j = 0; j < columns; j += (int)p.fetched) box_prefetch(&p.residual, column + j, row + i, place.matrix);
   }
 
-  /* From registers. */
-  DEVICE void store_each(const float (&d)[D::STORED / 2], int p0, int q0, int matrix) const {
-    unrolled_for (int box = 0; box < D::BOXES; box++) {
-      const int begin = D::box_begin(box);
-      if (p.finish.silu_mul)
-        store_gated(d + begin / 2, p0, q0 + begin, matrix);
-      else
-        store_numbers(d + begin / 2, p0, q0 + begin, matrix);
-    }
-  }
-
   template <typename T>
   DEVICE void store_product(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage,
                             bool by_stages) {
     const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
-    if (p.finishing) finish<T>(d, product, lane_p, lane_q, matrix, stage);
+    if (p.finishing) this->template finish<T>(d, product, lane_p, lane_q, matrix, stage);
     if constexpr (D::SWAPPED && !std::is_same_v<T, either>)
       if (p.by_map && p.finish.silu_mul) return leave_gated_by_two<T>(d, p0, q0, matrix);
     if constexpr (!D::ANY) {
@@ -448,7 +172,7 @@ template <typename D> struct gemm_warpgroup {
                         bool by_stages) {
     const int lane_p = p0 + 16 * (int)warp + (int)lane / 4, lane_q = q0 + 2 * ((int)lane % 4);
     const bool is_bf16 = p.finish.out_dtype == RONDO_BF16;
-    if (!p.by_map) return store_each(d, lane_p, lane_q, matrix);
+    if (!p.by_map) return this->store_each(d, lane_p, lane_q, matrix);
     if constexpr (CAN_GATE)
       if (p.finish.silu_mul) {
         if (is_bf16)
@@ -473,7 +197,7 @@ template <typename D> struct gemm_warpgroup {
     unrolled_for (int product = 0; product < D::PRODUCTS; product++) {
       if constexpr (D::PARTS > 1) {
         float own[D::STORED / 2];
-        meet(d[product], own);
+        this->meet(d[product], own);
         store_product<T>(own, product, p0 + 64 * product, q0, place.matrix, stage, by_stages);
       } else {
         store_product<T>(d[product], product, p0 + 64 * product, q0, place.matrix, stage, by_stages);

@@ -1,0 +1,186 @@
+/* gemm_sums.cuh - a warpgroup that multiplies, for gemm_wgmma.cuh: its place, how the parts of k meet, and the finish of
+ * its sums with scale, bias and residual.
+ *
+ * A lane's numbers: d[4 j + 2 h + e] is row 16 w + g + 8 h of P and row 8 j + 2 t + e of Q, for lane 4 g + t of warp w
+ * (common/wgmma.cuh). If W is P, columns of results are rows of P: stmatrix turns them. */
+#pragma once
+
+#include "../common/send.cuh"
+#include "gemm_codes.cuh"
+#include "gemm_copies.cuh"
+#include "gemm_finish.cuh"
+#include <type_traits>
+
+namespace {
+
+enum { GEMM_FIRST_BARRIER = 1 }; /* of the warpgroups' own; then those for turns */
+
+DEVICE void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
+  if (turned)
+    ldmatrix_x4_transposed(words, address);
+  else
+    ldmatrix_x4(words, address);
+}
+
+/* What a thread of a warpgroup that multiplies knows of its place. */
+template <typename D> struct gemm_sums {
+  const gemm_wgmma_parameters &p;
+  const gemm_block<D> &at;
+  uint32_t index, thread, lane, warp; /* of the warpgroup in the block, and of the thread in the warpgroup */
+  uint32_t sent;                      /* boxes by way of the buffers */
+  uint32_t there; /* a thread frees a stage for one of the blocks that share a tile with this one: its `empty` */
+
+  DEVICE gemm_sums(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
+      : p(p), at(at), index(threadIdx.x / 128), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
+        warp(threadIdx.x / 32 % 4), sent(0), there(0) {
+    if (D::SHARERS == 1 || thread >= D::SHARERS) return;
+    const uint32_t other = thread - D::ALONG_Q + (thread - D::ALONG_Q >= at.cp);
+    there = address_in_block(at.empty, thread < D::ALONG_Q ? at.rank_of(at.cp, thread, at.part)
+                                                           : at.rank_of(other, at.cq, at.part));
+  }
+  DEVICE void find_lane() {
+    const uint32_t number = thread_index();
+    lane = number % 32, warp = number / 32 % 4, index = number / 128;
+  }
+  /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
+  DEVICE uint32_t share() const { return D::TURNS ? 0 : index; }
+
+  /* Frees a stage for the blocks that copy to it, if one will. `left`: the block's stages from this one on. */
+  DEVICE void free_stage(uint32_t left, uint32_t stage) const {
+    if (left <= D::STAGES) return;
+    if constexpr (D::SHARERS == 1) {
+      if (thread == 0) barrier_arrive(at.empty + 8 * stage);
+    } else {
+      if (thread < D::SHARERS) barrier_arrive_there(there + 8 * stage);
+    }
+  }
+
+  /* ---- Parts ---- */
+
+  /* d becomes `own`, the columns of this block: each of the two parts sends the other one's columns, and adds. */
+  DEVICE void meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) const {
+    constexpr int COUNT = D::STORED / 2;
+    const bool is_first = at.part == 0;
+    const uint32_t other = at.rank_of(at.cp, at.cq, at.part ^ 1);
+    const uint32_t slot = at.staging + index * D::BUFFERS * GEMM_STAGING_BYTES + thread * 16, met = at.met + 8 * index;
+    const uint32_t there = address_in_block(slot, other), met_there = address_in_block(met, other);
+    unrolled_for (int i = 0; i < COUNT; i += 4)
+      send_four(there + i / 4 * 2048,
+                make_float4(is_first ? d[COUNT + i] : d[i], is_first ? d[COUNT + i + 1] : d[i + 1],
+                            is_first ? d[COUNT + i + 2] : d[i + 2], is_first ? d[COUNT + i + 3] : d[i + 3]),
+                met_there);
+    barrier_wait_cluster(met, 0);
+    unrolled_for (int i = 0; i < COUNT; i += 4) {
+      const float4 theirs = load_shared_four(slot + i / 4 * 2048);
+      own[i] = (is_first ? d[i] : d[COUNT + i]) + theirs.x;
+      own[i + 1] = (is_first ? d[i + 1] : d[COUNT + i + 1]) + theirs.y;
+      own[i + 2] = (is_first ? d[i + 2] : d[COUNT + i + 2]) + theirs.z;
+      own[i + 3] = (is_first ? d[i + 3] : d[COUNT + i + 3]) + theirs.w;
+    }
+  }
+
+  /* ---- Scale, bias, residual ---- */
+
+  /* Bias and residual of a few groups of eight rows of Q. p0 and q0 are the lane's first rows. What is absent is -0,
+   * which changes no sum. Outside the matrix its first number is loaded: a branch would make each load wait for the one
+   * before. */
+  static constexpr int MANY = D::BOX / 8, FEW = D::IS_WIDE ? 2 : 4; /* as registers allow */
+  static constexpr int GROUPS = D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP) ? FEW : MANY;
+  using addends = float[GROUPS][4];
+
+  template <typename Numbers> DEVICE void load_bias(addends &bias, int p0, int q0, int matrix) const {
+    const int first = D::SWAPPED ? p0 : q0, left = (int)p.columns - first;
+    const int64_t begin = matrix * p.finish.bias_batch;
+    const uint32_t dtype = p.finish.bias_dtype;
+    if (D::SWAPPED) {
+      unrolled_for (int h = 0; h < 2; h++) {
+        const float one = Numbers::one(dtype, p.finish.bias, begin + (8 * h < left ? first + 8 * h : 0));
+        unrolled_for (int j = 0; j < GROUPS; j++) bias[j][2 * h] = bias[j][2 * h + 1] = one;
+      }
+    } else {
+      unrolled_for (int j = 0; j < GROUPS; j++) {
+        const float2 two = Numbers::two(dtype, p.finish.bias, begin + (8 * j < left ? first + 8 * j : 0));
+        bias[j][0] = bias[j][2] = two.x, bias[j][1] = bias[j][3] = two.y;
+      }
+    }
+  }
+
+  template <typename Numbers> DEVICE void load_residual(addends &residual, int p0, int q0, int matrix) const {
+    const int64_t begin = matrix * p.finish.residual_batch, stride = p.finish.residual_row;
+    const uint32_t dtype = p.finish.residual_dtype;
+    unrolled_for (int j = 0; j < GROUPS; j++)
+      unrolled_for (int h = 0; h < 2; h++) {
+        const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
+        const bool is_there = row < (int)p.rows && column < (int)p.columns;
+        const int64_t element = begin + (is_there ? row * stride + column : 0);
+        if (D::SWAPPED) {
+          const int64_t next = row + 1 < (int)p.rows ? stride : 0;
+          residual[j][2 * h] = Numbers::one(dtype, p.finish.residual, element);
+          residual[j][2 * h + 1] = Numbers::one(dtype, p.finish.residual, element + next);
+        } else {
+          const float2 two = Numbers::two(dtype, p.finish.residual, element);
+          residual[j][2 * h] = two.x, residual[j][2 * h + 1] = two.y;
+        }
+      }
+  }
+
+  /* The address of the matrices of pair `j` of groups in a box: what this lane gives to stmatrix and ldmatrix. */
+  DEVICE uint32_t matrices_at(uint32_t box, int j) const {
+    const uint32_t matrix = lane / 8;
+    const uint32_t row = D::SWAPPED ? 16 * j + (matrix >> 1) * 8 + lane % 8 : 16 * warp + (matrix & 1) * 8 + lane % 8;
+    const uint32_t chunk = D::SWAPPED ? 2 * warp + (matrix & 1) : 2 * j + (matrix >> 1);
+    return box + row * 128 + ((chunk ^ (row & 7)) << 4);
+  }
+  template <typename T> DEVICE void take_residual(addends &residual, uint32_t box, int first) const {
+    const uint32_t dtype = D::ANY ? p.finish.residual_dtype : gemm_dtype<T>::value;
+    uint32_t words[GROUPS / 2][4];
+    unrolled_for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, first + j), D::SWAPPED);
+    unrolled_for (int j = 0; j < GROUPS / 2; j++)
+      unrolled_for (int i = 0; i < 4; i++) {
+        const float2 two = numbers_16::of(dtype, words[j][i]);
+        residual[2 * j + i / 2][i % 2 * 2] = two.x, residual[2 * j + i / 2][i % 2 * 2 + 1] = two.y;
+      }
+  }
+  /* Where a box of the residual is. `stage`: its first stage of this tile. */
+  DEVICE uint32_t residual_at(uint32_t stage, int product, int box) const {
+    const int number = box * D::PANELS + (int)share() * D::PRODUCTS + product;
+    const uint32_t in = stage + number / D::IN_STAGE;
+    return at.stages + (in >= D::STAGES ? in - D::STAGES : in) * D::STAGE_BYTES + number % D::IN_STAGE * D::BOX_BYTES;
+  }
+
+  /* Numbers from codes are a little small, lest they exceed their type. */
+  DEVICE static float whole_sum(float sum) { return D::SLOTS ? sum * GEMM_CODE_FACTOR : sum; }
+
+  DEVICE static void clear(addends &numbers) {
+    unrolled_for (int j = 0; j < GROUPS; j++)
+      unrolled_for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
+  }
+
+  /* The numbers of a product. p0 and q0 are the lane's first rows; `stage` is the residual's first. */
+  template <typename T>
+  DEVICE void finish(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage) const {
+    unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
+      const int box = min(8 * first / D::BOX, D::BOXES - 1), q = q0 + 8 * first;
+      addends bias, residual;
+      if (!D::ANY || !p.finish.bias)
+        clear(bias);
+      else if (p.finish.bias_dtype == RONDO_F32)
+        load_bias<numbers_32>(bias, p0, q, matrix);
+      else
+        load_bias<numbers_16>(bias, p0, q, matrix);
+      if (!D::IS_WIDE && p.boxed)
+        take_residual<T>(residual, residual_at(stage, product, box), (8 * first - D::box_begin(box)) / 16);
+      else if (!D::ANY || !p.finish.residual || p.finish.silu_mul)
+        clear(residual);
+      else if (p.finish.residual_dtype == RONDO_F32)
+        load_residual<numbers_32>(residual, p0, q, matrix);
+      else
+        load_residual<numbers_16>(residual, p0, q, matrix);
+      unrolled_for (int j = 0; j < GROUPS; j++)
+        unrolled_for (int i = 0; i < 4; i++)
+          d[4 * (first + j) + i] = fmaf(whole_sum(d[4 * (first + j) + i]), p.finish.scale, bias[j][i]) + residual[j][i];
+    }
+  }
+};
+
+} // namespace
