@@ -29,10 +29,10 @@ static const double most_of_sixteen = 1.6;     /* SmolLM2: the time of 16 sequen
 static const double most_of_the_slowest = 1.5; /* the 99.9th percentile over the median */
 static const double most_to_instantiate = 1;   /* seconds */
 
-/* Times of tokens in bf16 from llama_rivals.py. */
+/* Times in bf16 from llama_rivals.py: of tokens, or of a prompt. What does not apply is NaN. */
 struct rival_token {
   int which; /* model */
-  double sequences, context, us;
+  double sequences, context, prompt, us;
   char name[JSON_TEXT_BYTES];
 };
 struct rival_tokens {
@@ -202,6 +202,7 @@ static void take_rival(void *user, const struct json_object *object) {
   struct rival_tokens *rivals = user;
   struct rival_token token = {.sequences = json_object_number(object, "sequences"),
                               .context = json_object_number(object, "context"),
+                              .prompt = json_object_number(object, "prompt"),
                               .us = json_object_number(object, "us")};
   const char *model = json_object_text(object, "model");
   while (token.which < MODELS && strcmp(model, model_names[token.which]) != 0) token.which++;
@@ -213,13 +214,16 @@ static void take_rival(void *user, const struct json_object *object) {
   rivals->items[rivals->count++] = token;
 }
 
-/* Writes a line for each rival with the same model, number of sequences and context. */
-static void report_rivals(struct report *report, const struct rival_tokens *rivals, int which, int32_t sequences,
+/* Writes a line for each rival with the same model and prompt, or number of sequences and context. */
+static void report_rivals(struct report *report, const struct options *options, int which, int32_t sequences,
                           int32_t context, double us) {
+  const struct rival_tokens *rivals = &options->rivals;
   for (size_t i = 0; i < rivals->count; i++) {
     const struct rival_token *rival = &rivals->items[i];
     char name[JSON_TEXT_BYTES + 8];
-    if (rival->which != which || rival->sequences != sequences || rival->context != context) continue;
+    const bool fits =
+        options->prompt ? rival->prompt == options->prompt : rival->sequences == sequences && rival->context == context;
+    if (rival->which != which || !fits) continue;
     snprintf(name, sizeof name, "  over %s", rival->name);
     report_ratio(report, name, us, rival->us, "us", 0);
   }
@@ -279,7 +283,8 @@ static void measure_prompt(struct model *model, const struct options *options, s
   char name[80];
   snprintf(name, sizeof name, "%s %s, prompt of %d tokens", model_names[which], rondo_dtype_name(weight_types[weights]),
            (int)options->prompt);
-  measure(model, options, report, name, 1); /* begins at position 0 */
+  const struct token_time time = measure(model, options, report, name, 1); /* begins at position 0 */
+  if (weights == BF16) report_rivals(report, options, which, 1, 0, time.p50);
   if (options->is_profiled) profile(model, report);
 }
 
@@ -295,7 +300,7 @@ static double measure_contexts(struct model *model, const struct options *option
              (int)context);
     const struct token_time time = measure(model, options, report, name, context);
     if (context == MUST_CONTEXT) at_must = time;
-    if (weights == BF16) report_rivals(report, &options->rivals, which, model->desc.sequences, context, time.p50);
+    if (weights == BF16) report_rivals(report, options, which, model->desc.sequences, context, time.p50);
     if (options->is_profiled) profile(model, report);
     if (options->context) break;
   }

@@ -1,10 +1,11 @@
-"""The language models of rivals.py: times a token of a Llama in PyTorch, with PyTorch's operations and with torch.compile,
-each captured in a CUDA graph. Sizes and method are those of `rondo bench llama` (bench_llama.c): the time from the replay
-until the host has read the token. The graph feeds tokens back; positions stay the same.
+"""The language models of rivals.py: times a token or a prompt of a Llama in PyTorch, with PyTorch's operations and with
+torch.compile, each captured in a CUDA graph. Sizes and method are those of `rondo bench llama` (bench_llama.c): the time
+from the replay until the host has read the token. The graph feeds tokens back; positions stay the same.
 
 PyTorch gets every advantage: q, k and v are one product, gate and up another; the fastest of its attention kernels counts;
 caches end with the context, so that nothing is masked; all sequences are at the same position; the graph copies the tokens
-to pinned memory. The logits are compared with those of the same step in f32, within the precision of bf16."""
+to pinned memory. In a prompt there is no choice by rows, and torch.compile keeps cuBLAS's products, since max-autotune
+takes minutes for each length. The logits are compared with those of the same step in f32, within the precision of bf16."""
 import copy
 import ctypes
 import math
@@ -20,7 +21,9 @@ BF16 = torch.bfloat16
 EPSILON = 1e-5
 SEQUENCES, CONTEXTS = [1, 4, 16], [128, 512, 4096]
 WARM_STEPS, WARM_REPLAYS = 3, 100
-LOGITS_ERROR = 0.1  # relative to the norm of the logits in f32; the roundings of bf16 in all layers cause 0.03 to 0.05
+# Relative to the norm of the logits in f32. The roundings of bf16 in all layers cause 0.03 to 0.05; in a prompt keys and
+# values have them too.
+LOGITS_ERROR, PROMPT_LOGITS_ERROR = 0.1, 0.2
 
 
 class Shape(NamedTuple):
@@ -45,6 +48,7 @@ ATTENTION = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION, False),
 
 class Llama:
     """Random weights, KV caches for a number of sequences and tokens, and the last token of each sequence."""
+    logits_error, attention, compile_mode = LOGITS_ERROR, ATTENTION, "max-autotune-no-cudagraphs"
 
     def __init__(self, shape, sequences, context, device="cuda"):
         def random(*size):
@@ -84,6 +88,16 @@ class Llama:
         wide.token = self.token.clone()
         return wide
 
+    def ids(self):
+        return self.token
+
+    def turns_of_rows(self):
+        return self.ends["turns"].index_select(1, self.position)
+
+    def append(self, layer, k, v):
+        layer["k"].index_copy_(2, self.position, k[:, :, None])
+        layer["v"].index_copy_(2, self.position, v[:, :, None])
+
     def attend(self, q, k, v):
         if self.by_rows:
             attended = functional.scaled_dot_product_attention(q.unflatten(1, (self.shape.kv_heads, -1)), k, v)
@@ -91,26 +105,55 @@ class Llama:
             attended = functional.scaled_dot_product_attention(q[:, :, None], k, v, enable_gqa=True)
         return attended.reshape(len(q), -1)
 
+    def rows_with_logits(self, x):
+        return x
+
     def step(self):
         """The logits of the next tokens, which take the tokens' place."""
         heads, kv_heads, hidden = self.shape.heads, self.shape.kv_heads, (self.shape.hidden,)
-        own, other = self.ends["turns"].index_select(1, self.position)
-        x = functional.embedding(self.token, self.ends["embedding"])
+        own, other = self.turns_of_rows()
+        x = functional.embedding(self.ids(), self.ends["embedding"])
         for layer in self.layers:
             normed = functional.rms_norm(x, hidden, layer["attention_norm"], EPSILON)
             qkv = functional.linear(normed, layer["qkv"]).unflatten(1, (-1, self.dimension))
             qk, v = qkv.split([heads + kv_heads, kv_heads], 1)
             qk = torch.addcmul(qk * own, qk.roll(self.dimension // 2, -1), other)
             q, k = qk.split([heads, kv_heads], 1)
-            layer["k"].index_copy_(2, self.position, k[:, :, None])
-            layer["v"].index_copy_(2, self.position, v[:, :, None])
+            self.append(layer, k, v)
             x = x + functional.linear(self.attend(q, layer["k"], layer["v"]), layer["output"])
             normed = functional.rms_norm(x, hidden, layer["feed_forward_norm"], EPSILON)
             gate, up = functional.linear(normed, layer["gate_up"]).chunk(2, 1)
             x = x + functional.linear(functional.silu(gate) * up, layer["down"])
+        x = self.rows_with_logits(x)
         logits = functional.linear(functional.rms_norm(x, hidden, self.ends["norm"], EPSILON), self.ends["embedding"])
         self.token.copy_(logits.argmax(1))
         return logits
+
+
+class Prompt(Llama):
+    """The same with a prompt that fills the caches of one sequence. Its last row has logits."""
+    logits_error, attention, compile_mode = PROMPT_LOGITS_ERROR, [each for each in ATTENTION[:-1] if not each[2]], "default"
+
+    def __init__(self, shape, tokens):
+        super().__init__(shape, 1, tokens)
+        self.prompt = torch.arange(tokens, device="cuda") * 7919 % shape.vocabulary
+
+    def ids(self):
+        return self.prompt
+
+    def turns_of_rows(self):
+        return self.ends["turns"][:, :, None]
+
+    def append(self, layer, k, v):
+        layer["k"].copy_(k.transpose(0, 1)[None])
+        layer["v"].copy_(v.transpose(0, 1)[None])
+
+    def attend(self, q, k, v):
+        attended = functional.scaled_dot_product_attention(q.transpose(0, 1)[None], k, v, is_causal=True, enable_gqa=True)
+        return attended[0].transpose(0, 1).reshape(len(q), -1)
+
+    def rows_with_logits(self, x):
+        return x[-1:]
 
 
 def f32_logits(model):
@@ -160,7 +203,7 @@ def time_us(model, step, expected, samples):
         model.token.zero_()
         graph.replay()
         error = error_of(logits, expected)
-        if not error <= LOGITS_ERROR:
+        if not error <= model.logits_error:
             raise RuntimeError(f"the logits are {error:.3f} from those in f32")
         return replay_us(graph, stream, host, model.shape.vocabulary, samples), error
 
@@ -182,7 +225,7 @@ def try_us(name, *arguments):
 def measure_plain(model, expected, samples):
     """Time, name, what PyTorch may choose from and the form of the fastest attention; None: there is none."""
     best = None
-    for name, backend, model.by_rows in ATTENTION:
+    for name, backend, model.by_rows in model.attention:
         with sdpa_kernel(backend):
             us = try_us(f"PyTorch, {name}", model, model.step, expected, samples)
         if us is not None and (best is None or us < best[0]):
@@ -198,7 +241,7 @@ def measure_case(model, expected, samples):
     us, attention, backend, model.by_rows = best
     yield us, f"PyTorch, {attention}"
     torch.compiler.reset()  # without it torch rejects a function that was compiled several times
-    step = torch.compile(model.step, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False)
+    step = torch.compile(model.step, mode=model.compile_mode, fullgraph=True, dynamic=False)
     print("  torch.compile: a minute or so", file=sys.stderr, flush=True)
     with sdpa_kernel(backend):
         us = try_us(f"torch.compile, {attention}", model, step, expected, samples)
@@ -206,22 +249,31 @@ def measure_case(model, expected, samples):
         yield us, f"torch.compile, {attention}"
 
 
-def measure(samples, is_wanted, models=None, sequences=None, contexts=None):
+def cases(models, sequences, contexts, prompts):
+    """Label, fields of the objects, and a function that makes the model."""
+    for name in models or MODELS:
+        shape = MODELS[name]
+        for tokens in prompts or []:
+            yield (f"{name} bf16 prompt={tokens}", dict(model=name, prompt=tokens),
+                   lambda shape=shape, tokens=tokens: Prompt(shape, tokens))
+        for count in [] if prompts else sequences or SEQUENCES:
+            for context in contexts or CONTEXTS:
+                yield (f"{name} bf16 sequences={count} context={context}", dict(model=name, sequences=count, context=context),
+                       lambda shape=shape, count=count, context=context: Llama(shape, count, context))
+
+
+def measure(samples, is_wanted, models=None, sequences=None, contexts=None, prompts=None):
     """The objects of all cases that are wanted: two each, or as many of them as run."""
     torch.set_grad_enabled(False)
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # without it products of bf16 are converted to f32 first
-    for name in models or MODELS:
-        for count in sequences or SEQUENCES:
-            for context in contexts or CONTEXTS:
-                label = f"{name} bf16 sequences={count} context={context}"
-                if not is_wanted(label):
-                    continue
-                print(label, file=sys.stderr, flush=True)
-                torch.manual_seed(0)
-                model = Llama(MODELS[name], count, context)
-                for us, kernel in measure_case(model, f32_logits(model), samples):
-                    print(f"{label:42} {us:8.2f} us  {kernel}", flush=True)
-                    yield dict(kind="llama", model=name, weights="bf16", sequences=count, context=context,
-                               us=round(us, 4), kernel=kernel)
-                del model
-                torch.cuda.empty_cache()
+    for label, fields, make in cases(models, sequences, contexts, prompts):
+        if not is_wanted(label):
+            continue
+        print(label, file=sys.stderr, flush=True)
+        torch.manual_seed(0)
+        model = make()
+        for us, kernel in measure_case(model, f32_logits(model), samples):
+            print(f"{label:42} {us:8.2f} us  {kernel}", flush=True)
+            yield dict(kind="llama", weights="bf16", **fields, us=round(us, 4), kernel=kernel)
+        del model
+        torch.cuda.empty_cache()

@@ -159,6 +159,7 @@ def main():
     parser.add_argument("--model", action="append", choices=list(llama_rivals.MODELS), help="of llama: this one only")
     parser.add_argument("--sequences", "--batch", action="append", type=int, help="of llama; default 1, 4 and 16")
     parser.add_argument("--context", action="append", type=int, help="of llama; default 128, 512 and 4096")
+    parser.add_argument("--prompt", action="append", type=int, help="of llama: a prompt of this many tokens, not a token")
     parser.add_argument("--samples", type=int, help="replays, of which the median is taken; default 7, of llama 500")
     options = parser.parse_args()
     samples = options.samples or (500 if options.group == "llama" else 7)
@@ -174,7 +175,7 @@ def main():
     elif options.group == "qr":
         measured = qr_rivals.measure(samples, wanted)
     elif options.group == "llama":
-        measured = llama_rivals.measure(samples, wanted, options.model, options.sequences, options.context)
+        measured = llama_rivals.measure(samples, wanted, options.model, options.sequences, options.context, options.prompt)
     else:
         measured = softmax_rivals.measure(options.group, samples, wanted, options.rival)
     for line in measured:
