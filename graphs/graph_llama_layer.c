@@ -74,11 +74,11 @@ static rondo_status heads_of(const struct llama_builder *b, rondo_tensor rows, i
   return rondo_reshape(b->graph, part, 4, (int64_t[]){items, b->rows / items, heads, d}, seen);
 }
 
-/* [rows, columns] of dtype. */
-static rondo_status rows_add(const struct llama_builder *b, const char *part, int64_t columns, rondo_tensor *tensor) {
+/* [rows, columns]. */
+static rondo_status rows_add(const struct llama_builder *b, const char *part, rondo_dtype dtype, int64_t columns,
+                             rondo_tensor *tensor) {
   char name[NAME_BYTES];
-  return rondo_temporary(b->graph, llama_name(b, name, "%s", part), b->desc.dtype, 2, (int64_t[]){b->rows, columns},
-                         tensor);
+  return rondo_temporary(b->graph, llama_name(b, name, "%s", part), dtype, 2, (int64_t[]){b->rows, columns}, tensor);
 }
 
 static rondo_status parts_add(const struct llama_builder *b, const char *part, int64_t count, rondo_tensor *tensor) {
@@ -89,16 +89,18 @@ static rondo_status parts_add(const struct llama_builder *b, const char *part, i
 
 rondo_status llama_temporaries_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  rondo_status status = rows_add(b, "hidden", desc->hidden, &b->hidden);
+  const rondo_dtype dtype = desc->dtype, stream = b->form.in_halves ? RONDO_F32 : dtype;
+  rondo_status status = rows_add(b, "hidden", stream, desc->hidden, &b->hidden);
   if (b->form.in_halves) {
-    if (status == RONDO_OK) status = rows_add(b, "hidden between", desc->hidden, &b->between);
+    if (status == RONDO_OK) status = rows_add(b, "hidden between", stream, desc->hidden, &b->between);
     if (status == RONDO_OK) status = parts_add(b, "attended", b->form.attention_parts, &b->attended_parts);
     return status == RONDO_OK ? parts_add(b, "gated", b->form.feed_forward_parts, &b->gated_parts) : status;
   }
-  if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK) status = rows_add(b, "normed rows", desc->hidden, &b->normed);
-  if (status == RONDO_OK) status = rows_add(b, "qkv", b->q_columns + 2 * b->kv_columns, &b->qkv);
-  if (status == RONDO_OK) status = rows_add(b, "attended", b->q_columns, &b->attended);
-  if (status == RONDO_OK) status = rows_add(b, "gated", desc->feed_forward, &b->gated);
+  if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK)
+    status = rows_add(b, "normed rows", dtype, desc->hidden, &b->normed);
+  if (status == RONDO_OK) status = rows_add(b, "qkv", dtype, b->q_columns + 2 * b->kv_columns, &b->qkv);
+  if (status == RONDO_OK) status = rows_add(b, "attended", dtype, b->q_columns, &b->attended);
+  if (status == RONDO_OK) status = rows_add(b, "gated", dtype, desc->feed_forward, &b->gated);
   if (status == RONDO_OK) status = heads_of(b, b->qkv, 0, desc->query_heads, &b->q);
   if (status == RONDO_OK) status = heads_of(b, b->qkv, b->q_columns, desc->kv_heads, &b->new_k);
   if (status == RONDO_OK) status = heads_of(b, b->qkv, b->q_columns + b->kv_columns, desc->kv_heads, &b->new_v);

@@ -750,7 +750,7 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  *   out              = x + sum of x_parts
  *   sum of out_parts = the half's result, computed from out
  *
- *   x             [rows, hidden] in f16 or bf16
+ *   x             [rows, hidden] in f32, f16 or bf16. A half is one kernel only with x in f32
  *   x_parts       optional f32 [parts, rows, hidden], 1 part or more
  *   out           x's shape and type; not x itself. The sum is fp32, in an order fixed for each kernel (x first or
  *                 last), and rounded once
@@ -758,17 +758,17 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  *                 parts; for attention one per KV head (at hidden 2048 with heads of 64 one per two query heads).
  *                 Fewer are slower
  *   norm_epsilon  > 0: RMS norm of out before the products, as in rondo_gemv_desc
- *   norm          optional [hidden] of x's type
+ *   norm          optional [hidden] of type T
  *   scale         factor of all weights, such as NVFP4's; 0 means 1
- * Weights are all of x's type, e4m3 (each with optional scales, f32 [rows of weights]) or nvfp4 (each with scales, e4m3
- * [rows of weights, columns/16]).
+ * T is x's type; with x in f32 that of norm, f16 or bf16, or bf16 without norm. Weights are all T, e4m3 (each with
+ * optional scales, f32 [rows of weights]) or nvfp4 (each with scales, e4m3 [rows of weights, columns/16]).
  *
- * Sums are fp32. Intermediate results (the normalised x * norm, q, new rows of k and v, the attention's result, gated
- * columns) are rounded to x's type or kept in up to fp32. A row has the same bits in every replay, but may have others
- * with another number of rows.
+ * Sums are fp32. Intermediate results (the normalised x * norm, q, new rows of k and v, the
+ * attention's result, gated columns) are rounded to T or kept in up to fp32. A row has the same bits in every replay,
+ * but may have others with another number of rows.
  *
  * Error bounds, with u of x's type, added = sum of out_parts, and e the deviation of added if each intermediate number
- * had an independent relative error u:
+ * had an independent relative error of u of T:
  *   |out - exact|   <= (1 + 2^-10) u |exact| + (parts + 1) 2^-24 (|x| + sum|x_parts|) + 2^-25
  *   |added - exact| <= 4 e + 10^-6
  * The new rows of k and v are within 4 e + 10^-6, with e of their own. */
@@ -778,7 +778,7 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  *
  *   qkv       [(query heads + 2 KV heads) d, hidden]: rows of q, k, v
  *   output    [hidden, query heads * d]
- *   k, v      KV caches [rows, capacity, KV heads, d] of x's type: states, or temporaries that an earlier task writes.
+ *   k, v      KV caches [rows, capacity, KV heads, d] of T: states, or temporaries that an earlier task writes.
  *             d is 32, 64, 128 or 256
  *   position  i32 [1] or [rows], at replay: the token sees rows 0 to position. Later rows are never used
  *   rope_base, rope_pairing, rope_frequencies

@@ -10,11 +10,9 @@
 
 /* ---- The row, and the first product ------------------------------------------------------------------------------ */
 
-/* x and the sum of its parts, rounded, at elements 4 i to 4 i + 3. */
-DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 words) {
+/* `sum`, of x, and the sum of its parts, at elements 4 i to 4 i + 3. */
+DEVICE float4 sum_parts(const attention_block_parameters &p, uint32_t i, float4 sum) {
   constexpr uint32_t at_once = 8;
-  const float2 low = two_numbers(words.x), high = two_numbers(words.y);
-  float4 sum = {low.x, low.y, high.x, high.y};
   const float4 *parts = reinterpret_cast<const float4 *>(p.half.x_parts) + i;
   rolled_for (uint32_t base = 0; base < p.half.part_count; base += at_once) {
     float4 part[at_once];
@@ -24,7 +22,7 @@ DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 wo
     unroll<at_once>(
         [&](uint32_t j) { sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w; });
   }
-  return {pack(sum.x, sum.y), pack(sum.z, sum.w)};
+  return sum;
 }
 
 /* The norm's weights come from memory too. Each thread uses its own request. */
@@ -40,12 +38,12 @@ template <typename Size> DEVICE void gather(const attention_block_parameters &p,
   float square = 0;
   cp_async_wait<0>();
   rolled_for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads) {
-    const uint2 words = static_cast<const uint2 *>(p.half.x)[i];
+    const float4 four = reinterpret_cast<const float4 *>(p.half.x)[i];
     uint2 norm = {};
     if (p.half.norm) norm = load_two_words(b.shared + p.norm_copy + i * 8);
-    const uint2 row = sum_parts(p, i, words);
-    if (b.kv_head == 0 && i % Size::cluster == b.rank) static_cast<uint2 *>(p.half.out)[i] = row;
-    float2 low = two_numbers(row.x), high = two_numbers(row.y);
+    const float4 row = sum_parts(p, i, four);
+    if (b.kv_head == 0 && i % Size::cluster == b.rank) reinterpret_cast<float4 *>(p.half.out)[i] = row;
+    float2 low = {row.x, row.y}, high = {row.z, row.w};
     square += (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
     if (p.half.norm) {
       const float2 low_norm = two_numbers(norm.x), high_norm = two_numbers(norm.y);

@@ -40,16 +40,14 @@ template <typename Size> struct row_share {
 
   /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
   DEVICE void gather(const attention_block_parameters &p, const block_place &b) const {
-    float2 two = two_numbers(static_cast<const uint32_t *>(p.half.x)[pair]);
+    float2 two = reinterpret_cast<const float2 *>(p.half.x)[pair];
     const float2 *from = parts;
     uint32_t left = p.half.part_count;
     if (left == 15) /* as feed_forward_stream.cu and feed_forward.cu leave them */
       add<15>(from, two), left = 0;
     rolled_for (; left >= 4; left -= 4, from += 4 * (Size::hidden / 2)) add<4>(from, two);
     rolled_for (; left; left--, from += Size::hidden / 2) add<1>(from, two);
-    const uint32_t row = pack(two.x, two.y);
-    if (b.part == 0) static_cast<uint32_t *>(p.half.out)[pair] = row;
-    two = two_numbers(row);
+    if (b.part == 0) reinterpret_cast<float2 *>(p.half.out)[pair] = two;
     float square = two.x * two.x + two.y * two.y;
     if (p.half.norm) {
       cp_async_wait<Size::turns_round ? Size::slots : 2>(); /* requests before those of the weights */

@@ -56,7 +56,7 @@ template <typename Size> struct row_gatherer {
     const uint32_t of_warps = Size::warps - 1 - b.warp, part_bytes = p.half.rows * p.hidden * 4;
     first = of_warps * of_warp + b.lane / 2, half = b.lane % 2;
     const uint32_t i = b.token * (p.hidden / 4) + first;
-    x = static_cast<const unsigned char *>(p.half.x) + (uint64_t)i * 8;
+    x = reinterpret_cast<const unsigned char *>(p.half.x) + (uint64_t)i * 16;
     parts = reinterpret_cast<const unsigned char *>(p.half.x_parts) + (uint64_t)i * 16 + (uint64_t)half * part_bytes;
     part_step = 2 * part_bytes, norm = b.shared + p.norm_copy + first * 8;
     to = p.activations + b.rank * p.pitch + first * 16;
@@ -72,9 +72,9 @@ template <typename Size> struct row_gatherer {
       copy_early<8>(norm + (four - first) * 8, static_cast<const uint2 *>(p.half.norm) + four);
   }
 
-  /* x and its parts, rounded: a lane has the even parts, or the odd ones. */
-  DEVICE uint2 sum_parts(const attention_block_parameters &p, uint32_t skipped) const {
-    const uint2 words = *reinterpret_cast<const uint2 *>(x + skipped * 8);
+  /* x and its parts: a lane has the even parts, or the odd ones. */
+  DEVICE float4 sum_parts(const attention_block_parameters &p, uint32_t skipped) const {
+    const float4 four = *reinterpret_cast<const float4 *>(x + skipped * 16);
     const unsigned char *from = parts + skipped * 16;
     float4 sum = {};
     rolled_for (uint32_t base = half; base == half || base < p.half.part_count; base += 2 * at_once) {
@@ -82,23 +82,20 @@ template <typename Size> struct row_gatherer {
       unrolled_for (uint32_t j = 0; j < at_once; j++, from += part_step)
         part[j] = base + 2 * j < p.half.part_count ? *reinterpret_cast<const float4 *>(from)
                                                    : float4{-0.0f, -0.0f, -0.0f, -0.0f};
-      if (base == half) {
-        const float2 low = two_numbers(words.x), high = two_numbers(words.y);
-        sum = half ? float4{-0.0f, -0.0f, -0.0f, -0.0f} : float4{low.x, low.y, high.x, high.y};
-      }
+      if (base == half) sum = half ? float4{-0.0f, -0.0f, -0.0f, -0.0f} : four;
       unrolled_for (uint32_t j = 0; j < at_once; j++)
         sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
     }
     const auto both = [](float of_lane) { return of_lane + __shfl_xor_sync(0xffffffffu, of_lane, 1); };
-    return {pack(both(sum.x), both(sum.y)), pack(both(sum.z), both(sum.w))};
+    return {both(sum.x), both(sum.y), both(sum.z), both(sum.w)};
   }
 
   /* The token's numbers to all blocks, and the sums of its squares. */
   DEVICE void gather(const attention_block_parameters &p, const row_place &b) const {
     rolled_for (uint32_t four = first; four < p.hidden / 4; four += of_block) {
       const uint32_t skipped = four - first;
-      const uint2 row = sum_parts(p, skipped);
-      float2 low = two_numbers(row.x), high = two_numbers(row.y);
+      const float4 row = sum_parts(p, skipped);
+      float2 low = {row.x, row.y}, high = {row.z, row.w};
       float squares = half ? 0.0f : (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
       if (p.half.norm) {
         const uint2 by = load_two_words(norm + skipped * 8);
@@ -109,7 +106,7 @@ template <typename Size> struct row_gatherer {
       unroll<Size::cluster / 2>([&](uint32_t j) {
         send_four_words(there[j] + to + skipped * 16, words, there[j] + ATTENTION_SEVERAL_TOKENS_BARRIER);
       });
-      if (b.kv_head == 0 && !half) static_cast<uint2 *>(p.half.out)[b.token * (p.hidden / 4) + four] = row;
+      if (b.kv_head == 0 && !half) reinterpret_cast<float4 *>(p.half.out)[b.token * (p.hidden / 4) + four] = row;
       squares = warp_sum(squares);
       if (b.lane < Size::cluster)
         send_word(address_in_block(b.shared + square + skipped / of_warp * 4, b.lane), __float_as_uint(squares),

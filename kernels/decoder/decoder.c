@@ -9,6 +9,7 @@
 #include "../../runtime/layer_form.h"
 #include "../attention/attention.h"
 #include "../common/number.h"
+#include "../common/rows.h"
 
 enum { PARTS_RANK = 3, CACHE_RANK = 4 };
 
@@ -81,18 +82,25 @@ static rondo_status parts_check(const struct op_task *task, uint32_t index, cons
   return op_expect(name, parts, RONDO_F32, PARTS_RANK, (int64_t[]){count, x->shape[0], x->shape[1]});
 }
 
+/* [hidden] of x's type; with x in f32 its type is that of all numbers in between. */
+static rondo_status norm_check(const struct op_task *task) {
+  const struct op_operand *norm = &task->operands[DECODER_NORM], *x = &task->operands[DECODER_X];
+  if (x->dtype == RONDO_F32 && norm->dtype != RONDO_F16 && norm->dtype != RONDO_BF16)
+    return op_unexpected("norm", norm, "[hidden] f16 or bf16");
+  return op_expect("norm", norm, decoder_dtype_of(task), 1, &x->shape[1]);
+}
+
 /* What both halves have. */
 static rondo_status stream_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *x = &operands[DECODER_X];
-  const bool two_bytes = x->present && (x->dtype == RONDO_F16 || x->dtype == RONDO_BF16);
-  if (!two_bytes || x->rank != 2 || x->shape[1] < 1) return op_unexpected("x", x, "[rows, hidden] f16 or bf16");
+  if (!x->present || !rows_are_numbers(x->dtype) || x->rank != 2 || x->shape[1] < 1)
+    return op_unexpected("x", x, "[rows, hidden] f32, f16 or bf16");
   if (x->shape[0] < 1 || x->shape[0] > DECODER_MOST_ROWS)
     return status_set(RONDO_INVALID_ARGUMENT, "x has %" PRId64 " rows, expected 1 to %d", x->shape[0],
                       DECODER_MOST_ROWS);
   rondo_status status = attributes_check(task);
   if (status == RONDO_OK && operands[DECODER_X_PARTS].present) status = parts_check(task, DECODER_X_PARTS, "x_parts");
-  if (status == RONDO_OK && operands[DECODER_NORM].present)
-    status = op_expect("norm", &operands[DECODER_NORM], x->dtype, 1, &x->shape[1]);
+  if (status == RONDO_OK && operands[DECODER_NORM].present) status = norm_check(task);
   if (status == RONDO_OK) status = op_expect("out", &operands[DECODER_OUT], x->dtype, 2, x->shape);
   return status == RONDO_OK ? parts_check(task, DECODER_OUT_PARTS, "out_parts") : status;
 }
@@ -100,7 +108,7 @@ static rondo_status stream_check(const struct op_task *task) {
 /* The first matrix determines the type of all, and its own number of rows. */
 static rondo_status first_matrix_check(const struct op_task *task, uint32_t index, const char *name) {
   const struct op_operand *matrix = &task->operands[index];
-  const rondo_dtype dtype = task->operands[DECODER_X].dtype;
+  const rondo_dtype dtype = decoder_dtype_of(task);
   char expected[64];
   snprintf(expected, sizeof expected, "[rows, %" PRId64 "] %s, e4m3 or nvfp4", task->operands[DECODER_X].shape[1],
            rondo_dtype_name(dtype));
@@ -130,15 +138,16 @@ static rondo_status matrix_check(const struct op_task *task, uint32_t index, ron
 /* [rows, any capacity, any heads, a head dimension]. */
 static rondo_status cache_check(const struct op_task *task) {
   const struct op_operand *k = &task->operands[ATTENTION_BLOCK_K], *x = &task->operands[DECODER_X];
+  const rondo_dtype dtype = decoder_dtype_of(task);
   char expected[96];
   snprintf(expected, sizeof expected, "[%" PRId64 ", capacity, KV heads, head dimension] %s", x->shape[0],
-           rondo_dtype_name(x->dtype));
-  if (!k->present || k->rank != CACHE_RANK || k->dtype != x->dtype || k->shape[0] != x->shape[0] || k->shape[2] < 1)
+           rondo_dtype_name(dtype));
+  if (!k->present || k->rank != CACHE_RANK || k->dtype != dtype || k->shape[0] != x->shape[0] || k->shape[2] < 1)
     return op_unexpected("k", k, expected);
   const int64_t d = k->shape[3];
   if (d != 32 && d != 64 && d != 128 && d != 256)
     return status_set(RONDO_INVALID_ARGUMENT, "k has head dimension %" PRId64 ", expected 32, 64, 128 or 256", d);
-  return op_expect("v", &task->operands[ATTENTION_BLOCK_V], x->dtype, CACHE_RANK, k->shape);
+  return op_expect("v", &task->operands[ATTENTION_BLOCK_V], dtype, CACHE_RANK, k->shape);
 }
 
 /* Whole heads, a multiple of the KV heads. */
@@ -168,7 +177,7 @@ rondo_status attention_block_check(const struct op_task *task) {
   if (status == RONDO_OK)
     status = matrix_check(task, ATTENTION_BLOCK_OUTPUT, shape.weights, "output", shape.hidden, columns);
   if (status != RONDO_OK) return status;
-  attention_block_step(&(struct op_call){.task = task, .data = op_nowhere}, ATTENTION_BLOCK_ATTENTION, &step);
+  attention_block_attention(&(struct op_call){.task = task, .data = op_nowhere}, &step);
   return op_attention.check(&step.task);
 }
 

@@ -14,7 +14,7 @@ extern const struct op op_attention_block, op_feed_forward;
 
 /* Operands of both halves; then those of one. */
 enum {
-  DECODER_X,         /* [rows, hidden] */
+  DECODER_X,         /* [rows, hidden] in f16, bf16 or f32 */
   DECODER_X_PARTS,   /* or absent: f32 [parts, rows, hidden] */
   DECODER_NORM,      /* or absent: [hidden] */
   DECODER_OUT,       /* [rows, hidden] */
@@ -56,7 +56,8 @@ struct decoder_shape {
   int64_t rows, hidden;
   int64_t x_parts; /* 0: absent */
   int64_t out_parts;
-  rondo_dtype dtype, weights; /* of x, and of the matrices */
+  rondo_dtype stream;         /* type of x and out */
+  rondo_dtype dtype, weights; /* of numbers in between, and of the matrices */
   /* Attention: */
   int64_t query_heads, kv_heads, group; /* group: query heads of a KV head */
   int64_t head_dimension, capacity;
@@ -68,6 +69,8 @@ struct decoder_shape {
 };
 
 /* decoder_shape.c */
+/* The type of numbers in between: x's, or if x is f32 the norm's. */
+rondo_dtype decoder_dtype_of(const struct op_task *task);
 struct decoder_shape decoder_shape_of(const struct op_task *task);
 /* Rows of both matrices, and of their scales, lie without gaps; each begins at a multiple of 16 bytes, NVFP4's scales
  * as a whole do. */
@@ -87,7 +90,8 @@ int64_t attention_block_touched_elements(const struct op_task *task, uint32_t op
 /* decoder_step.c */
 uint64_t attention_block_scratch_bytes(const struct op_task *task);
 uint64_t feed_forward_scratch_bytes(const struct op_task *task);
-enum { ATTENTION_BLOCK_ATTENTION = 2 }; /* which step is attention's */
+/* The step that attends. */
+void attention_block_attention(const struct op_call *call, struct op_step *step);
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step);
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step);
 

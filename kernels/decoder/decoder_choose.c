@@ -87,12 +87,12 @@ static bool may_take(const struct decoder_choice *choice, const struct op_task *
                      const struct decoder_shape *shape) {
   const bool has_type = choice->weights ? shape->weights == choice->weights
                                         : shape->weights == RONDO_BF16 || shape->weights == RONDO_NVFP4;
-  return shape->dtype == RONDO_BF16 && has_type && is_in_range(shape->rows, choice->rows) &&
-         is_in_range(shape->hidden, choice->hidden) && is_in_range(shape->head_dimension, choice->head_dimension) &&
-         is_in_range(shape->group, choice->group) && is_in_range(shape->x_parts, choice->x_parts) &&
-         is_in_range(shape->out_parts, choice->out_parts) && is_multiple(shape->hidden, choice->hidden_step) &&
-         is_multiple(shape->columns, choice->columns_step) && decoder_weights_are_dense(task) &&
-         choice->lies_well(task);
+  return shape->stream == RONDO_F32 && shape->dtype == RONDO_BF16 && has_type &&
+         is_in_range(shape->rows, choice->rows) && is_in_range(shape->hidden, choice->hidden) &&
+         is_in_range(shape->head_dimension, choice->head_dimension) && is_in_range(shape->group, choice->group) &&
+         is_in_range(shape->x_parts, choice->x_parts) && is_in_range(shape->out_parts, choice->out_parts) &&
+         is_multiple(shape->hidden, choice->hidden_step) && is_multiple(shape->columns, choice->columns_step) &&
+         decoder_weights_are_dense(task) && choice->lies_well(task);
 }
 
 const struct op_kernel *decoder_kernel_of(const struct decoder_variant *list, size_t count,

@@ -5,6 +5,12 @@
 
 enum { ALIGNMENT = 16 };
 
+rondo_dtype decoder_dtype_of(const struct op_task *task) {
+  const struct op_operand *x = &task->operands[DECODER_X], *norm = &task->operands[DECODER_NORM];
+  if (x->dtype != RONDO_F32) return x->dtype;
+  return norm->present ? norm->dtype : RONDO_BF16;
+}
+
 struct decoder_shape decoder_shape_of(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *x = &operands[DECODER_X], *parts = &operands[DECODER_X_PARTS];
   const struct decoder_attributes *attributes = op_attributes(task);
@@ -13,7 +19,8 @@ struct decoder_shape decoder_shape_of(const struct op_task *task) {
       .hidden = x->shape[1],
       .x_parts = parts->present ? parts->shape[0] : 0,
       .out_parts = operands[DECODER_OUT_PARTS].shape[0],
-      .dtype = x->dtype,
+      .stream = x->dtype,
+      .dtype = decoder_dtype_of(task),
       .weights = operands[DECODER_OPERANDS].dtype, /* of the first matrix */
   };
   if (task->op == &op_feed_forward) {

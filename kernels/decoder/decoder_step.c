@@ -3,12 +3,14 @@
  *   attention block: x + x_parts -> out, zeros -> out_parts 1.. | qkv | attention | output -> out_parts 0
  *   feed forward:    x + x_parts -> out, zeros -> out_parts 1.. | gate_up         | down   -> out_parts 0
  *
- * What they hand on lies in scratch, in x's type. */
+ * The first product applies the norm; with x in f32, which products do not take, the first step does. What they hand on
+ * lies in scratch, in 16 bits. */
 #include <string.h>
 
 #include "../../runtime/integer.h"
 #include "../attention/attention.h"
 #include "../gemv/gemv.h"
+#include "../model/norm.h"
 #include "decoder.h"
 #include "sum_parts.h"
 
@@ -16,7 +18,7 @@ enum { ALIGNMENT = 256, TWO_BYTES = 2 };
 
 /* Steps, of both halves and of one. */
 enum { SUM, FIRST_PRODUCT };
-enum { ATTENTION = ATTENTION_BLOCK_ATTENTION, OUTPUT };
+enum { ATTENTION = FIRST_PRODUCT + 1, OUTPUT };
 enum { DOWN = FIRST_PRODUCT + 1 };
 
 static uint64_t bytes_of_rows(int64_t rows, int64_t columns) {
@@ -40,13 +42,13 @@ static void take(const struct op_call *call, uint32_t from, struct op_step *step
   if (call->settled_operands >> from & 1) step->call.settled_operands |= 1u << to;
 }
 
-/* [rows, columns] of x's type in scratch, from `offset` on. */
+/* [rows, columns] in scratch, from `offset` on. */
 static void take_scratch(const struct op_call *call, int64_t columns, uint64_t offset, struct op_step *step,
                          uint32_t to, rondo_access access) {
   const struct op_operand *x = &call->task->operands[DECODER_X];
   step->operands[to] = (struct op_operand){.present = true,
                                            .access = access,
-                                           .dtype = x->dtype,
+                                           .dtype = decoder_dtype_of(call->task),
                                            .rank = 2,
                                            .shape = {x->shape[0], columns},
                                            .stride = {columns, 1}};
@@ -64,21 +66,51 @@ static void see_heads(struct op_step *step, uint32_t index, int64_t column, int6
   for (int i = 0; i < 4; i++) operand->shape[i] = shape[i], operand->stride[i] = stride[i];
 }
 
-/* The parts that no product writes. */
-static void sum_step(const struct op_call *call, struct op_step *step) {
+/* The parts that no product writes become zeros. */
+static void take_zeros(const struct op_call *call, struct op_step *step, uint32_t to) {
+  take(call, DECODER_OUT_PARTS, step, to, RONDO_WRITE);
+  struct op_operand *zeros = &step->operands[to];
+  const int64_t part_bytes = zeros->stride[0] * (int64_t)sizeof(float);
+  zeros->shape[0]--;
+  zeros->offset_bytes += (uint64_t)part_bytes;
+  step->data[to] = after(step->data[to], part_bytes);
+  if (zeros->shape[0]) return;
+  *zeros = (struct op_operand){0};
+  step->data[to] = NULL;
+}
+
+static bool is_normed_first(const struct op_task *task) { return task->operands[DECODER_X].dtype == RONDO_F32; }
+
+static uint64_t bytes_of_normed(const struct op_task *task) {
+  const struct op_operand *x = &task->operands[DECODER_X];
+  return is_normed_first(task) ? bytes_of_rows(x->shape[0], x->shape[1]) : 0;
+}
+
+/* x and its parts, and the norm of that in scratch at `normed`. */
+static void norm_step(const struct op_call *call, uint64_t normed, struct op_step *step) {
+  const struct decoder_attributes *described = op_attributes(call->task);
+  const struct rms_norm_attributes attributes = {.epsilon = described->norm_epsilon,
+                                                 .plain = described->norm_epsilon == 0};
+  begin(call, &op_rms_norm, RMS_NORM_OPERANDS, step);
+  memcpy(step->task.attributes, &attributes, sizeof attributes);
+  take(call, DECODER_X, step, RMS_NORM_X, RONDO_READ);
+  take(call, DECODER_X_PARTS, step, RMS_NORM_X_PARTS, RONDO_READ);
+  take(call, DECODER_NORM, step, RMS_NORM_NORM, RONDO_READ);
+  take(call, DECODER_OUT, step, RMS_NORM_SUM, RONDO_WRITE);
+  take_zeros(call, step, RMS_NORM_ZEROS);
+  take_scratch(call, call->task->operands[DECODER_X].shape[1], normed, step, RMS_NORM_OUT, RONDO_WRITE);
+}
+
+static void sum_step(const struct op_call *call, uint64_t normed, struct op_step *step) {
+  if (is_normed_first(call->task)) {
+    norm_step(call, normed, step);
+    return;
+  }
   begin(call, &op_sum_parts, SUM_PARTS_OPERANDS, step);
   take(call, DECODER_X, step, SUM_PARTS_X, RONDO_READ);
   take(call, DECODER_X_PARTS, step, SUM_PARTS_PARTS, RONDO_READ);
   take(call, DECODER_OUT, step, SUM_PARTS_OUT, RONDO_WRITE);
-  take(call, DECODER_OUT_PARTS, step, SUM_PARTS_ZEROS, RONDO_WRITE);
-  struct op_operand *zeros = &step->operands[SUM_PARTS_ZEROS];
-  const int64_t part_bytes = zeros->stride[0] * (int64_t)sizeof(float);
-  zeros->shape[0]--;
-  zeros->offset_bytes += (uint64_t)part_bytes;
-  step->data[SUM_PARTS_ZEROS] = after(step->data[SUM_PARTS_ZEROS], part_bytes);
-  if (zeros->shape[0]) return;
-  *zeros = (struct op_operand){0};
-  step->data[SUM_PARTS_ZEROS] = NULL;
+  take_zeros(call, step, SUM_PARTS_ZEROS);
 }
 
 /* A product with the matrix `index`; the caller adds vectors and out. */
@@ -92,15 +124,21 @@ static void product_begin(const struct op_call *call, uint32_t index, struct gem
   take(call, index + 1, step, GEMV_WEIGHT_SCALES, RONDO_READ);
 }
 
-/* The normalised `out` times the matrix `index`, to the beginning of scratch. */
-static void first_product(const struct op_call *call, uint32_t index, int64_t columns, bool silu_mul,
+/* The normalised `out` times the matrix `index`, to the beginning of scratch. The first step may have left it at
+ * `normed`. */
+static void first_product(const struct op_call *call, uint32_t index, int64_t columns, bool silu_mul, uint64_t normed,
                           struct op_step *step) {
   const struct decoder_attributes *described = op_attributes(call->task);
-  product_begin(call, index, (struct gemv_attributes){.norm_epsilon = described->norm_epsilon, .silu_mul = silu_mul},
-                step);
+  const bool is_normed = is_normed_first(call->task);
+  const float epsilon = is_normed ? 0 : described->norm_epsilon;
+  product_begin(call, index, (struct gemv_attributes){.norm_epsilon = epsilon, .silu_mul = silu_mul}, step);
+  take_scratch(call, columns, 0, step, GEMV_OUT, RONDO_WRITE);
+  if (is_normed) {
+    take_scratch(call, call->task->operands[DECODER_X].shape[1], normed, step, GEMV_VECTORS, RONDO_READ);
+    return;
+  }
   take(call, DECODER_OUT, step, GEMV_VECTORS, RONDO_READ);
   take(call, DECODER_NORM, step, GEMV_NORM, RONDO_READ);
-  take_scratch(call, columns, 0, step, GEMV_OUT, RONDO_WRITE);
 }
 
 /* Of what lies in scratch, to the first of out_parts. */
@@ -117,25 +155,27 @@ static void last_product(const struct op_call *call, uint32_t index, int64_t col
 
 /* ---- Attention block --------------------------------------------------------------------------------------------- */
 
-/* Scratch: rows of q, k and v, then attention's result, then attention's own scratch. */
+/* Scratch: rows of q, k and v, attention's result, normalised rows, and attention's own scratch. */
 struct attention_parts {
   int64_t qkv_columns, q_columns, kv_columns;
-  uint64_t attended, own; /* where they begin */
+  uint64_t attended, normed, own; /* where they begin */
 };
 
-static struct attention_parts attention_parts_of(const struct decoder_shape *shape) {
+static struct attention_parts attention_parts_of(const struct op_task *task, const struct decoder_shape *shape) {
   struct attention_parts parts = {.q_columns = shape->query_heads * shape->head_dimension,
                                   .kv_columns = shape->kv_heads * shape->head_dimension};
   parts.qkv_columns = parts.q_columns + 2 * parts.kv_columns;
   parts.attended = bytes_of_rows(shape->rows, parts.qkv_columns);
-  parts.own = parts.attended + bytes_of_rows(shape->rows, parts.q_columns);
+  parts.normed = parts.attended + bytes_of_rows(shape->rows, parts.q_columns);
+  parts.own = parts.normed + bytes_of_normed(task);
   return parts;
 }
 
-static void attention_step(const struct op_call *call, const struct decoder_shape *shape,
-                           const struct attention_parts *parts, struct op_step *step) {
+void attention_block_attention(const struct op_call *call, struct op_step *step) {
   const struct decoder_attributes *described = op_attributes(call->task);
-  const int64_t d = shape->head_dimension;
+  const struct decoder_shape shape = decoder_shape_of(call->task);
+  const struct attention_parts parts = attention_parts_of(call->task, &shape);
+  const int64_t d = shape.head_dimension;
   const struct attention_attributes attributes = {
       .layout = RONDO_BSHD, .rope_base = described->rope_base, .rope_pairing = described->rope_pairing};
   begin(call, &op_attention, ATTENTION_OPERANDS, step);
@@ -143,34 +183,34 @@ static void attention_step(const struct op_call *call, const struct decoder_shap
   const struct {
     uint32_t operand;
     int64_t column, heads;
-  } inside[] = {{ATTENTION_Q, 0, shape->query_heads},
-                {ATTENTION_NEW_K, parts->q_columns, shape->kv_heads},
-                {ATTENTION_NEW_V, parts->q_columns + parts->kv_columns, shape->kv_heads}};
+  } inside[] = {{ATTENTION_Q, 0, shape.query_heads},
+                {ATTENTION_NEW_K, parts.q_columns, shape.kv_heads},
+                {ATTENTION_NEW_V, parts.q_columns + parts.kv_columns, shape.kv_heads}};
   for (int i = 0; i < 3; i++) {
-    take_scratch(call, parts->qkv_columns, 0, step, inside[i].operand, RONDO_READ);
+    take_scratch(call, parts.qkv_columns, 0, step, inside[i].operand, RONDO_READ);
     see_heads(step, inside[i].operand, inside[i].column, inside[i].heads, d);
   }
-  take_scratch(call, parts->q_columns, parts->attended, step, ATTENTION_O, RONDO_WRITE);
-  see_heads(step, ATTENTION_O, 0, shape->query_heads, d);
+  take_scratch(call, parts.q_columns, parts.attended, step, ATTENTION_O, RONDO_WRITE);
+  see_heads(step, ATTENTION_O, 0, shape.query_heads, d);
   take(call, ATTENTION_BLOCK_K, step, ATTENTION_K, RONDO_READ_WRITE);
   take(call, ATTENTION_BLOCK_V, step, ATTENTION_V, RONDO_READ_WRITE);
   take(call, ATTENTION_BLOCK_POSITION, step, ATTENTION_POSITION, RONDO_READ);
   take(call, ATTENTION_BLOCK_ROPE_FREQUENCIES, step, ATTENTION_ROPE_FREQUENCIES, RONDO_READ);
-  step->call.scratch = after(call->scratch, (int64_t)parts->own);
+  step->call.scratch = after(call->scratch, (int64_t)parts.own);
 }
 
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step) {
   const struct decoder_shape shape = decoder_shape_of(call->task);
-  const struct attention_parts parts = attention_parts_of(&shape);
+  const struct attention_parts parts = attention_parts_of(call->task, &shape);
   switch (index) {
   case SUM:
-    sum_step(call, step);
+    sum_step(call, parts.normed, step);
     return true;
   case FIRST_PRODUCT:
-    first_product(call, ATTENTION_BLOCK_QKV, parts.qkv_columns, false, step);
+    first_product(call, ATTENTION_BLOCK_QKV, parts.qkv_columns, false, parts.normed, step);
     return true;
   case ATTENTION:
-    attention_step(call, &shape, &parts, step);
+    attention_block_attention(call, step);
     return true;
   case OUTPUT:
     last_product(call, ATTENTION_BLOCK_OUTPUT, parts.q_columns, parts.attended, step);
@@ -183,20 +223,22 @@ bool attention_block_step(const struct op_call *call, uint32_t index, struct op_
 uint64_t attention_block_scratch_bytes(const struct op_task *task) {
   const struct decoder_shape shape = decoder_shape_of(task);
   struct op_step step;
-  attention_block_step(&(struct op_call){.task = task, .data = op_nowhere}, ATTENTION, &step);
-  return attention_parts_of(&shape).own + attention_scratch_bytes(&step.task);
+  attention_block_attention(&(struct op_call){.task = task, .data = op_nowhere}, &step);
+  return attention_parts_of(task, &shape).own + attention_scratch_bytes(&step.task);
 }
 
 /* ---- Feed forward ------------------------------------------------------------------------------------------------ */
 
+/* Scratch: gated columns, then normalised rows. */
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step) {
   const struct decoder_shape shape = decoder_shape_of(call->task);
+  const uint64_t normed = bytes_of_rows(shape.rows, shape.columns);
   switch (index) {
   case SUM:
-    sum_step(call, step);
+    sum_step(call, normed, step);
     return true;
   case FIRST_PRODUCT:
-    first_product(call, FEED_FORWARD_GATE_UP, shape.columns, true, step);
+    first_product(call, FEED_FORWARD_GATE_UP, shape.columns, true, normed, step);
     return true;
   case DOWN:
     last_product(call, FEED_FORWARD_DOWN, shape.columns, 0, step);
@@ -208,5 +250,5 @@ bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_ste
 
 uint64_t feed_forward_scratch_bytes(const struct op_task *task) {
   const struct decoder_shape shape = decoder_shape_of(task);
-  return bytes_of_rows(shape.rows, shape.columns);
+  return bytes_of_rows(shape.rows, shape.columns) + bytes_of_normed(task);
 }

@@ -276,17 +276,14 @@ template <typename Size> DEVICE void gather(const feed_forward_parameters &p, co
        unit += at.warps * Size::cluster) {
     const uint32_t token = unit * p.unit_reciprocal >> 16, pair = (unit - token * p.units) * 32 + at.lane;
     const uint32_t index = token * pairs + pair;
-    const uint32_t x = *((const uint32_t *)p.half.x + index);
+    float2 two = *((const float2 *)p.half.x + index);
     float2 part[Size::parts];
     unroll<Size::parts>([&](int j) {
       part[j] = float2{};
       if (j < p.half.part_count) part[j] = *((const float2 *)p.half.x_parts + (j * p.half.rows * pairs + index));
     });
-    float2 two = two_numbers(x);
     unroll<Size::parts>([&](int j) { two.x += part[j].x, two.y += part[j].y; });
-    const uint32_t rounded = pack(two.x, two.y);
-    if (at.cluster == 0) *((uint32_t *)p.half.out + index) = rounded;
-    two = two_numbers(rounded);
+    if (at.cluster == 0) *((float2 *)p.half.out + index) = two;
     float square = two.x * two.x + two.y * two.y;
     if (p.half.norm) {
       const float2 by = two_numbers(load_word(at.shared + p.sums + pair * 4));

@@ -19,12 +19,7 @@ template <typename Size> struct memory {
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-DEVICE uint32_t load_number(const unsigned char *address) {
-  uint32_t bits;
-  asm volatile("ld.global.u16 %0, [%1];" : "=r"(bits) : "l"(address) : "memory");
-  return bits;
-}
-DEVICE float load_part(const unsigned char *address) {
+DEVICE float load_float(const unsigned char *address) {
   float value;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
   return value;
@@ -75,9 +70,9 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   };
   if (p.half.early) load();
 
-  const unsigned char *x = kept((const unsigned char *)p.half.x + thread * 2);
+  const unsigned char *x = kept((const unsigned char *)p.half.x + thread * 4);
   const unsigned char *parts = kept((const unsigned char *)p.half.x_parts + thread * 4);
-  uint16_t *out = kept((uint16_t *)p.half.out + thread);
+  float *out = kept(p.half.out + thread);
   const uint32_t part_count = kept_by_each(p.half.part_count);
   const uint32_t x_to = kept(shared_address(&m.x[0][thread]));
   const uint32_t x_from = kept(shared_address(&m.x[g % 2][first_element]));
@@ -109,20 +104,18 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
   float square = 0;
   if (has_column) {
     float part[most_parts];
-    const uint32_t number = load_number(x);
+    float sum = load_float(x);
     unroll<most_parts>([&](uint32_t i) {
       part[i] = 0.0f;
-      if (i < part_count) part[i] = load_part(parts + i * (hidden * 4));
+      if (i < part_count) part[i] = load_float(parts + i * (hidden * 4));
     });
-    float sum = two_numbers(number).x;
     unroll<most_parts>([&](uint32_t i) { sum += part[i]; });
-    const uint32_t rounded = pack_one(sum);
-    const float seen = two_numbers(rounded).x, value = seen * two_numbers(norm_bits).x;
+    const float value = sum * two_numbers(norm_bits).x;
     const uint32_t high = pack_one(value);
     store_shared_16(x_to, high);
     store_shared_16(x_to + (hidden + Size::padding) * 2, pack_one(value - two_numbers(high).x));
-    if (writes) asm volatile("st.global.u16 [%0], %1;" ::"l"(out), "r"(rounded) : "memory");
-    square = seen * seen;
+    if (writes) asm volatile("st.global.f32 [%0], %1;" ::"l"(out), "f"(sum) : "memory");
+    square = sum * sum;
   }
   __syncthreads();
   {

@@ -34,12 +34,7 @@ template <typename Size> struct memory {
   uint64_t barriers[2]; /* of x and its squares; of what is gated */
 };
 
-DEVICE uint2 load_four_rounded(const unsigned char *address) {
-  uint2 bits;
-  asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(bits.x), "=r"(bits.y) : "l"(address) : "memory");
-  return bits;
-}
-DEVICE float4 load_parts(const unsigned char *address) {
+DEVICE float4 load_four(const unsigned char *address) {
   float4 value;
   asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
@@ -48,8 +43,7 @@ DEVICE float4 load_parts(const unsigned char *address) {
   return value;
 }
 
-/* Four numbers a lane, of one of the block's tokens: x and its parts, rounded to `out`; times the norm to all blocks.
- */
+/* Four numbers a lane, of one of the block's tokens: x and its parts, to `out`; times the norm to all blocks. */
 template <typename Size> struct gatherer {
   const unsigned char *x, *parts;
   unsigned char *out;
@@ -62,17 +56,15 @@ template <typename Size> struct gatherer {
   DEVICE void gather(uint32_t lane) const {
     if (!has_row) return;
     float4 part[FEED_FORWARD_KNOWN_X_PARTS];
-    uint2 four = {};
-    if (has_numbers) four = load_four_rounded(x);
+    float4 four = {};
+    if (has_numbers) four = load_four(x);
     unroll<FEED_FORWARD_KNOWN_X_PARTS>([&](uint32_t i) {
       part[i] = float4{};
-      if (i < part_count && has_numbers) part[i] = load_parts(parts + i * part_bytes);
+      if (i < part_count && has_numbers) part[i] = load_four(parts + i * part_bytes);
     });
-    float2 low = two_numbers(four.x), high = two_numbers(four.y);
+    float2 low = {four.x, four.y}, high = {four.z, four.w};
     unroll<FEED_FORWARD_KNOWN_X_PARTS>(
         [&](uint32_t i) { low.x += part[i].x, low.y += part[i].y, high.x += part[i].z, high.y += part[i].w; });
-    const uint2 rounded = {pack(low.x, low.y), pack(high.x, high.y)};
-    low = two_numbers(rounded.x), high = two_numbers(rounded.y);
     const float2 norm = two_numbers(norm_bits.x), norm_2 = two_numbers(norm_bits.y);
     const uint32_t mine[2] = {pack(low.x * norm.x, low.y * norm.y), pack(high.x * norm_2.x, high.y * norm_2.y)};
     const uint32_t other[2] = {__shfl_xor_sync(0xffffffffu, mine[0], 1), __shfl_xor_sync(0xffffffffu, mine[1], 1)};
@@ -85,7 +77,9 @@ template <typename Size> struct gatherer {
         send_four_words(address_in_block(x_to, first + block), words, address_in_block(barrier, first + block));
       });
       if (writes)
-        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(out), "r"(rounded.x), "r"(rounded.y) : "memory");
+        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(out), "f"(low.x), "f"(low.y), "f"(high.x),
+                     "f"(high.y)
+                     : "memory");
     }
     float square = (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
     square = warp_sum(square);
@@ -146,9 +140,9 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_known_param
 
   gatherer<Size> of_x;
   const uint32_t element = mine * hidden + 4 * four;
-  of_x.x = kept((const unsigned char *)p.half.x + element * 2);
+  of_x.x = kept((const unsigned char *)p.half.x + element * 4);
   of_x.parts = kept((const unsigned char *)p.half.x_parts + element * 4);
-  of_x.out = kept((unsigned char *)p.half.out + element * 2);
+  of_x.out = kept((unsigned char *)p.half.out + element * 4);
   of_x.part_count = kept_by_each(p.half.part_count), of_x.part_bytes = kept_by_each(p.half.rows * (hidden * 4));
   of_x.x_to = kept(shared_address(m.x) + mine % Size::rows * Size::x_pitch + four / 2 * 16);
   of_x.square_to = kept(shared_address(&m.squares[mine % Size::rows][warp % Size::row_warps]));

@@ -155,8 +155,8 @@ DEVICE float sum_of_neighbours(const float2 &sum, uint32_t t) {
 
 /* A lane's two numbers of x, and their parts. */
 struct gathered {
-  uint32_t unit, pair, x;
-  float2 part[FEED_FORWARD_STREAM_PARTS];
+  uint32_t unit, pair;
+  float2 x, part[FEED_FORWARD_STREAM_PARTS];
 
   DEVICE explicit gathered(const stream_place &at)
       : unit((at.warp - block_warps) * cluster_blocks + at.rank), pair(unit * 32 + at.lane) {}
@@ -168,7 +168,7 @@ struct gathered {
     if (p.half.norm) copy_early<4>(norm_at(at), (const unsigned char *)p.half.norm + pair * 4);
   }
   DEVICE void load(const stream_parameters &p) {
-    x = *((const uint32_t *)p.half.x + pair);
+    x = *((const float2 *)p.half.x + pair);
     unroll<FEED_FORWARD_STREAM_PARTS>([&](uint32_t j) {
       part[j] = float2{};
       if (j < p.half.part_count) part[j] = *((const float2 *)p.half.x_parts + (j * (p.hidden / 2) + pair));
@@ -176,11 +176,9 @@ struct gathered {
   }
   /* x and its parts, times the norm, to all blocks of the cluster, which share the work. */
   DEVICE void send(const stream_parameters &p, const stream_place &at) const {
-    float2 two = two_numbers(x);
+    float2 two = x;
     unroll<FEED_FORWARD_STREAM_PARTS>([&](uint32_t j) { two.x += part[j].x, two.y += part[j].y; });
-    const uint32_t rounded = pack(two.x, two.y);
-    if (at.cluster == 0) *((uint32_t *)p.half.out + pair) = rounded;
-    two = two_numbers(rounded);
+    if (at.cluster == 0) *((float2 *)p.half.out + pair) = two;
     float square = two.x * two.x + two.y * two.y;
     if (p.half.norm) {
       const float2 by = two_numbers(load_word(norm_at(at)));

@@ -20,10 +20,9 @@ struct layer_half_matrix {
  * second with `second` (output; or down). */
 struct layer_half_parameters {
   struct layer_half_matrix first, second;
-  const void *x, *norm; /* norm: or NULL */
-  const float *x_parts;
-  void *out;
-  float *out_parts;
+  const void *norm; /* or NULL */
+  const float *x, *x_parts;
+  float *out, *out_parts;
   uint32_t part_count; /* of x */
   uint32_t rows;
   uint32_t early;       /* 1: weights and norm may be read before the predecessors end */

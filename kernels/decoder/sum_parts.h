@@ -1,5 +1,5 @@
-/* sum_parts.h - the first step of a layer half: out = x + the sum of the parts of the half before; and zeros for those
- * of its own parts that no product writes. No graph describes it. */
+/* sum_parts.h - the first step of a layer half with x in 16 bits: out = x + the sum of the parts of the half before;
+ * and zeros for those of its own parts that no product writes. No graph describes it. */
 #pragma once
 
 #include <stdint.h>
@@ -18,7 +18,7 @@ struct sum_parts_parameters {
   int64_t part, part_row, zero, zero_row; /* from part to part, and from row to row */
   uint32_t elements, columns;             /* of x */
   uint32_t part_count, zero_count;
-  uint32_t dtype; /* of x and out: f16 or bf16 */
+  uint32_t dtype; /* of x and out */
   struct completion done;
 };
 
@@ -31,7 +31,7 @@ struct sum_parts_parameters {
 
 extern const struct op op_sum_parts;
 
-/* Operands: x and out [rows, columns], f16 or bf16; f32 [parts, rows, columns], both optional. */
+/* Operands: x and out [rows, columns]; f32 [parts, rows, columns], both optional. */
 enum { SUM_PARTS_X, SUM_PARTS_PARTS, SUM_PARTS_OUT, SUM_PARTS_ZEROS, SUM_PARTS_OPERANDS };
 
 rondo_status sum_parts_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

@@ -14,6 +14,8 @@ rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *d
       [RMS_NORM_NORM] = {"norm", desc->norm, RONDO_READ, 0},
       [RMS_NORM_OUT] = {"out", desc->out, RONDO_WRITE, RMS_NORM_X + 1},
       [RMS_NORM_X_PARTS] = {"x_parts", desc->x_parts, RONDO_READ, 0},
+      [RMS_NORM_SUM] = {.name = "sum", .access = RONDO_WRITE},
+      [RMS_NORM_ZEROS] = {.name = "zeros", .access = RONDO_WRITE},
   };
   struct rms_norm_attributes attributes = {.epsilon = desc->epsilon};
   return graph_add(graph, &op_rms_norm, desc->name, arguments, RMS_NORM_OPERANDS, &attributes, sizeof attributes);
@@ -61,6 +63,7 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
   const struct op_operand *x = &call->task->operands[RMS_NORM_X], *norm = &call->task->operands[RMS_NORM_NORM];
   const struct op_operand *out = &call->task->operands[RMS_NORM_OUT];
   const struct op_operand *parts = &call->task->operands[RMS_NORM_X_PARTS];
+  const struct op_operand *sum = &call->task->operands[RMS_NORM_SUM], *zeros = &call->task->operands[RMS_NORM_ZEROS];
   const struct rms_norm_attributes *attributes = op_attributes(call->task);
   launches->count = 0;
   if (op_elements(x) == 0) return RONDO_OK;
@@ -68,19 +71,26 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
       .x = call->data[RMS_NORM_X],
       .norm = call->data[RMS_NORM_NORM],
       .out = call->data[RMS_NORM_OUT],
+      .sum = sum->present ? call->data[RMS_NORM_SUM] : NULL,
+      .zeros = call->data[RMS_NORM_ZEROS],
       .extent = {1, 1, 1},
       .rows = (uint32_t)rows_count(x),
       .k = (uint32_t)x->shape[x->rank - 1],
       .row_threads = row_threads_of(x->shape[x->rank - 1]),
       .parts = call->data[RMS_NORM_X_PARTS],
       .part = parts->stride[0],
+      .zero = zeros->stride[0],
+      .sum_row = sum->stride[0],
+      .zero_row = zeros->stride[1],
       .part_count = parts->present ? (uint32_t)parts->shape[0] : 0,
+      .zero_count = zeros->present ? (uint32_t)zeros->shape[0] : 0,
       .x_dtype = x->dtype,
       .norm_dtype = norm->present ? norm->dtype : 0,
       .out_dtype = out->dtype,
       .x_is_aligned = op_rows_aligned(x, 16),
       .norm_is_aligned = op_rows_aligned(norm, 16),
       .out_is_aligned = op_rows_aligned(out, 16),
+      .plain = (uint32_t)attributes->plain,
       .epsilon = attributes->epsilon,
   };
   if (x->dtype != RONDO_F32 && out->dtype == x->dtype && (!norm->present || norm->dtype == x->dtype) &&
@@ -94,7 +104,7 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
     if (parts->present) parameters.parts_stride[outer] = parts->stride[i + 1];
   }
   int64_t threads = larger(parameters.row_threads, RMS_NORM_BLOCK);
-  if (parts->present)
+  if (parts->present || sum->present)
     launch_add(launches, &rondo_rms_norm_parts, parameters.rows, smaller(round_up(parameters.k, 32), RMS_NORM_THREADS),
                0, &parameters, sizeof parameters);
   else

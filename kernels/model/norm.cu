@@ -5,8 +5,8 @@
  * the product. It reads the numbers of longer rows again, from a cache. Each result is x * norm * factor in fp32,
  * rounded once.
  *
- * rms_norm_sums: first adds parts to x. Bound by the latency of the loads, since a decode step has few rows. A block
- * has a row, and a thread loads all parts of one number at once.
+ * rms_norm_sums: first adds parts to x, and may store these sums. Bound by the latency of the loads, since a decode
+ * step has few rows. A block has a row, and a thread loads sixteen parts of each of two numbers at once.
  *
  * Sums have a fixed order: first each thread's own, then a tree over the lanes of a warp, then the warps in turn. */
 #include "../common/launch.cuh"
@@ -97,8 +97,12 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
 DEVICE float sum_of_parts(const rms_norm_parameters &p, int64_t x, const float *part) {
   const float number = load_number(p.x_dtype, p.x, x);
   float sum = 0;
-#pragma unroll 8
-  for (uint32_t i = 0; i < p.part_count; i++) sum += part[i * p.part];
+  for (uint32_t first = 0; first < p.part_count; first += RMS_NORM_PARTS) {
+    float loaded[RMS_NORM_PARTS];
+    unrolled_for (uint32_t i = 0; i < RMS_NORM_PARTS; i++)
+      loaded[i] = first + i < p.part_count ? part[(first + i) * p.part] : -0.0f;
+    unrolled_for (uint32_t i = 0; i < RMS_NORM_PARTS; i++) sum += loaded[i];
+  }
   sum += number;
   return p.x_dtype == RONDO_F32 ? sum : numbers_of(p.x_dtype, word_of(p.x_dtype, sum, 0)).x;
 }
@@ -111,6 +115,10 @@ DEVICE void rms_norm_sums(const rms_norm_parameters &p) {
     parts += index * p.parts_stride[i];
   });
   const auto norm_of = [&](uint32_t column) { return p.norm ? load_number(p.norm_dtype, p.norm, column) : 1; };
+  const auto store_sum = [&](uint32_t column, float number) {
+    if (p.sum) store_number(p.x_dtype, p.sum, blockIdx.x * p.sum_row + column, number);
+    for (uint32_t i = 0; i < p.zero_count; i++) p.zeros[i * p.zero + blockIdx.x * p.zero_row + column] = 0;
+  };
   float held[RMS_NORM_HELD_SUMS], norms[RMS_NORM_HELD_SUMS], squares = 0;
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++) {
     const uint32_t column = threadIdx.x + h * blockDim.x;
@@ -121,15 +129,18 @@ DEVICE void rms_norm_sums(const rms_norm_parameters &p) {
     if (threadIdx.x + h * blockDim.x < p.k) squares = __fmaf_rn(held[h], held[h], squares);
   for (uint32_t column = threadIdx.x + RMS_NORM_HELD_SUMS * blockDim.x; column < p.k; column += blockDim.x) {
     const float number = sum_of_parts(p, x + column, p.parts + parts + column);
+    store_sum(column, number);
     squares = __fmaf_rn(number, number, squares);
   }
   const float mean = __fdiv_rn(sum_over_row(squares, blockDim.x), (float)p.k);
-  const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
+  const float factor = p.plain ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
   const auto finish = [&](uint32_t column, float number, float norm) {
     store_number(p.out_dtype, p.out, out + column, number * norm * factor);
   };
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
     if (threadIdx.x + h * blockDim.x < p.k) finish(threadIdx.x + h * blockDim.x, held[h], norms[h]);
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
+    if (threadIdx.x + h * blockDim.x < p.k) store_sum(threadIdx.x + h * blockDim.x, held[h]);
   for (uint32_t column = threadIdx.x + RMS_NORM_HELD_SUMS * blockDim.x; column < p.k; column += blockDim.x)
     finish(column, sum_of_parts(p, x + column, p.parts + parts + column), norm_of(column));
 }

@@ -28,11 +28,21 @@ static void x_load(const struct op_call *call, int64_t row, int64_t column, int6
   rows_load(x->dtype, rounded, 0, length, values);
 }
 
+/* Stores a piece of x plus its parts, and zeros. */
+static void sum_store(const struct op_call *call, int64_t row, int64_t column, int64_t length, const float *values) {
+  const struct op_operand *sum = &call->task->operands[RMS_NORM_SUM], *zeros = &call->task->operands[RMS_NORM_ZEROS];
+  if (sum->present) rows_store(sum->dtype, call->data[RMS_NORM_SUM], row * sum->stride[0] + column, length, values);
+  for (int64_t i = 0; zeros->present && i < zeros->shape[0]; i++)
+    memset((float *)call->data[RMS_NORM_ZEROS] + i * zeros->stride[0] + row * zeros->stride[1] + column, 0,
+           (size_t)length * sizeof(float));
+}
+
 static float sum_of_squares(const struct op_call *call, int64_t row, int64_t k) {
   float lanes[LANES] = {0}, values[PIECE], sum = 0;
   for (int64_t column = 0; column < k; column += PIECE) {
     int64_t length = smaller(k - column, PIECE);
     x_load(call, row, column, length, values);
+    sum_store(call, row, column, length, values);
     for (int64_t i = length; i % LANES; i++) values[i] = 0;
     for (int64_t i = 0; i < length; i += LANES)
       for (int64_t lane = 0; lane < LANES; lane++) lanes[lane] = fmaf(values[i + lane], values[i + lane], lanes[lane]);
@@ -49,7 +59,7 @@ void rms_norm_host_run(const struct op_call *call, int64_t first, int64_t last) 
   for (int64_t row = first; row < last; row++) {
     int64_t to = rows_begin(out, row);
     float squares = sum_of_squares(call, row, k);
-    float factor = 1.0f / sqrtf(squares / (float)k + attributes->epsilon);
+    float factor = attributes->plain ? 1.0f : 1.0f / sqrtf(squares / (float)k + attributes->epsilon);
     for (int64_t column = 0; column < k; column += PIECE) {
       float values[PIECE], weights[PIECE];
       int64_t length = smaller(k - column, PIECE);

@@ -20,8 +20,8 @@ static void several_sequences(rondo_backend backend) {
     h = with_types(h, i / 2 % 2 ? IN_NVFP4 : IN_BF16, rows[i % COUNT(rows)], true);
     h.x_parts = (int64_t[]){8, 0, 9, 1}[i % 4], h.out_parts = i == 3 ? 7 : 3;
     h.base = i == 6 ? 0 : 10000.0f, h.pairing = i % 2 ? RONDO_ROPE_INTERLEAVED : RONDO_ROPE_HALVES;
-    h.no_norm_weights = i == 5, h.state_position = i % 3 != 0;
-    if (i == 9) h.epsilon = 0;
+    h = with_norm_weights(h, i != 5), h.state_position = i % 3 != 0;
+    if (i == 9) h = without_norm(h);
     h = at_positions(h, 7 * i);
     half_run(backend, &h);
   }
@@ -40,8 +40,8 @@ static void wide_attention(rondo_backend backend) {
     if (i / 2 == 1) h.capacity = 2700;
     if (i == 6) h.capacity = 1500;
     h = with_types(h, i / 2 % 2 ? IN_NVFP4 : IN_BF16, 1, true);
-    h.no_norm_weights = i == 4, h.state_position = i % 3 != 0;
-    if (i == 5) h.epsilon = 0;
+    h = with_norm_weights(h, i != 4), h.state_position = i % 3 != 0;
+    if (i == 5) h = without_norm(h);
     h = at_positions(h, 5 * i);
     half_run(backend, &h);
   }
@@ -186,7 +186,7 @@ BOTH_BACKENDS(attention_block, without_a_row_in_its_cache_gives_zeros, no_capaci
  * softmax nothing to choose. */
 static struct half wide_codes(size_t number) {
   struct half h = with_types(wide_row, IN_NVFP4, 1, true);
-  h.capacity = CAPACITY, h.out_parts = 2, h.base = 10000.0f, h.no_norm_weights = number % 2;
+  h.capacity = CAPACITY, h.out_parts = 2, h.base = 10000.0f, h = with_norm_weights(h, number % 2 == 0);
   return at_positions(h, number);
 }
 

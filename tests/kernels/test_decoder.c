@@ -20,8 +20,8 @@ static void one_token(rondo_backend backend) {
   for (size_t i = 0; i < 3 * COUNT(types); i++) {
     struct half h = with_types(models[0], i % COUNT(types), 1, false);
     h.x_parts = (int64_t[]){3, 0, 8, 1, 9}[i % 5], h.out_parts = i % 7 == 6 ? 9 : 8;
-    h.no_norm_weights = i % 4 == 1, h.padded = i == 8;
-    if (i % 4 == 3) h.epsilon = 0;
+    h = with_norm_weights(h, i % 4 != 1), h.padded = i == 8;
+    if (i % 4 == 3) h = without_norm(h);
     half_run(backend, &h);
   }
 }
@@ -33,8 +33,8 @@ static void several_tokens(rondo_backend backend) {
   for (size_t i = 0; i < 2 * COUNT(rows); i++) {
     struct half h = with_types(models[0], (size_t[]){0, 4, 1}[i % 3], rows[i % COUNT(rows)], false);
     h.x_parts = (int64_t[]){3, 0, 8, 1}[i % 4], h.out_parts = 8;
-    h.no_norm_weights = i % 4 == 1;
-    if (i % 5 == 4) h.epsilon = 0;
+    h = with_norm_weights(h, i % 4 != 1);
+    if (i % 5 == 4) h = without_norm(h);
     half_run(backend, &h);
   }
 }
@@ -90,10 +90,11 @@ Test(decoder, no_two_warps_of_a_feed_forward_have_the_same_work) {
       trial_describe(&trial, RONDO_BACKEND_HOST);
       const int64_t x[] = {rows, hidden}, gate_up[] = {2 * h.columns, hidden}, down[] = {hidden, h.columns},
                     parts[] = {1 + columns / 256 % 8, rows, hidden};
-      REQUIRE_OK(rondo_input(trial.graph, "x", h.dtype, 2, x, &desc.x));
+      REQUIRE_OK(rondo_input(trial.graph, "x", h.stream, 2, x, &desc.x));
       REQUIRE_OK(rondo_constant(trial.graph, "gate_up", h.weights, 2, gate_up, &desc.gate_up));
       REQUIRE_OK(rondo_constant(trial.graph, "down", h.weights, 2, down, &desc.down));
-      REQUIRE_OK(rondo_output(trial.graph, "out", h.dtype, 2, x, &desc.out));
+      REQUIRE_OK(rondo_output(trial.graph, "out", h.stream, 2, x, &desc.out));
+      desc.norm_epsilon = h.epsilon;
       REQUIRE_OK(rondo_output(trial.graph, "parts", RONDO_F32, 3, parts, &desc.out_parts));
       REQUIRE_OK(rondo_add_feed_forward(trial.graph, &desc));
       struct op_task task = graph_op_task(trial.graph, &trial.graph->tasks[0], operands);
@@ -120,7 +121,8 @@ static void streamed(rondo_backend backend) {
     struct half h = sizes[i / 2];
     /* The host has the same loops for all sizes: each size in one type, unless kernels are only noted. */
     if (backend == RONDO_BACKEND_HOST && !half_noted && (i + i / 2) % 2) continue;
-    h.dtype = i % 2 ? RONDO_F16 : RONDO_BF16, h.weights = RONDO_NVFP4, h.rows = 1;
+    h.stream = RONDO_F32, h.dtype = i % 2 && h.epsilon > 0 ? RONDO_F16 : RONDO_BF16;
+    h.weights = RONDO_NVFP4, h.rows = 1;
     half_run(backend, &h);
     h.last_part_is_late = true;
     half_run(backend, &h);
@@ -131,7 +133,7 @@ BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_matches_fp64, strea
 static void streamed_values(rondo_backend backend) {
   for (size_t i = 0; i < 2 * COUNT(x_changes); i++) {
     struct half h = {.hidden = 1280, .columns = 1152, .out_parts = 3, .rows = 1, .epsilon = i % 2 ? 1e-5f : 0};
-    h.dtype = RONDO_BF16, h.weights = RONDO_NVFP4;
+    h.stream = RONDO_F32, h.dtype = RONDO_BF16, h.weights = RONDO_NVFP4;
     half_run_changed(backend, &h, x_changes[i / 2]);
   }
 }
@@ -155,8 +157,8 @@ static void odd(rondo_backend backend) {
   for (size_t i = 0; i < 2 * COUNT(shapes) * COUNT(types); i++) {
     struct half h = with_types(shapes[i / 2 % COUNT(shapes)], i % COUNT(types), 1 + (int64_t)(i * 5 % 16), i / 2 % 2);
     h.x_parts = (int64_t)(i % 4), h.out_parts = 1 + (int64_t)(i % 3);
-    h.no_norm_weights = i % 5 == 0, h.no_row_scales = i % 7 < 2;
-    if (i % 5 == 1) h.epsilon = 0;
+    h = with_norm_weights(h, i % 5 != 0), h.no_row_scales = i % 7 < 2;
+    if (i % 5 == 1) h = without_norm(h);
     h.frequencies = i % 3 == 0, h.one_position = i % 4 == 1;
     if (i % 3 == 1) h.base = 10000.0f;
     h = at_positions(h, i);
@@ -185,6 +187,7 @@ BOTH_BACKENDS(decoder, ragged_sizes_match_fp64, ragged)
  * every replay gives the same bits. */
 static void layers(rondo_backend backend) {
   enum { HALVES = 6 };
+  static const int64_t rows[COUNT(types)] = {4, 1, 9, 1, 14, 1, 5};
   for (size_t type = 0; type < COUNT(types); type++) {
     struct half halves[HALVES];
     struct trial trial;
@@ -192,7 +195,7 @@ static void layers(rondo_backend backend) {
     trial_describe(&trial, backend);
     for (int i = 0; i < HALVES; i++) {
       struct half *h = &halves[i];
-      *h = with_types(models[0], type, type % 2 ? 1 : 4 + 5 * (int64_t)type / 2, i % 2 == 0);
+      *h = with_types(models[0], type, rows[type], i % 2 == 0);
       h->out_parts = h->attention ? h->kv_heads : 8, h->base = 10000.0f, h->capacity = type ? 90 : 900;
       h->state_position = true;
       *h = at_positions(*h, type);
@@ -232,7 +235,7 @@ static void keep_to_their_rows(rondo_backend backend) {
     half_get(&h, &trial);
     float *clean = malloc(grid_bytes(&h.out_sums));
     memcpy(clean, h.out_sums.data, grid_bytes(&h.out_sums));
-    oracle_write(h.dtype, h.x.data, 1 * h.hidden + 77, NAN);
+    oracle_write(h.stream, h.x.data, 1 * h.hidden + 77, NAN);
     oracle_write(RONDO_F32, h.parts.data, (h.rows + 3) * h.hidden + 5, INFINITY);
     half_set(&h, &trial, true);
     trial_replay(&trial);
@@ -257,7 +260,7 @@ BOTH_BACKENDS(decoder, nan_and_infinity_stay_in_their_row, keep_to_their_rows)
 static void not_hidden(rondo_backend backend) {
   for (size_t i = 0; i < 2; i++) {
     struct half h = {.hidden = 1280, .columns = 1152, .out_parts = 3, .rows = 1, .epsilon = i ? 1e-5f : 0};
-    h.dtype = RONDO_BF16, h.weights = RONDO_NVFP4;
+    h.stream = RONDO_F32, h.dtype = RONDO_BF16, h.weights = RONDO_NVFP4;
     half_run_not_finite(backend, &h);
   }
 }

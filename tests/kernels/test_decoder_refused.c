@@ -62,9 +62,9 @@ Test(decoder, refuses_streams_that_do_not_fit) {
   const rondo_feed_forward_desc good = feed_forward(trial.graph);
   REQUIRE_ERROR(rondo_add_feed_forward(trial.graph, NULL), RONDO_INVALID_ARGUMENT,
                 "rondo_add_feed_forward: the description is NULL");
-  REFUSED(feed_forward, "x is absent, expected [rows, hidden] f16 or bf16", x, NONE);
-  REFUSED(feed_forward, "x is [4, 96] f32, expected [rows, hidden] f16 or bf16", x, OF(RONDO_F32, ROWS, HIDDEN));
-  REFUSED(feed_forward, "x is [96] f16, expected [rows, hidden] f16 or bf16", x, OF(RONDO_F16, HIDDEN));
+  REFUSED(feed_forward, "x is absent, expected [rows, hidden] f32, f16 or bf16", x, NONE);
+  REFUSED(feed_forward, "x is [4, 96] e4m3, expected [rows, hidden] f32, f16 or bf16", x, OF(RONDO_E4M3, ROWS, HIDDEN));
+  REFUSED(feed_forward, "x is [96] f16, expected [rows, hidden] f32, f16 or bf16", x, OF(RONDO_F16, HIDDEN));
   REFUSED(feed_forward, "x has 17 rows, expected 1 to 16", x, OF(RONDO_F16, 17, HIDDEN));
   REFUSED(feed_forward, "x has 0 rows, expected 1 to 16", x, OF(RONDO_F16, 0, HIDDEN));
   REFUSED(feed_forward, "x_parts is [2, 4, 95] f32, expected [2, 4, 96] f32", x_parts,

@@ -7,7 +7,7 @@
 
 #include "../../runtime/layer_form.h"
 
-double half_u(rondo_dtype dtype) { return dtype == RONDO_F16 ? 0x1p-11 : 0x1p-8; }
+double half_u(rondo_dtype dtype) { return dtype == RONDO_F32 ? 0x1p-24 : dtype == RONDO_F16 ? 0x1p-11 : 0x1p-8; }
 
 size_t grid_bytes(const struct grid *g) { return (size_t)(g->rows * g->pitch) * rondo_dtype_bits(g->dtype) / 8; }
 
@@ -131,14 +131,14 @@ void half_tensors_add(rondo_graph *graph, struct half *h, const struct half *bef
     h->x = before->out, h->parts = before->out_sums;
     h->x_parts = before->out_parts;
   } else {
-    h->x = grid_add(graph, "x", rondo_input, h->dtype, h->rows, h->hidden, 2, h->padded);
+    h->x = grid_add(graph, "x", rondo_input, h->stream, h->rows, h->hidden, 2, h->padded);
     if (h->x_parts) h->parts = parts_add(graph, h, "x_parts", h->x_parts);
   }
   if (h->epsilon > 0 && !h->no_norm_weights)
     h->norm = grid_add(graph, "norm", h->states ? rondo_state : rondo_constant, h->dtype, 1, h->hidden, 1, false);
   matrix_add(graph, h, half_first_rows(h), h->hidden, &h->first, &h->first_scales);
   matrix_add(graph, h, h->hidden, half_inner(h), &h->last, &h->last_scales);
-  h->out = grid_add(graph, "out", rondo_state, h->dtype, h->rows, h->hidden, 2, h->padded);
+  h->out = grid_add(graph, "out", rondo_state, h->stream, h->rows, h->hidden, 2, h->padded);
   h->out_sums = parts_add(graph, h, "out_parts", h->out_parts);
   if (h->attention) half_place_add(graph, h);
 }

@@ -19,7 +19,7 @@ struct grid {
 
 struct half {
   bool attention;
-  rondo_dtype dtype, weights;
+  rondo_dtype stream, dtype, weights; /* stream: of x and out */
   int64_t rows, hidden;
   int64_t query_heads, kv_heads, dimension, capacity; /* attention */
   int64_t columns;                                    /* feed forward */
@@ -43,7 +43,7 @@ struct half {
   uint16_t *k_before, *v_before;
 };
 
-/* The unit roundoff of a 16-bit type. */
+/* The unit roundoff of f32 or a 16-bit type. */
 double half_u(rondo_dtype dtype);
 
 /* The bytes of a grid with its padding. */

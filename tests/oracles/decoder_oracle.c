@@ -225,7 +225,7 @@ static void out_check(const struct half *h, const char *what) {
         const double part = grid_read(&h->parts, p * h->rows + r, c);
         sum += part, size += fabs(part);
       }
-      const double got = grid_read(&h->out, r, c), u = half_u(h->dtype);
+      const double got = grid_read(&h->out, r, c), u = half_u(h->stream);
       const double bound = u * fabs(sum) * (1 + 0x1p-10) + (double)(h->x_parts + 1) * 0x1p-24 * size + 0x1p-25;
       cr_assert(fabs(got - sum) <= bound, "%s: out of row %d, column %d: %g, expected %g", what, (int)r, (int)c, got,
                 sum);

@@ -14,10 +14,10 @@
 #include "../../runtime/graph.h"
 
 void half_describe(const struct half *h, char text[200]) {
-  snprintf(text, 200, "%s, %s, weights %s, %d rows, hidden %d, heads %d/%d of %d, columns %d, parts %d -> %d",
-           h->attention ? "attention block" : "feed forward", rondo_dtype_name(h->dtype), rondo_dtype_name(h->weights),
-           (int)h->rows, (int)h->hidden, (int)h->query_heads, (int)h->kv_heads, (int)h->dimension, (int)h->columns,
-           (int)h->x_parts, (int)h->out_parts);
+  snprintf(text, 200, "%s, x %s, %s, weights %s, %d rows, hidden %d, heads %d/%d of %d, columns %d, parts %d -> %d",
+           h->attention ? "attention block" : "feed forward", rondo_dtype_name(h->stream), rondo_dtype_name(h->dtype),
+           rondo_dtype_name(h->weights), (int)h->rows, (int)h->hidden, (int)h->query_heads, (int)h->kv_heads,
+           (int)h->dimension, (int)h->columns, (int)h->x_parts, (int)h->out_parts);
 }
 
 void half_repeat(struct half *h, struct trial *trial, const char *what) {
@@ -38,7 +38,7 @@ void half_repeat(struct half *h, struct trial *trial, const char *what) {
 
 /* What the task's first launch is, on a chip that has clusters, is said here once more, for the sizes that the tests
  * have: a case that takes another kernel than the one that it is for tests nothing. */
-#define HALF_STEPS "rondo_sum_parts" /* the first of them, where no kernel does all */
+#define HALF_STEPS "rondo_sum_parts" /* where no kernel does all: the first step if x has 16 bits */
 
 /* The largest hidden size whose weights several rows' warps hold in registers, by query heads of a KV head. */
 static int64_t half_widest_rows(const struct half *h) {
@@ -59,8 +59,8 @@ static void half_attention_kernel(const struct half *h, char name[HALF_KERNEL_BY
   const int64_t d = h->dimension, group = h->query_heads / h->kv_heads;
   const bool wide = h->hidden == 2048 && d == 64 && group % 2 == 0 && h->out_parts >= h->query_heads / 2;
   snprintf(name, HALF_KERNEL_BYTES, HALF_STEPS);
-  if (h->padded || h->dtype != RONDO_BF16 || h->weights == RONDO_E4M3 || h->hidden % 64 || (d != 64 && d != 128) ||
-      group > 8 || h->out_parts < h->kv_heads || !h->capacity)
+  if (h->padded || h->stream != RONDO_F32 || h->dtype != RONDO_BF16 || h->weights == RONDO_E4M3 || h->hidden % 64 ||
+      (d != 64 && d != 128) || group > 8 || h->out_parts < h->kv_heads || !h->capacity)
     return;
   if (h->rows > 1 && d == 64 && h->hidden <= half_widest_rows(h))
     snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_several_tokens_%s", weights);
@@ -73,8 +73,8 @@ static void half_feed_forward_kernel(const struct half *h, char name[HALF_KERNEL
   const bool codes = h->weights == RONDO_NVFP4, small = h->hidden == 576 && h->columns == 1536;
   const char *weights = codes ? "nvfp4" : "bf16";
   snprintf(name, HALF_KERNEL_BYTES, HALF_STEPS);
-  if (h->padded || h->dtype != RONDO_BF16 || h->weights == RONDO_E4M3 || h->hidden % 64 || h->columns % 64 ||
-      h->x_parts > 16 || h->out_parts > 16 || h->out_parts > h->columns / 64)
+  if (h->padded || h->stream != RONDO_F32 || h->dtype != RONDO_BF16 || h->weights == RONDO_E4M3 || h->hidden % 64 ||
+      h->columns % 64 || h->x_parts > 16 || h->out_parts > 16 || h->out_parts > h->columns / 64)
     return;
   if (h->rows == 1 && codes && h->hidden % 256 == 0)
     snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_stream");
@@ -104,7 +104,8 @@ void half_check_launches(const rondo_graph *graph, uint32_t index, const struct 
     struct op_launches launches;
     REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chips[i], &launches));
     const bool steps = chips[i].version < 90 || !strcmp(expected, HALF_STEPS);
-    cr_assert_str_eq(launches.items[0].kernel, steps ? HALF_STEPS : expected, "%s, chip %d", what, chips[i].version);
+    const char *first_step = h->stream == RONDO_F32 ? "rondo_rms_norm_parts" : HALF_STEPS;
+    cr_assert_str_eq(launches.items[0].kernel, steps ? first_step : expected, "%s, chip %d", what, chips[i].version);
     cr_assert(launches.count <= task.op->launches_most, "%s, chip %d", what, chips[i].version);
     cr_assert(steps ? launches.count > 1 : launches.count == 1, "%s, chip %d", what, chips[i].version);
     for (uint32_t l = 0; l < launches.count && h->hidden % 64 == 0 && !h->padded; l++)
@@ -152,24 +153,24 @@ void half_run(rondo_backend backend, struct half *h) { half_run_changed(backend,
 /* Numbers of x of very different sizes, beside each other and in different places; huge ones, tiny ones, and zeros. */
 static void x_far_apart(struct half *h) {
   for (int64_t c = 0; c < h->hidden; c++)
-    oracle_write(h->dtype, h->x.data, c, grid_read(&h->x, 0, c) * ldexp(1, (int)(c / 128 * 7 + c) % 40 - 20));
+    oracle_write(h->stream, h->x.data, c, grid_read(&h->x, 0, c) * ldexp(1, (int)(c / 128 * 7 + c) % 40 - 20));
 }
 
 static void x_huge(struct half *h) {
-  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, ldexp(grid_read(&h->x, 0, c), 40));
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->stream, h->x.data, c, ldexp(grid_read(&h->x, 0, c), 40));
 }
 
 static void x_tiny(struct half *h) {
-  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, ldexp(grid_read(&h->x, 0, c), -60));
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->stream, h->x.data, c, ldexp(grid_read(&h->x, 0, c), -60));
 }
 
 void x_mostly_zero(struct half *h) {
   for (int64_t c = 0; c < h->hidden; c++)
-    if (c % 48 > 1) oracle_write(h->dtype, h->x.data, c, 0);
+    if (c % 48 > 1) oracle_write(h->stream, h->x.data, c, 0);
 }
 
 void x_zero(struct half *h) {
-  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, 0);
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->stream, h->x.data, c, 0);
 }
 
 void (*const x_changes[X_CHANGES])(struct half *) = {x_far_apart, x_huge, x_tiny, x_mostly_zero, x_zero};
@@ -185,7 +186,7 @@ void half_run_not_finite(rondo_backend backend, const struct half *of) {
     half_check_launches(trial.graph, 0, &h, "not finite");
     trial_instantiate(&trial);
     half_fill(&h, &random, true);
-    oracle_write(h.dtype, h.x.data, 77, values[i]);
+    oracle_write(h.stream, h.x.data, 77, values[i]);
     half_set(&h, &trial, true);
     trial_replay(&trial);
     half_get(&h, &trial);
@@ -202,9 +203,21 @@ void half_run_not_finite(rondo_backend backend, const struct half *of) {
 /* ---- Sizes ------------------------------------------------------------------------------------------------------- */
 
 struct half with_types(struct half h, size_t type, int64_t rows, bool attention) {
-  h.dtype = types[type].dtype, h.weights = types[type].weights;
+  h.stream = types[type].stream, h.dtype = types[type].dtype, h.weights = types[type].weights;
   h.rows = rows, h.attention = attention;
   if (h.epsilon == 0) h.epsilon = 1e-5f;
+  return h;
+}
+
+struct half with_norm_weights(struct half h, bool has_weights) {
+  h.no_norm_weights = !has_weights;
+  if (h.no_norm_weights && h.stream == RONDO_F32) h.dtype = RONDO_BF16;
+  return h;
+}
+
+struct half without_norm(struct half h) {
+  h.epsilon = 0;
+  if (h.stream == RONDO_F32) h.dtype = RONDO_BF16;
   return h;
 }
 

@@ -57,16 +57,24 @@ extern void (*const x_changes[X_CHANGES])(struct half *);
 void half_run_not_finite(rondo_backend backend, const struct half *of);
 
 static const struct {
-  rondo_dtype dtype, weights;
-} types[] = {{RONDO_BF16, RONDO_BF16}, {RONDO_F16, RONDO_F16},    {RONDO_BF16, RONDO_E4M3},
-             {RONDO_F16, RONDO_E4M3},  {RONDO_BF16, RONDO_NVFP4}, {RONDO_F16, RONDO_NVFP4}};
+  rondo_dtype stream, dtype, weights;
+} types[] = {{RONDO_F32, RONDO_BF16, RONDO_BF16},  {RONDO_F16, RONDO_F16, RONDO_F16},
+             {RONDO_BF16, RONDO_BF16, RONDO_E4M3}, {RONDO_F32, RONDO_F16, RONDO_E4M3},
+             {RONDO_F32, RONDO_BF16, RONDO_NVFP4}, {RONDO_F16, RONDO_F16, RONDO_NVFP4},
+             {RONDO_BF16, RONDO_BF16, RONDO_BF16}};
 
-enum { IN_BF16 = 0, IN_NVFP4 = 4 }; /* of x in bf16 */
+enum { IN_BF16 = 0, IN_NVFP4 = 4 }; /* x in f32, the rest in bf16 */
 
 static const int64_t row_counts[] = {1, 2, 3, 4, 5, 8, 9, 16};
 
 /* The half with types[type], this number of rows, and an epsilon if it has none. */
 struct half with_types(struct half h, size_t type, int64_t rows, bool attention);
+
+/* The half whose norm has weights or none; without them, what lies between is bf16 if x is f32. */
+struct half with_norm_weights(struct half h, bool has_weights);
+
+/* The half without a norm; then too. */
+struct half without_norm(struct half h);
 
 /* The half at positions all over the capacity, among them the first or the last row. */
 struct half at_positions(struct half h, uint64_t seed);
