@@ -50,6 +50,7 @@ rondo_status rms_norm_check(const struct op_task *task) {
 }
 
 RMS_NORM_KERNELS(KERNEL_CONSTANT)
+RMS_NORM_CLUSTER_KERNELS(KERNEL_CONSTANT)
 
 /* By the length of a row alone, so that the same row has the same bits in any tensor. */
 static uint32_t row_threads_of(int64_t k) {
@@ -58,8 +59,17 @@ static uint32_t row_threads_of(int64_t k) {
   return threads;
 }
 
+/* Here too the length of a row alone decides. */
+static void add_parts_launch(const struct chip *chip, const struct rms_norm_parameters *parameters,
+                             struct op_launches *launches) {
+  const bool is_shared = launch_chip(chip) != CHIP_SM_80 && parameters->k >= RMS_NORM_LONG;
+  const int64_t blocks = is_shared ? RMS_NORM_CLUSTER : 1;
+  const int64_t threads = smaller(round_up(divide_up(parameters->k, blocks), 32), RMS_NORM_THREADS);
+  launch_add(launches, is_shared ? &rondo_rms_norm_parts_cluster : &rondo_rms_norm_parts, parameters->rows * blocks,
+             threads, 0, parameters, sizeof *parameters);
+}
+
 rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  (void)chip;
   const struct op_operand *x = &call->task->operands[RMS_NORM_X], *norm = &call->task->operands[RMS_NORM_NORM];
   const struct op_operand *out = &call->task->operands[RMS_NORM_OUT];
   const struct op_operand *parts = &call->task->operands[RMS_NORM_X_PARTS];
@@ -105,8 +115,7 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
   }
   int64_t threads = larger(parameters.row_threads, RMS_NORM_BLOCK);
   if (parts->present || sum->present)
-    launch_add(launches, &rondo_rms_norm_parts, parameters.rows, smaller(round_up(parameters.k, 32), RMS_NORM_THREADS),
-               0, &parameters, sizeof parameters);
+    add_parts_launch(chip, &parameters, launches);
   else
     launch_add(launches, &rondo_rms_norm, divide_up(parameters.rows, threads / parameters.row_threads), threads, 0,
                &parameters, sizeof parameters);

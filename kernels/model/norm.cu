@@ -9,6 +9,7 @@
  * step has few rows. A block has a row, and a thread loads sixteen parts of each of two numbers at once.
  *
  * Sums have a fixed order: first each thread's own, then a tree over the lanes of a warp, then the warps in turn. */
+#include "../common/cluster.cuh"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/rectangle.cuh"
@@ -107,42 +108,65 @@ DEVICE float sum_of_parts(const rms_norm_parameters &p, int64_t x, const float *
   return p.x_dtype == RONDO_F32 ? sum : numbers_of(p.x_dtype, word_of(p.x_dtype, sum, 0)).x;
 }
 
-DEVICE void rms_norm_sums(const rms_norm_parameters &p) {
+/* The sum over the blocks of a row, in their order. */
+template <int Blocks> DEVICE float sum_over_cluster(float sum, uint32_t rank) {
+  __shared__ uint64_t blocks[Blocks];
+  wait_for_cluster();
+  if (threadIdx.x < Blocks)
+    store_in_block(address_in_block(shared_address(&blocks[rank]), threadIdx.x), __float_as_uint(sum));
+  meet_cluster();
+  sum = 0;
+  unrolled_for (int i = 0; i < Blocks; i++) sum += __uint_as_float((uint32_t)blocks[i]);
+  return sum;
+}
+
+template <int Blocks> DEVICE void rms_norm_sums(const rms_norm_parameters &p) {
+  const uint32_t rank = blockIdx.x % Blocks, row = blockIdx.x / Blocks;
+  const uint32_t first = rank * blockDim.x + threadIdx.x, step = Blocks * blockDim.x;
+  if constexpr (Blocks > 1) arrive_at_cluster();
   int64_t x = 0, out = 0, parts = 0;
-  row_indices(blockIdx.x, p.extent, [&](int i, uint32_t index) {
+  row_indices(row, p.extent, [&](int i, uint32_t index) {
     x += index * p.x_stride[i];
     out += index * p.out_stride[i];
     parts += index * p.parts_stride[i];
   });
   const auto norm_of = [&](uint32_t column) { return p.norm ? load_number(p.norm_dtype, p.norm, column) : 1; };
   const auto store_sum = [&](uint32_t column, float number) {
-    if (p.sum) store_number(p.x_dtype, p.sum, blockIdx.x * p.sum_row + column, number);
-    for (uint32_t i = 0; i < p.zero_count; i++) p.zeros[i * p.zero + blockIdx.x * p.zero_row + column] = 0;
+    if (p.sum) store_number(p.x_dtype, p.sum, row * p.sum_row + column, number);
+    for (uint32_t i = 0; i < p.zero_count; i++) p.zeros[i * p.zero + row * p.zero_row + column] = 0;
   };
   float held[RMS_NORM_HELD_SUMS], norms[RMS_NORM_HELD_SUMS], squares = 0;
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++) {
-    const uint32_t column = threadIdx.x + h * blockDim.x;
+    const uint32_t column = first + h * step;
     norms[h] = column < p.k ? norm_of(column) : 1;
     if (column < p.k) held[h] = sum_of_parts(p, x + column, p.parts + parts + column);
   }
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
-    if (threadIdx.x + h * blockDim.x < p.k) squares = __fmaf_rn(held[h], held[h], squares);
-  for (uint32_t column = threadIdx.x + RMS_NORM_HELD_SUMS * blockDim.x; column < p.k; column += blockDim.x) {
+    if (first + h * step < p.k) squares = __fmaf_rn(held[h], held[h], squares);
+  for (uint32_t column = first + RMS_NORM_HELD_SUMS * step; column < p.k; column += step) {
     const float number = sum_of_parts(p, x + column, p.parts + parts + column);
     store_sum(column, number);
     squares = __fmaf_rn(number, number, squares);
   }
-  const float mean = __fdiv_rn(sum_over_row(squares, blockDim.x), (float)p.k);
+  squares = sum_over_row(squares, blockDim.x);
+  if constexpr (Blocks > 1) squares = sum_over_cluster<Blocks>(squares, rank);
+  const float mean = __fdiv_rn(squares, (float)p.k);
   const float factor = p.plain ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
   const auto finish = [&](uint32_t column, float number, float norm) {
     store_number(p.out_dtype, p.out, out + column, number * norm * factor);
   };
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
-    if (threadIdx.x + h * blockDim.x < p.k) finish(threadIdx.x + h * blockDim.x, held[h], norms[h]);
+    if (first + h * step < p.k) finish(first + h * step, held[h], norms[h]);
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
-    if (threadIdx.x + h * blockDim.x < p.k) store_sum(threadIdx.x + h * blockDim.x, held[h]);
-  for (uint32_t column = threadIdx.x + RMS_NORM_HELD_SUMS * blockDim.x; column < p.k; column += blockDim.x)
+    if (first + h * step < p.k) store_sum(first + h * step, held[h]);
+  for (uint32_t column = first + RMS_NORM_HELD_SUMS * step; column < p.k; column += step)
     finish(column, sum_of_parts(p, x + column, p.parts + parts + column), norm_of(column));
 }
 
 RMS_NORM_KERNELS(DEFINE_SHORT_KERNEL)
+
+#if __CUDA_ARCH__ >= 900
+#define DEFINE(chips, parameters, name, threads, ...)                                                                  \
+  DEFINE_CLUSTER_KERNEL(wait_for_predecessors(), RMS_NORM_CLUSTER, parameters, name, threads, 1, __VA_ARGS__)
+RMS_NORM_CLUSTER_KERNELS(DEFINE)
+#endif

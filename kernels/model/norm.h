@@ -11,12 +11,14 @@ enum {
   RMS_NORM_BLOCK = 256,    /* the fewest threads of a block */
   RMS_NORM_OUTER = 3,      /* outer dimensions at most */
   RMS_NORM_PARTS = 16,     /* parts that a thread loads at once */
-  RMS_NORM_HELD_SUMS = 2,  /* numbers that a thread keeps in registers between sum and product, with parts */
-  RMS_NORM_HELD = 2,       /* groups of eight numbers that it keeps, without parts */
-  RMS_NORM_FEWEST = 8,     /* the fewest threads of a row; their number is a power of two */
+  RMS_NORM_CLUSTER = 8,    /* blocks that share a row with parts, if it is long */
+  RMS_NORM_LONG = 1024,
+  RMS_NORM_HELD_SUMS = 2, /* numbers that a thread keeps in registers between sum and product, with parts */
+  RMS_NORM_HELD = 2,      /* groups of eight numbers that it keeps, without parts */
+  RMS_NORM_FEWEST = 8,    /* the fewest threads of a row; their number is a power of two */
 };
 
-/* rondo_rms_norm and rondo_rms_norm_parts. Strides are counted in elements. */
+/* Of all kernels. Strides are counted in elements. */
 struct rms_norm_parameters {
   const void *x, *norm; /* norm may be NULL */
   const float *parts;   /* of rondo_rms_norm_parts; or NULL */
@@ -40,7 +42,10 @@ struct rms_norm_parameters {
 /* KERNEL(chips, parameters, name, threads, device function) */
 #define RMS_NORM_KERNELS(KERNEL)                                                                                       \
   KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm, RMS_NORM_THREADS, rms_norm_rows)                             \
-  KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm_parts, RMS_NORM_THREADS, rms_norm_sums)
+  KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm_parts, RMS_NORM_THREADS, rms_norm_sums<1>)
+#define RMS_NORM_CLUSTER_KERNELS(KERNEL)                                                                               \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, rms_norm_parameters, rondo_rms_norm_parts_cluster, RMS_NORM_THREADS,              \
+         rms_norm_sums<RMS_NORM_CLUSTER>)
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"
