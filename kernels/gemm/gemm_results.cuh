@@ -1,5 +1,5 @@
-/* gemm_results.cuh - from a warpgroup's sums to results in memory, for gemm_wgmma.cuh: those of a tile are finished, and
- * leave as boxes by way of shared memory, or from registers (gemm_registers.cuh). */
+/* gemm_results.cuh - from a warpgroup's sums to results in memory, for gemm_wgmma.cuh: those of a tile are finished,
+ * and leave as boxes by way of shared memory, or from registers (gemm_registers.cuh). */
 #pragma once
 
 #include "gemm_registers.cuh"

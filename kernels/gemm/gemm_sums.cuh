@@ -1,5 +1,5 @@
-/* gemm_sums.cuh - a warpgroup that multiplies, for gemm_wgmma.cuh: its place, how the parts of k meet, and the finish of
- * its sums with scale, bias and residual.
+/* gemm_sums.cuh - a warpgroup that multiplies, for gemm_wgmma.cuh: its place, how the parts of k meet, and the finish
+ * of its sums with scale, bias and residual.
  *
  * A lane's numbers: d[4 j + 2 h + e] is row 16 w + g + 8 h of P and row 8 j + 2 t + e of Q, for lane 4 g + t of warp w
  * (common/wgmma.cuh). If W is P, columns of results are rows of P: stmatrix turns them. */
