@@ -513,7 +513,12 @@ typedef enum rondo_rope_pairing {
  *                of two, at least 16. The capacity is pages of an item * page rows, at most 2^26. Items may share
  *                pages. An entry that is no page, such as -1, stands for rows that no query sees
  *   new_k, new_v optional, both: [batch, KV heads, query length, d] of k's type, f16 or bf16; see below
- *   position     i32 [1] or [batch], at replay: of query row 0 and new row 0. Only with new_k or a rotary embedding
+ *   position     i32 [1] or [batch], at replay: of an item's first query and new row. Only with new_k or a rotary
+ *                embedding
+ *   row_offsets  optional i32 [items + 1], at replay, with causal and new_k: packed rows. q, o, lse, new_k and new_v
+ *                have batch 1; item i of k, v, position and kv_pages has their rows row_offsets[i] to
+ *                row_offsets[i + 1] - 1. An offset below an earlier one counts as that, and all within 0 .. query
+ *                length. Rows of no item have output 0 and lse -infinity. An item's bits depend on no other item
  *   rope_base, rope_frequencies, rope_pairing
  *                rope_base > 0, or rope_frequencies (f32 [d/2], radians per position): a rotary embedding first turns q
  *                (f16 or bf16) and new_k, and rounds them. Pair i of row r turns by
@@ -566,6 +571,7 @@ typedef struct rondo_attention_desc {
   rondo_tensor rope_frequencies;
   float rope_base;
   rondo_rope_pairing rope_pairing;
+  rondo_tensor row_offsets;
 } rondo_attention_desc;
 RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
 

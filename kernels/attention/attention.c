@@ -20,6 +20,7 @@ rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc 
       [ATTENTION_NEW_V] = {"new_v", desc->new_v, RONDO_READ, 0},
       [ATTENTION_POSITION] = {"position", desc->position, RONDO_READ, 0},
       [ATTENTION_ROPE_FREQUENCIES] = {"rope_frequencies", desc->rope_frequencies, RONDO_READ, 0},
+      [ATTENTION_ROW_OFFSETS] = {"row_offsets", desc->row_offsets, RONDO_READ, 0},
   };
   struct attention_attributes attributes = {.layout = (int32_t)desc->layout,
                                             .causal = desc->causal != 0,
@@ -39,6 +40,22 @@ rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc 
 /* ---- Check ----------------------------------------------------------------------------------------------------- */
 
 static bool paged(const struct op_task *task) { return task->operands[ATTENTION_KV_PAGES].present; }
+static bool packed(const struct op_task *task) { return task->operands[ATTENTION_ROW_OFFSETS].present; }
+
+/* Before all that asks how many items there are. */
+static rondo_status offsets_check(const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  const struct op_operand *offsets = &task->operands[ATTENTION_ROW_OFFSETS], *q = &task->operands[ATTENTION_Q];
+  if (!offsets->present) return RONDO_OK;
+  if (offsets->dtype != RONDO_I32 || offsets->rank != 1 || offsets->shape[0] < 2)
+    return op_unexpected("row_offsets", offsets, "[items + 1] i32 of one item or more");
+  if (q->present && q->rank == 4 && q->shape[0] != 1)
+    return status_set(RONDO_INVALID_ARGUMENT, "q has batch %" PRId64 ", expected 1 beside row_offsets", q->shape[0]);
+  if (!attributes->causal || !task->operands[ATTENTION_NEW_K].present)
+    return status_set(RONDO_INVALID_ARGUMENT, "row_offsets is there without %s",
+                      attributes->causal ? "new_k and new_v" : "causal");
+  return RONDO_OK;
+}
 
 static rondo_status attributes_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
@@ -98,9 +115,11 @@ static rondo_status heads_check(const struct op_task *task, uint32_t index, cons
   if (dimension != q->shape[3])
     return status_set(RONDO_INVALID_ARGUMENT, "%s has head dimension %" PRId64 ", q has %" PRId64, name, dimension,
                       q->shape[3]);
-  if (!pool && operand->shape[0] != q->shape[0])
-    return status_set(RONDO_INVALID_ARGUMENT, "%s has batch %" PRId64 ", q has %" PRId64, name, operand->shape[0],
-                      q->shape[0]);
+  const bool of_items = index == ATTENTION_K || index == ATTENTION_V;
+  const int64_t batch = of_items ? attention_items(task) : q->shape[0];
+  if (!pool && operand->shape[0] != batch)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s has batch %" PRId64 ", %s %" PRId64, name, operand->shape[0],
+                      of_items && packed(task) ? "row_offsets give" : "q has", batch);
   return RONDO_OK;
 }
 
@@ -134,16 +153,17 @@ static rondo_status scales_check(const struct op_task *task) {
 }
 
 static rondo_status pages_check(const struct op_task *task) {
-  const struct op_operand *pages = &task->operands[ATTENTION_KV_PAGES], *q = &task->operands[ATTENTION_Q];
+  const struct op_operand *pages = &task->operands[ATTENTION_KV_PAGES];
   if (!pages->present) return RONDO_OK;
   if (pages->dtype != RONDO_I32)
     return status_set(RONDO_INVALID_ARGUMENT, "kv_pages is %s, expected i32", rondo_dtype_name(pages->dtype));
   if (pages->rank != 2)
     return status_set(RONDO_INVALID_ARGUMENT, "kv_pages has rank %" PRIu32 ", expected 2: batch, pages of an item",
                       pages->rank);
-  if (pages->shape[0] != q->shape[0])
-    return status_set(RONDO_INVALID_ARGUMENT, "kv_pages has batch %" PRId64 ", q has %" PRId64, pages->shape[0],
-                      q->shape[0]);
+  const int64_t items = attention_items(task);
+  if (pages->shape[0] != items)
+    return status_set(RONDO_INVALID_ARGUMENT, "kv_pages has batch %" PRId64 ", %s %" PRId64, pages->shape[0],
+                      packed(task) ? "row_offsets give" : "q has", items);
   const int64_t page_rows = task->operands[ATTENTION_K].shape[attention_position_axis(task)];
   if (page_rows < ATTENTION_LEAST_PAGE_ROWS || (page_rows & (page_rows - 1)))
     return status_set(RONDO_INVALID_ARGUMENT,
@@ -166,8 +186,8 @@ static rondo_status same_size(const struct op_task *task, uint32_t index, const 
 
 static rondo_status optional_check(const struct op_task *task) {
   const struct op_operand *lengths = &task->operands[ATTENTION_KV_LENGTHS], *lse = &task->operands[ATTENTION_LSE];
-  const int64_t *q = task->operands[ATTENTION_Q].shape;
-  rondo_status status = lengths->present ? op_expect("kv_lengths", lengths, RONDO_I32, 1, q) : RONDO_OK;
+  const int64_t *q = task->operands[ATTENTION_Q].shape, items = attention_items(task);
+  rondo_status status = lengths->present ? op_expect("kv_lengths", lengths, RONDO_I32, 1, &items) : RONDO_OK;
   if (status != RONDO_OK || !lse->present) return status;
   return op_expect("lse", lse, RONDO_F32, 3,
                    (int64_t[]){q[0], q[attention_head_axis(task)], q[attention_position_axis(task)]});
@@ -179,6 +199,7 @@ rondo_status attention_task_check(const struct op_task *task) {
     const char *name;
   } heads[] = {{ATTENTION_Q, "q"}, {ATTENTION_K, "k"}, {ATTENTION_V, "v"}, {ATTENTION_O, "o"}};
   rondo_status status = attributes_check(task);
+  if (status == RONDO_OK) status = offsets_check(task);
   for (uint32_t i = 0; i < 4 && status == RONDO_OK; i++) status = heads_check(task, heads[i].index, heads[i].name);
   if (status != RONDO_OK) return status;
   int64_t query_heads = task->operands[ATTENTION_Q].shape[attention_head_axis(task)];

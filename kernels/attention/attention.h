@@ -100,6 +100,7 @@ enum {
   ATTENTION_NEW_V,
   ATTENTION_POSITION,
   ATTENTION_ROPE_FREQUENCIES,
+  ATTENTION_ROW_OFFSETS,
   ATTENTION_OPERANDS
 };
 
@@ -119,7 +120,8 @@ struct attention_attributes {
 /* The sizes of a checked task, and how it is cut; from the description alone, so that the bits do not depend on the
  * chip. */
 struct attention_shape {
-  int64_t batch, query_heads, kv_heads, group;
+  int64_t batch, query_heads, kv_heads, group; /* batch: of q */
+  int64_t items;                               /* of K and V: the batch, or of packed rows as many as share them */
   int64_t query_length, capacity, head_dimension;
   int64_t rows;       /* of a KV head: query_length * group */
   int64_t total_rows; /* batch * kv_heads * rows */
@@ -136,7 +138,8 @@ struct attention_shape {
   int64_t window; /* a row sees columns [limit - window, limit); 0: [0, limit). Always less than the capacity */
   float soft_cap; /* 0: none */
   float v_scale;  /* a result's last factor */
-  bool plain;     /* no pages, no window, no soft cap, no e4m3 */
+  bool plain;     /* no pages, no window, no soft cap, no e4m3, not packed */
+  bool packed;    /* row_offsets say on the device which rows of q, new_k, new_v and o belong to which item */
   bool appends;   /* rows of new_k and new_v are written to k and v first */
   bool rotates;   /* a rotary embedding of q and of the rows of new_k, before all else */
   bool by_halves; /* it rotates pairs i and i + d/2, not 2 i and 2 i + 1 */
@@ -152,13 +155,16 @@ struct attention_stride attention_stride_of(const struct op_task *task, uint32_t
 /* Which dimension of a 4-dimensional operand is its heads, and which its positions. */
 int attention_head_axis(const struct op_task *task);
 int attention_position_axis(const struct op_task *task);
+/* How many items have KV rows of their own. */
+int64_t attention_items(const struct op_task *task);
 /* The factor of products of numbers of q and k as they are stored. */
 float attention_score_scale(const struct op_task *task);
 
 /* Scratch memory. Partial results of splits lie first. Offsets and size in bytes. */
 struct attention_scratch {
   uint64_t rotated; /* of queries, [batch, query length, query heads, head dimension] */
-  uint64_t lengths; /* of kv_lengths, [batch] */
+  uint64_t lengths; /* of kv_lengths, [items] */
+  uint64_t starts;  /* of packed rows: row_offsets that rise, [items + 1] */
   uint64_t bytes;
 };
 struct attention_scratch attention_scratch_of(const struct op_task *task);

@@ -1,6 +1,6 @@
 /* attention_append.c - new rows of K and V, and the rotary embedding of an attention: their check, the frequencies, and
- * the launch before an attention whose kernel takes neither. That attention then has rotated queries and lengths, both
- * in scratch. */
+ * the launch before an attention whose kernel takes neither. That attention then has rotated queries, lengths and, of
+ * packed rows, offsets that rise, all in scratch. */
 #include "attention_append.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ static rondo_status new_rows_check(const struct op_task *task) {
 
 static rondo_status position_check(const struct op_task *task) {
   const struct op_operand *position = &task->operands[ATTENTION_POSITION];
-  const int64_t batch = task->operands[ATTENTION_Q].shape[0];
+  const int64_t batch = attention_items(task);
   const bool is_list = position->present && position->dtype == RONDO_I32 && position->rank == 1;
   if (is_list && (position->shape[0] == 1 || position->shape[0] == batch)) return RONDO_OK;
   char expected[64] = "[1] i32";
@@ -106,9 +106,10 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
   if (shape->appends) {
     rest->data[ATTENTION_KV_LENGTHS] = after(call->scratch, scratch.lengths);
     rest->operands[ATTENTION_KV_LENGTHS] =
-        (struct op_operand){.present = true, .dtype = RONDO_I32, .rank = 1, .shape = {shape->batch}, .stride = {1}};
+        (struct op_operand){.present = true, .dtype = RONDO_I32, .rank = 1, .shape = {shape->items}, .stride = {1}};
   }
-  for (uint32_t i = ATTENTION_NEW_K; i < ATTENTION_OPERANDS; i++) {
+  rest->data[ATTENTION_ROW_OFFSETS] = shape->packed ? after(call->scratch, scratch.starts) : NULL;
+  for (uint32_t i = ATTENTION_NEW_K; i < ATTENTION_ROW_OFFSETS; i++) {
     rest->operands[i] = (struct op_operand){0};
     rest->data[i] = NULL;
   }
@@ -162,6 +163,10 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
       .v = call->data[ATTENTION_V],
       .lengths = shape.appends ? rest->data[ATTENTION_KV_LENGTHS] : NULL,
       .positions = call->data[ATTENTION_POSITION],
+      .row_offsets = call->data[ATTENTION_ROW_OFFSETS],
+      .starts = rest->data[ATTENTION_ROW_OFFSETS],
+      .o = call->data[ATTENTION_O],
+      .lse = call->data[ATTENTION_LSE],
       .frequencies = call->data[ATTENTION_ROPE_FREQUENCIES],
       .kv_pages = call->data[ATTENTION_KV_PAGES],
       .q_stride = shape.q_stride,
@@ -169,13 +174,17 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
       .new_v_stride = attention_stride_of(call->task, ATTENTION_NEW_V),
       .k_stride = shape.k_stride,
       .v_stride = shape.v_stride,
+      .o_stride = shape.o_stride,
+      .lse_head_stride = operands[ATTENTION_LSE].stride[1],
       .pages_stride = shape.pages_stride,
       .batch = (uint32_t)shape.batch,
       .query_length = (uint32_t)shape.query_length,
+      .items = (uint32_t)shape.items,
+      .query_heads = (uint32_t)shape.query_heads,
       .rotated_heads = shape.rotates ? (uint32_t)shape.query_heads : 0,
       .new_heads = shape.appends ? (uint32_t)shape.kv_heads : 0,
       .row_pairs = (uint32_t)shape.head_dimension / 2,
-      .pool_pages = (uint32_t)(shape.paged ? shape.pool_pages : shape.batch),
+      .pool_pages = (uint32_t)(shape.paged ? shape.pool_pages : shape.items),
       .page_shift = shape.paged ? (uint32_t)log2_of(shape.page_rows) : 31,
       .capacity = (int32_t)shape.capacity,
       .most_length = (int32_t)shape.most_length,
@@ -193,17 +202,19 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
   if (shape.rotates && !operands[ATTENTION_ROPE_FREQUENCIES].present)
     attention_frequencies(call, parameters.base_frequencies);
   const int64_t rows = shape.batch * shape.query_length, units = heads * parameters.row_pairs / ATTENTION_APPEND_PAIRS;
+  /* At least one for each item's length. Of a batch, rows have more than enough. */
+  const int64_t item_threads = shape.appends ? shape.items + shape.packed : 0;
   if (takes_rows(call, rows, units)) {
     parameters.row_parts = (uint32_t)row_parts(rows, units);
     const int64_t block_rows = rows >= ENOUGH_ROWS ? ATTENTION_APPEND_MOST_ROWS : 1;
     parameters.row_threads = (uint32_t)(ATTENTION_APPEND_ROW_THREADS / block_rows);
-    const int64_t blocks = divide_up(rows, block_rows) * parameters.row_parts;
+    const int64_t blocks = larger(divide_up(rows, block_rows) * parameters.row_parts,
+                                  divide_up(item_threads, ATTENTION_APPEND_ROW_THREADS));
     launch_add(launches, &rondo_attention_append_rows, blocks, ATTENTION_APPEND_ROW_THREADS,
                even_share_bytes(chip, blocks), &parameters, sizeof parameters);
     return;
   }
-  /* At least a thread for each item's length. */
-  const int64_t threads = larger(parameters.threads, shape.appends ? shape.batch : 0);
+  const int64_t threads = larger(parameters.threads, item_threads);
   if (!threads) return;
   launch_add(launches, &rondo_attention_append, divide_up(threads, ATTENTION_APPEND_THREADS), ATTENTION_APPEND_THREADS,
              0, &parameters, sizeof parameters);

@@ -46,13 +46,14 @@ struct copied_row {
   const uint16_t *from_q, *from_k, *from_v;
   uint16_t *to_q, *to_k, *to_v; /* of K and V NULL: there is no such KV row */
 
-  DEVICE copied_row(const attention_append_parameters &p, uint32_t batch, uint32_t query, int64_t row) : p(p) {
+  DEVICE copied_row(const attention_append_parameters &p, uint32_t batch, uint32_t query, uint32_t item, int64_t row)
+      : p(p) {
     from_q = (const uint16_t *)p.q + offset_of(p.q_stride, batch, 0, query);
     from_k = (const uint16_t *)p.new_k + offset_of(p.new_k_stride, batch, 0, query);
     from_v = (const uint16_t *)p.new_v + offset_of(p.new_v_stride, batch, 0, query);
     to_q =
         (uint16_t *)p.rotated + (batch * (int64_t)p.query_length + query) * p.rotated_heads * 2 * (int64_t)p.row_pairs;
-    const int64_t k = kv_offset(p, p.k_stride, batch, row), v = kv_offset(p, p.v_stride, batch, row);
+    const int64_t k = kv_offset(p, p.k_stride, item, row), v = kv_offset(p, p.v_stride, item, row);
     to_k = k < 0 ? NULL : (uint16_t *)p.k + k;
     to_v = v < 0 ? NULL : (uint16_t *)p.v + v;
   }
@@ -88,12 +89,77 @@ DEVICE void append_pair(const attention_append_parameters &p, const copied_head 
   head.to[high_at] = narrow(high, p.bf16);
 }
 
+/* ---- Items ------------------------------------------------------------------------------------------------------- */
+
 /* Of item `index`: where its new rows end. */
-DEVICE void write_length(const attention_append_parameters &p, int64_t index) {
-  if (!p.lengths || index >= p.batch) return;
-  const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + p.query_length;
-  p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.most_length);
+DEVICE void write_length(const attention_append_parameters &p, int64_t index, int64_t rows, int64_t most) {
+  const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + rows;
+  p.lengths[index] = (int32_t)min(max(length, (int64_t)0), most);
 }
+
+/* Of packed rows, by a whole warp, whose lanes have indices one after the other: offset `index`, at least as large as
+ * all before it; and the length of the item that ends there. */
+DEVICE void write_packed_item(const attention_append_parameters &p, int64_t index) {
+  const int lane = (int)(threadIdx.x % 32), last = (int)p.query_length;
+  const int64_t first = index - lane;
+  if (first > p.items) return;
+  int before = 0;
+  rolled_for (int64_t i = lane; i < first; i += 32) before = max(before, p.row_offsets[i]);
+  before = min(__reduce_max_sync(0xffffffffu, before), last);
+  int start = min(max(index <= p.items ? p.row_offsets[index] : 0, before), last);
+  unrolled_for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, start, distance);
+    if (lane >= distance) start = max(start, other);
+  }
+  int previous = __shfl_up_sync(0xffffffffu, start, 1);
+  if (lane == 0) previous = before;
+  if (index > p.items) return;
+  p.starts[index] = start;
+  if (index) write_length(p, index - 1, start - previous, (int64_t)p.capacity - 1 + start - previous);
+}
+
+DEVICE void write_item(const attention_append_parameters &p, int64_t index) {
+  if (p.row_offsets)
+    write_packed_item(p, index);
+  else if (p.lengths && index < p.batch)
+    write_length(p, index, p.query_length, p.most_length);
+}
+
+/* Whose row it is, and which of its rows. Of packed rows no item, if `item` is not below p.items. */
+struct row_place {
+  uint32_t item, query;
+};
+
+/* Row `row` is of the item before the first offset beyond it; the item begins with the largest offset before that. */
+DEVICE row_place packed_place(const attention_append_parameters &p, int row) {
+  int begin = 0, offset;
+  uint32_t i = 0;
+  rolled_for (; i <= p.items && (offset = p.row_offsets[i]) <= row; i++) begin = max(begin, offset);
+  return {i - 1, (uint32_t)(row - begin)};
+}
+
+/* The same by a whole warp, for one row. */
+DEVICE row_place packed_place_of_warp(const attention_append_parameters &p, int row) {
+  int begin = 0;
+  rolled_for (uint32_t first = 0;; first += 32) {
+    const uint32_t i = first + threadIdx.x % 32;
+    const int offset = i <= p.items ? p.row_offsets[i] : INT32_MAX;
+    const uint32_t beyond = __ballot_sync(0xffffffffu, offset > row), count = beyond ? __ffs(beyond) - 1 : 32;
+    if (threadIdx.x % 32 < count) begin = max(begin, offset);
+    if (beyond) return {first + count - 1, (uint32_t)(row - __reduce_max_sync(0xffffffffu, begin))};
+  }
+}
+
+/* The thread's share of a row of no item: `share` of `count`. */
+DEVICE void clear_row(const attention_append_parameters &p, int64_t row, uint32_t share, uint32_t count) {
+  const uint32_t columns = 2 * p.row_pairs;
+  rolled_for (uint32_t i = share; i < p.query_heads * columns; i += count)
+    ((uint16_t *)p.o)[offset_of(p.o_stride, 0, i / columns, row) + i % columns] = 0;
+  if (!p.lse) return;
+  rolled_for (uint32_t i = share; i < p.query_heads; i += count) p.lse[i * p.lse_head_stride + row] = -INFINITY;
+}
+
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
 DEVICE rotation rotation_at(const attention_append_parameters &p, int64_t row, uint32_t pair) {
   return rotation_of((float)row * (p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair]));
@@ -101,15 +167,20 @@ DEVICE rotation rotation_at(const attention_append_parameters &p, int64_t row, u
 
 DEVICE void append_pairs(const attention_append_parameters &p) {
   const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
-  write_length(p, index);
+  write_item(p, index);
   if (index >= p.threads) return;
   const uint32_t pair = (uint32_t)index & (p.row_pairs - 1);
   const uint32_t group = (uint32_t)(index / p.row_pairs) & (p.head_groups - 1);
   const int64_t rows = index / (p.row_pairs * p.head_groups);
   const uint32_t batch = (uint32_t)(rows / p.query_length), query = (uint32_t)(rows % p.query_length);
-  const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
+  const row_place at = p.row_offsets ? packed_place(p, (int)query) : row_place{batch, query};
+  if (at.item >= p.items) {
+    clear_row(p, query, group * p.row_pairs + pair, p.head_groups * p.row_pairs);
+    return;
+  }
+  const int64_t row = (int64_t)p.positions[p.per_item ? at.item : 0] + at.query;
   const rotation by = rotation_at(p, row, pair);
-  const copied_row copied(p, batch, query, row);
+  const copied_row copied(p, batch, query, at.item, row);
   rolled_for (uint32_t head = group; head < copied.heads(); head += p.head_groups)
     append_pair(p, copied.head(head), pair, by);
 }
@@ -150,14 +221,18 @@ DEVICE void append_rows(const attention_append_parameters &p) {
   const bool is_row = own_row < p.batch * p.query_length;
   const uint32_t any_row = is_row ? own_row : 0;
   const uint32_t batch = any_row / p.query_length, query = any_row - batch * p.query_length;
-  write_length(p, blockIdx.x * (int64_t)ATTENTION_APPEND_ROW_THREADS + threadIdx.x);
-  const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
+  write_item(p, blockIdx.x * (int64_t)ATTENTION_APPEND_ROW_THREADS + threadIdx.x);
+  const row_place at = p.row_offsets ? packed_place_of_warp(p, (int)query) : row_place{batch, query};
+  const bool is_item = at.item < p.items;
+  if (!is_item && is_row) clear_row(p, query, part * p.row_threads + thread, p.row_parts * p.row_threads);
+  const uint32_t item = is_item ? at.item : 0;
+  const int64_t row = (int64_t)p.positions[p.per_item ? item : 0] + at.query;
   const uint32_t fours = p.row_pairs / ATTENTION_APPEND_PAIRS, log = 31 - __clz(fours); /* a power of two */
   const uint32_t pair = (thread & (fours - 1)) * ATTENTION_APPEND_PAIRS;
   const uint32_t first_at = p.by_halves ? pair : 2 * pair, second_at = p.by_halves ? pair + p.row_pairs : first_at + 4;
   const uint32_t step = p.row_parts * p.row_threads >> log;
-  const copied_row copied(p, batch, query, row);
-  const uint32_t heads = is_row ? copied.heads() : 0;
+  const copied_row copied(p, batch, query, item, row);
+  const uint32_t heads = is_row && is_item ? copied.heads() : 0;
   uint32_t head = (part * p.row_threads + thread) >> log;
   four_pairs pairs[2];
   const auto load = [&] {

@@ -19,14 +19,20 @@ enum {
 struct attention_append_parameters {
   const void *q, *new_k, *new_v;
   void *rotated, *k, *v; /* rotated: of q, [batch, query length, query heads, head dimension] */
-  int32_t *lengths;      /* [batch]: where new rows end, at least 0 and at most most_length */
+  int32_t *lengths;      /* [items]: where new rows end, at least 0 and at most most_length */
+  /* Of packed rows, else NULL: [items + 1] as the task has them; and so that they rise, from 0 to query_length. */
+  const int32_t *row_offsets;
+  int32_t *starts;
+  void *o;    /* of packed rows: rows of no item become zeros, */
+  float *lse; /* and -infinity; or NULL */
   const int32_t *positions;
   const float *frequencies; /* radians a position, on the device; NULL: base_frequencies */
   const int32_t *kv_pages;  /* or NULL: then each item is a page */
-  struct attention_stride q_stride, new_k_stride, new_v_stride, k_stride, v_stride;
+  struct attention_stride q_stride, new_k_stride, new_v_stride, k_stride, v_stride, o_stride;
+  int64_t lse_head_stride;
   int64_t pages_stride;
   int64_t threads; /* of rondo_attention_append: batch * query_length * head_groups * row_pairs */
-  uint32_t batch, query_length;
+  uint32_t batch, query_length, items, query_heads;
   uint32_t rotated_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
   uint32_t row_pairs, head_groups;   /* powers of two */
   uint32_t row_parts, row_threads;   /* of rondo_attention_append_rows: blocks of a row, and threads in one of them */

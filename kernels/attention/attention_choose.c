@@ -37,7 +37,7 @@ static const struct attention_choice choices[] = {
         .chips = CHIP_SM_90A,
         .q = SIXTEEN_BITS,
         .kv = SIXTEEN_BITS,
-        .takes = ATTENTION_WITH_WINDOW | ATTENTION_WITH_CAP,
+        .takes = ATTENTION_WITH_WINDOW | ATTENTION_WITH_CAP | ATTENTION_WITH_PACKED_ROWS,
         .query_length = {.least = LEAST_QUERY_LENGTH},
         .capacity = {.least = 1},
         .plan = attention_wgmma_plan_of,
@@ -71,10 +71,10 @@ static const struct attention_choice choices[] = {
         .chips = EVERY_CHIP,
         .q = SIXTEEN_BITS | E4M3,
         .kv = SIXTEEN_BITS | E4M3,
-        .takes = EXTRAS | ATTENTION_WITH_SPLITS,
+        .takes = EXTRAS | ATTENTION_WITH_SPLITS | ATTENTION_WITH_PACKED_ROWS,
         .plan = attention_portable_plan_of,
         .launch = attention_portable_launch,
-        .why = "one simple kernel for all combinations of pages, window, soft cap and e4m3",
+        .why = "one simple kernel for all combinations of pages, window, soft cap, e4m3 and packed rows",
     },
 };
 
@@ -93,8 +93,8 @@ struct attention_problem attention_problem_of(const struct op_task *task, const 
       .shape = shape,
       .demands = (shape.paged ? ATTENTION_WITH_PAGES : 0u) | (shape.window ? ATTENTION_WITH_WINDOW : 0u) |
                  (shape.soft_cap != 0.0f ? ATTENTION_WITH_CAP : 0u) |
-                 (attributes->splits > 1 ? ATTENTION_WITH_SPLITS : 0u) |
-                 (shape.appends ? ATTENTION_WITH_NEW_ROWS : 0u) |
+                 (attributes->splits > 1 && !shape.packed ? ATTENTION_WITH_SPLITS : 0u) |
+                 (shape.appends ? ATTENTION_WITH_NEW_ROWS : 0u) | (shape.packed ? ATTENTION_WITH_PACKED_ROWS : 0u) |
                  (shape.rotates && !shape.appends ? ATTENTION_WITH_ROTATED_Q : 0u),
       .q = q->dtype,
       .kv = k->dtype,

@@ -14,7 +14,8 @@ enum attention_demand {
   ATTENTION_WITH_CAP = 4,
   ATTENTION_WITH_SPLITS = 8, /* the task says how many */
   ATTENTION_WITH_NEW_ROWS = 16 /* with or without a rotary embedding */,
-  ATTENTION_WITH_ROTATED_Q = 32 /* a rotary embedding of q alone */
+  ATTENTION_WITH_ROTATED_Q = 32 /* a rotary embedding of q alone */,
+  ATTENTION_WITH_PACKED_ROWS = 64
 };
 
 struct attention_problem {

@@ -8,6 +8,7 @@
 #include <cuda_fp8.h>
 
 #include "../common/launch.cuh"
+#include "attention_items.cuh"
 #include "attention_portable.h"
 #include "attention_warp.cuh"
 
@@ -179,13 +180,10 @@ template <typename Size> DEVICE work any_work_of(const attention_general_paramet
   return w;
 }
 
-template <typename Size> DEVICE void attend_any(const attention_general_parameters &any) {
+template <typename Size>
+DEVICE void attend_work(const attention_general_parameters &any, const work &w, int (&pool_rows)[Size::tile]) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ work w;
-  __shared__ int pool_rows[Size::tile];
   const attention_parameters &p = any.plain;
-  if (threadIdx.x == 0) w = any_work_of<Size>(any);
-  __syncthreads();
   unsigned char *const keys = shared + Size::query_bytes, *const values = keys + Size::tile_bytes;
   any_query_load<Size>(any, w, shared);
   __syncthreads();
@@ -213,6 +211,50 @@ template <typename Size> DEVICE void attend_any(const attention_general_paramete
   }
   unroll<Size::parts, Size::dimension / 8, 4>([&](int m, int j, int i) { o[m][j][i] *= any.v_scale; });
   finish<Size>(p, w, state, o, shared);
+}
+
+/* Packed rows: the parameters of a batch of one item, whose first row is q's. It has KV rows of its own, w.batch. */
+template <typename Size> DEVICE void packed_work_of(const packed_tile &at, attention_general_parameters &any, work &w) {
+  attention_parameters &p = any.plain;
+  const int start = any.starts[at.item];
+  p.rows = (uint32_t)(at.end - at.begin);
+  p.query_length = any.starts[at.item + 1] - start;
+  p.q = static_cast<const uint16_t *>(p.q) + start * p.q_stride.position;
+  p.o = static_cast<uint16_t *>(p.o) + start * p.o_stride.position;
+  if (p.lse) p.lse += start;
+  p.q_stride.batch = p.o_stride.batch = p.lse_batch_stride = 0;
+  w.batch = at.item;
+  w.kv_head = blockIdx.x % p.kv_heads;
+  w.split = 0;
+  w.row_begin = at.first - at.begin;
+  w.length = p.kv_lengths[at.item];
+  w.last_row = (p.query_length - max(w.length - p.capacity, 0)) * (int)p.group - 1;
+  w.kv_end = min(p.capacity, limit_of(p, w, w.row_begin + Size::rows - 1));
+  w.kv_all = limit_of(p, w, w.row_begin);
+  w.kv_begin = any.window ? max(0, (w.kv_all - any.window) / Size::tile * Size::tile) : 0;
+}
+
+/* With packed rows each block has parameters of its own. They are in shared memory, and the others in constant memory,
+ * so the two have code of their own too. */
+template <typename Size> DEVICE void attend_any(const attention_general_parameters &any) {
+  __shared__ work w;
+  __shared__ int pool_rows[Size::tile];
+  if (!any.starts) {
+    if (threadIdx.x == 0) w = any_work_of<Size>(any);
+    __syncthreads();
+    attend_work<Size>(any, w, pool_rows);
+    return;
+  }
+  __shared__ attention_general_parameters own;
+  const uint32_t place = any.plain.row_tiles - 1 - blockIdx.x / any.plain.kv_heads;
+  const packed_tile at = packed_tile_at(any.starts, any.items, any.plain.group, Size::rows, place);
+  if (at.first >= at.end) return;
+  if (threadIdx.x == 0) {
+    own = any;
+    packed_work_of<Size>(at, own, w);
+  }
+  __syncthreads();
+  attend_work<Size>(own, w, pool_rows);
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, type, dimension, parts, tile, stages, stages_80, held)        \

@@ -270,7 +270,7 @@ static struct rows rows_of(const struct op_call *call, const struct attention_sh
   return (struct rows){dtype, data, stride->batch, stride->position};
 }
 
-/* New row i of K or V of one KV head, which it writes. */
+/* New row i of K or V of one KV head, which it writes as KV row `at`. */
 static void row_append(struct item *item, const struct op_call *call, uint32_t from, const struct rows *to,
                        int64_t batch, int64_t kv_head, int64_t at, int64_t i) {
   const struct attention_shape *shape = item->shape;
@@ -278,11 +278,11 @@ static void row_append(struct item *item, const struct op_call *call, uint32_t f
   const uint16_t *one =
       (const uint16_t *)call->data[from] + batch * stride.batch + kv_head * stride.head + i * stride.position;
   float row[MOST_DIMENSION];
-  if (at + i < 0 || at + i >= shape->capacity) return;
-  unsigned char *place = (unsigned char *)row_of(item, to, at + i);
+  if (at < 0 || at >= shape->capacity) return;
+  unsigned char *place = (unsigned char *)row_of(item, to, at);
   if (!place) return;
   row_read(to->dtype, (const unsigned char *)one, shape->head_dimension, row);
-  if (from == ATTENTION_NEW_K) rotate_row(item, to->dtype, at + i, row);
+  if (from == ATTENTION_NEW_K) rotate_row(item, to->dtype, at, row);
   rows_store(to->dtype, place, 0, shape->head_dimension, row);
 }
 
@@ -301,35 +301,45 @@ static int64_t end_of(const struct op_call *call, const struct attention_shape *
   return smaller(larger(length, 0), shape->most_length);
 }
 
-static void item_run(struct item *item, const struct op_call *call, int64_t batch, int64_t kv_head) {
+/* Query rows of a batch item, from row `first` on, with the KV rows of `owner`. */
+static void item_run(struct item *item, const struct op_call *call, int64_t batch, int64_t owner, int64_t kv_head,
+                     int64_t first) {
   const struct attention_shape *shape = item->shape;
   const struct op_operand *operands = call->task->operands;
   const int64_t *lse_stride = operands[ATTENTION_LSE].stride, head = kv_head * shape->group;
   const rondo_dtype q_dtype = operands[ATTENTION_Q].dtype;
   const unsigned char *q = call->data[ATTENTION_Q];
-  item_begin(item, q_dtype, q + bytes_of(q_dtype, batch * shape->q_stride.batch + head * shape->q_stride.head),
-             end_of(call, shape, batch), position_of(call, batch));
-  const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, kv_head),
-                    v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, batch, kv_head);
+  item_begin(item, q_dtype,
+             q + bytes_of(q_dtype, batch * shape->q_stride.batch + head * shape->q_stride.head +
+                                       first * shape->q_stride.position),
+             end_of(call, shape, owner), position_of(call, owner));
+  const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, owner, kv_head),
+                    v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, owner, kv_head);
   item_attend(item, &k, &v);
   float *lse = call->data[ATTENTION_LSE];
   item_end(item, operands[ATTENTION_O].dtype,
-           (uint16_t *)call->data[ATTENTION_O] + batch * shape->o_stride.batch + head * shape->o_stride.head,
-           lse ? lse + batch * lse_stride[0] + head * lse_stride[1] : NULL, lse_stride[1]);
+           (uint16_t *)call->data[ATTENTION_O] + batch * shape->o_stride.batch + head * shape->o_stride.head +
+               first * shape->o_stride.position,
+           lse ? lse + batch * lse_stride[0] + head * lse_stride[1] + first : NULL, lse_stride[1]);
+}
+
+/* New row `from` of a batch item becomes KV row `to` of `owner`, in some KV heads. */
+static void heads_append(struct item *item, const struct op_call *call, int64_t batch, int64_t owner,
+                         int64_t first_head, int64_t last_head, int64_t from, int64_t to) {
+  const struct attention_shape *shape = item->shape;
+  for (int64_t head = first_head; head < last_head; head++) {
+    const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, owner, head),
+                      v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, owner, head);
+    row_append(item, call, ATTENTION_NEW_K, &k, batch, head, to, from);
+    row_append(item, call, ATTENTION_NEW_V, &v, batch, head, to, from);
+  }
 }
 
 /* New rows [first, last) of some KV heads. */
 static void rows_append(struct item *item, const struct op_call *call, int64_t batch, int64_t first_head,
                         int64_t last_head, int64_t first, int64_t last) {
-  const struct attention_shape *shape = item->shape;
   const int64_t at = position_of(call, batch);
-  for (int64_t i = first; i < last; i++)
-    for (int64_t head = first_head; head < last_head; head++) {
-      const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, head),
-                        v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, batch, head);
-      row_append(item, call, ATTENTION_NEW_K, &k, batch, head, at, i);
-      row_append(item, call, ATTENTION_NEW_V, &v, batch, head, at, i);
-    }
+  for (int64_t i = first; i < last; i++) heads_append(item, call, batch, batch, first_head, last_head, i, at + i);
 }
 
 /* What is read later was written. */
@@ -346,6 +356,66 @@ static const int32_t *pages_of(const struct op_call *call, const struct attentio
   return shape->paged && shape->capacity ? kv_pages + batch * shape->pages_stride : NULL;
 }
 
+/* ---- Packed rows ------------------------------------------------------------------------------------------------- */
+
+/* Where the rows of `item` begin: at its offset, or where the item before begins if that is later. */
+static int64_t start_after(const struct op_call *call, const struct attention_shape *shape, int64_t before,
+                           int64_t item) {
+  const int32_t *offsets = call->data[ATTENTION_ROW_OFFSETS];
+  return smaller(larger(before, offsets[item]), shape->query_length);
+}
+
+/* A row of no item. */
+static void row_clear(const struct op_call *call, const struct attention_shape *shape, int64_t row) {
+  float *lse = call->data[ATTENTION_LSE];
+  const int64_t lse_head_stride = call->task->operands[ATTENTION_LSE].stride[1];
+  for (int64_t head = 0; head < shape->query_heads; head++) {
+    memset((uint16_t *)call->data[ATTENTION_O] + head * shape->o_stride.head + row * shape->o_stride.position, 0,
+           (size_t)shape->head_dimension * sizeof(uint16_t));
+    if (lse) lse[head * lse_head_stride + row] = -INFINITY;
+  }
+}
+
+static void packed_rows_append(struct item *item, const struct op_call *call, int64_t first, int64_t last) {
+  const struct attention_shape *shape = item->shape;
+  int64_t owner = -1, start = 0, end = start_after(call, shape, 0, 0);
+  for (int64_t row = first; row < last; row++) {
+    while (owner < shape->items && row >= end) {
+      start = end;
+      end = ++owner < shape->items ? start_after(call, shape, start, owner + 1) : shape->query_length;
+    }
+    if (owner < 0 || owner >= shape->items) {
+      row_clear(call, shape, row);
+      continue;
+    }
+    item->pages = pages_of(call, shape, owner);
+    heads_append(item, call, 0, owner, 0, shape->kv_heads, row, position_of(call, owner) + row - start);
+  }
+}
+
+/* Part `part` of those of attention_items_per_head: item i has those from start / ITEM_ROWS + i on. */
+static void packed_part_run(struct item *item, const struct op_call *call, int64_t kv_head, int64_t part) {
+  const struct attention_shape *shape = item->shape;
+  int64_t owner = 0, start = start_after(call, shape, 0, 0), end = start_after(call, shape, start, 1);
+  while (owner + 1 < shape->items && end * shape->group / ITEM_ROWS + owner + 1 <= part) {
+    start = end;
+    end = start_after(call, shape, start, ++owner + 1);
+  }
+  struct attention_shape own = *shape;
+  own.query_length = end - start;
+  own.rows = own.query_length * own.group;
+  own.most_length = own.capacity + larger(own.query_length - 1, 0);
+  item->row_begin = (part - start * shape->group / ITEM_ROWS - owner) * ITEM_ROWS;
+  item->row_count = smaller(own.rows - item->row_begin, ITEM_ROWS);
+  if (item->row_begin < 0 || item->row_count <= 0) return;
+  item->shape = &own;
+  item->pages = pages_of(call, shape, owner);
+  item_run(item, call, 0, owner, kv_head, start);
+  item->shape = shape;
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------- */
+
 void attention_new_rows_host_run(const struct op_call *call, int64_t first, int64_t last) {
   const struct attention_shape shape = attention_shape_of(call->task);
   const int64_t items = divide_up(shape.query_length, NEW_POSITIONS);
@@ -354,6 +424,10 @@ void attention_new_rows_host_run(const struct op_call *call, int64_t first, int6
   call_begin(&item, call, &shape, frequencies);
   for (int64_t index = first; index < last; index++) {
     const int64_t row = index % items * NEW_POSITIONS;
+    if (shape.packed) {
+      packed_rows_append(&item, call, row, smaller(row + NEW_POSITIONS, shape.query_length));
+      continue;
+    }
     item.pages = pages_of(call, &shape, index / items);
     rows_append(&item, call, index / items, 0, shape.kv_heads, row, smaller(row + NEW_POSITIONS, shape.query_length));
   }
@@ -367,10 +441,14 @@ void attention_rows_host_run(const struct op_call *call, int64_t first, int64_t 
   call_begin(&item, call, &shape, frequencies);
   for (int64_t index = first; index < last; index++) {
     const int64_t batch = index / (shape.kv_heads * items), kv_head = index / items % shape.kv_heads;
+    if (shape.packed) {
+      packed_part_run(&item, call, kv_head, index % items);
+      continue;
+    }
     item.pages = pages_of(call, &shape, batch);
     if (attention_item_appends(&shape)) rows_append(&item, call, batch, kv_head, kv_head + 1, 0, shape.query_length);
     item.row_begin = index % items * ITEM_ROWS;
     item.row_count = smaller(shape.rows - item.row_begin, ITEM_ROWS);
-    if (item.row_count > 0) item_run(&item, call, batch, kv_head);
+    if (item.row_count > 0) item_run(&item, call, batch, batch, kv_head, 0);
   }
 }

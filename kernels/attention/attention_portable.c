@@ -85,6 +85,8 @@ static struct attention_general_parameters general_parameters_of(const struct op
   struct attention_general_parameters parameters = {
       .plain = attention_parameters_of(call, shape),
       .kv_pages = call->data[ATTENTION_KV_PAGES],
+      .starts = call->data[ATTENTION_ROW_OFFSETS],
+      .items = (uint32_t)shape->items,
       .pages_stride = shape->pages_stride,
       .pool_pages = (int32_t)shape->pool_pages,
       .page_shift = shape->paged ? log2_of(shape->page_rows) : 30, /* or all in one page */

@@ -8,6 +8,8 @@
 struct attention_general_parameters {
   struct attention_parameters plain; /* its done is not used; with pages, k_stride.batch leads from page to page */
   const int32_t *kv_pages;           /* or NULL */
+  const int32_t *starts;             /* of packed rows, offsets that rise, [items + 1]; or NULL */
+  uint32_t items;                    /* of packed rows */
   int64_t pages_stride;              /* from item to item */
   int32_t pool_pages;
   int32_t page_shift; /* a page has 2^page_shift rows */

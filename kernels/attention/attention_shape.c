@@ -11,6 +11,11 @@ int attention_head_axis(const struct op_task *task) {
 }
 int attention_position_axis(const struct op_task *task) { return 3 - attention_head_axis(task); }
 
+int64_t attention_items(const struct op_task *task) {
+  const struct op_operand *offsets = &task->operands[ATTENTION_ROW_OFFSETS];
+  return offsets->present ? offsets->shape[0] - 1 : task->operands[ATTENTION_Q].shape[0];
+}
+
 static float or_one(float scale) { return scale != 0.0f ? scale : 1.0f; }
 
 float attention_score_scale(const struct op_task *task) {
@@ -30,6 +35,7 @@ struct attention_stride attention_stride_of(const struct op_task *task, uint32_t
  * any. */
 static void cut(struct attention_shape *shape, int64_t splits) {
   int64_t tiles = shape->row_tiles * shape->batch * shape->kv_heads;
+  if (shape->packed) splits = 1; /* where an item's rows end, and so how many there are, only the device knows */
   if (!splits) {
     splits = tiles ? 256 / tiles : 1;
     if (splits > 32) splits = 32;
@@ -47,6 +53,8 @@ static void cut(struct attention_shape *shape, int64_t splits) {
 static void rows_to_blocks(struct attention_shape *shape, int64_t block_rows) {
   shape->block_rows = block_rows;
   shape->row_tiles = divide_up(shape->rows, block_rows);
+  if (shape->packed && shape->rows)
+    shape->row_tiles = shape->rows / block_rows + shape->items; /* attention_items.cuh */
 }
 
 /* Blocks of 128 rows use each byte that they read twice as often; blocks of 64 rows are twice as many. On an H200 both
@@ -80,7 +88,8 @@ static void extras(struct attention_shape *shape, const struct op_task *task) {
   shape->window = attributes->window < shape->capacity ? attributes->window : 0;
   shape->soft_cap = attributes->soft_cap;
   shape->v_scale = or_one(attributes->v_scale);
-  shape->plain = !shape->paged && !shape->window && shape->soft_cap == 0.0f && k->dtype != RONDO_E4M3;
+  shape->packed = task->operands[ATTENTION_ROW_OFFSETS].present;
+  shape->plain = !shape->paged && !shape->window && shape->soft_cap == 0.0f && k->dtype != RONDO_E4M3 && !shape->packed;
 }
 
 struct attention_shape attention_shape_of(const struct op_task *task) {
@@ -89,6 +98,7 @@ struct attention_shape attention_shape_of(const struct op_task *task) {
   int head = attention_head_axis(task), position = attention_position_axis(task);
   struct attention_shape shape = {
       .batch = q[0],
+      .items = attention_items(task),
       .query_heads = q[head],
       .kv_heads = k[head],
       .group = k[head] ? q[head] / k[head] : 0,
@@ -126,7 +136,7 @@ int64_t attention_touched_elements(const struct op_task *task, uint32_t operand,
   const struct attention_shape shape = attention_shape_of(task);
   int64_t seen = shape.window ? smaller(shape.capacity, shape.window + shape.query_length - 1) : shape.capacity;
   if (shape.rows == 0) seen = 0;
-  return smaller(op_elements(touched), shape.batch * seen * shape.kv_heads * shape.head_dimension);
+  return smaller(op_elements(touched), shape.items * seen * shape.kv_heads * shape.head_dimension);
 }
 
 /* ---- Scratch memory ---------------------------------------------------------------------------------------------- */
@@ -140,7 +150,7 @@ uint64_t attention_partial_o_bytes(const struct attention_shape *shape) {
 /* Enough for the kernels of every chip. */
 static uint64_t partial_bytes(const struct op_task *task, struct attention_shape shape) {
   const struct attention_attributes *attributes = op_attributes(task);
-  if (shape.rows <= DECODE_MOST_ROWS)
+  if (shape.rows <= DECODE_MOST_ROWS && !shape.packed)
     shape.splits = larger(shape.splits, attention_decode_splits(shape.kv_heads, shape.capacity, attributes->splits));
   if (shape.splits == 1) return 0;
   return attention_partial_o_bytes(&shape) + (uint64_t)(shape.splits * shape.total_rows) * sizeof(float);
@@ -153,7 +163,8 @@ struct attention_scratch attention_scratch_of(const struct op_task *task) {
   scratch.rotated = aligned(scratch.bytes);
   scratch.lengths = scratch.rotated;
   if (shape.rotates) scratch.lengths += aligned((uint64_t)(shape.total_rows * shape.head_dimension) * 2);
-  scratch.bytes = scratch.lengths + (uint64_t)shape.batch * sizeof(int32_t);
+  scratch.starts = scratch.lengths + (uint64_t)shape.items * sizeof(int32_t);
+  scratch.bytes = scratch.starts + (shape.packed ? (uint64_t)(shape.items + 1) * sizeof(int32_t) : 0);
   return scratch;
 }
 

@@ -3,12 +3,14 @@
 #include "../../runtime/integer.h"
 #include "attention.h"
 
+/* Of packed rows, each item's are divided by themselves: it has at most one part more than its rows fill. */
 int64_t attention_items_per_head(const struct attention_shape *shape) {
+  if (shape->packed) return shape->rows ? shape->rows / ATTENTION_ITEM_ROWS + shape->items : 0;
   return divide_up(shape->rows, ATTENTION_ITEM_ROWS);
 }
 
 bool attention_item_appends(const struct attention_shape *shape) {
-  return shape->appends && attention_items_per_head(shape) <= 1;
+  return shape->appends && !shape->packed && attention_items_per_head(shape) <= 1;
 }
 
 int64_t attention_rows_host_items(const struct op_task *task) {

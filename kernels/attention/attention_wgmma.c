@@ -36,9 +36,11 @@ static const struct attention_wgmma_variant variants[] = {ATTENTION_WGMMA_KERNEL
                                                               ATTENTION_E4M3_KERNELS(VARIANT)};
 
 enum {
-  SHORT_CAPACITY = 1024,    /* KV rows: fewer need no splits */
-  KV_ROWS_OF_A_ROW = 4,     /* with new rows: KV rows of the capacity for each row of a query head */
-  TOGETHER_BYTES = 36 << 20 /* of K and V of a group of heads, which stay in L2 */
+  SHORT_CAPACITY = 1024,     /* KV rows: fewer need no splits */
+  KV_ROWS_OF_A_ROW = 4,      /* with new rows: KV rows of the capacity for each row of a query head */
+  TOGETHER_BYTES = 36 << 20, /* of K and V of a group of heads, which stay in L2 */
+  PACKED_TILE_ROWS = 128,    /* an item's last tile wastes fewer rows than one of 192 */
+  PACKED_ITEM_ROWS = 16      /* with fewer rows an item, most rows of tiles are wasted: other kernels fold heads too */
 };
 
 /* The time of a variant on an H200 with all multiprocessors at work: for each KV tile of a query tile, for each query
@@ -77,6 +79,7 @@ static bool has_tiles(const struct attention_problem *problem) {
 /* In e4m3 the scale must be a normal number. */
 static bool is_possible(const struct attention_problem *problem) {
   const struct attention_shape *shape = &problem->shape;
+  if (shape->packed && shape->query_length < PACKED_ITEM_ROWS * shape->items) return false;
   const float scale_log2 = shape->scale * 1.44269504f;
   const bool has_scale = problem->q == RONDO_E4M3 ? isnormal(scale_log2) : isfinite(scale_log2);
   return problem->has_maps && scale_log2 > 0.0f && has_scale && has_tiles(problem);
@@ -112,7 +115,7 @@ static int64_t estimate_ns(const struct attention_problem *problem, const struct
 static enum attention_wgmma_mask mask_of(const struct attention_problem *problem) {
   const struct attention_shape *shape = &problem->shape;
   const bool together = shape->has_ends || (shape->capacity - shape->query_length) % 128 == 0;
-  if (shape->window || shape->soft_cap > 0.0f) return ATTENTION_WGMMA_GENERAL;
+  if (shape->window || shape->soft_cap > 0.0f || shape->packed) return ATTENTION_WGMMA_GENERAL;
   if (!shape->causal) return ATTENTION_WGMMA_ALL;
   return together || problem->q == RONDO_E4M3 ? ATTENTION_WGMMA_CAUSAL : ATTENTION_WGMMA_GENERAL;
 }
@@ -125,7 +128,7 @@ static const struct attention_wgmma_variant *variant_of(const struct attention_p
     const struct attention_wgmma_variant *v = &variants[i];
     if (!(v->kernel.chips & launch_chip(&problem->chip)) || v->dtype != problem->q || v->mask != mask ||
         v->head_dimension != dimension || v->shared_bytes > problem->chip.shared_bytes ||
-        v->cluster > problem->chip.multiprocessors)
+        v->cluster > problem->chip.multiprocessors || (problem->shape.packed && v->rows > PACKED_TILE_ROWS))
       continue;
     if (!best || estimate_ns(problem, v) < estimate_ns(problem, best)) best = v;
   }
@@ -193,7 +196,10 @@ bool attention_wgmma_plan_of(const struct attention_problem *problem, struct att
   if (!plan->variant) return false;
   const int64_t heads = shape->batch * shape->query_heads;
   plan->row_tiles = divide_up(shape->query_length, plan->variant->rows * plan->variant->cluster);
-  if (shape->causal)
+  if (shape->packed) {
+    plan->row_tiles = shape->query_length / plan->variant->rows + shape->items; /* attention_items.cuh */
+    deal(problem, heads, plan);
+  } else if (shape->causal)
     deal_evenly(problem, plan);
   else
     deal(problem, heads, plan);
@@ -206,12 +212,14 @@ static struct attention_wgmma_parameters parameters_of(const struct op_call *cal
                                                        const struct attention_wgmma_plan *plan) {
   const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
   const bool is_capped = shape->soft_cap > 0.0f;
+  const struct attention_stride o_stride = {shape->packed ? 0 : shape->o_stride.batch, shape->o_stride.head,
+                                            shape->o_stride.position};
   return (struct attention_wgmma_parameters){
       .o = call->data[ATTENTION_O],
       .lse = call->data[ATTENTION_LSE],
       .kv_lengths = call->data[ATTENTION_KV_LENGTHS],
-      .o_stride = shape->o_stride,
-      .lse_batch_stride = lse_stride[0],
+      .o_stride = o_stride,
+      .lse_batch_stride = shape->packed ? 0 : lse_stride[0],
       .lse_head_stride = lse_stride[1],
       .query_heads = (uint32_t)shape->query_heads,
       .group = (uint32_t)shape->group,
@@ -226,7 +234,12 @@ static struct attention_wgmma_parameters parameters_of(const struct op_call *cal
       .scale_log2 = (is_capped ? shape->soft_cap : shape->scale) * 1.44269504f,
       .cap_scale = is_capped ? shape->scale / shape->soft_cap : 0.0f,
       .window = shape->window ? (int32_t)shape->window : ATTENTION_WGMMA_NO_WINDOW,
-      .causal_length = shape->causal ? (int32_t)shape->query_length : 0,
+      .causal_length = shape->packed   ? ATTENTION_WGMMA_PACKED_LENGTH
+                       : shape->causal ? (int32_t)shape->query_length
+                                       : 0,
+      .starts = call->data[ATTENTION_ROW_OFFSETS],
+      .items = (uint32_t)shape->items,
+      .batch_bits = shape->packed ? 0 : ATTENTION_WGMMA_ANY_BATCH,
       .v_scale = shape->v_scale,
       .bf16 = call->task->operands[ATTENTION_O].dtype == RONDO_BF16,
   };

@@ -13,7 +13,9 @@
 enum attention_wgmma_mask { ATTENTION_WGMMA_ALL, ATTENTION_WGMMA_CAUSAL, ATTENTION_WGMMA_GENERAL };
 
 enum {
-  ATTENTION_WGMMA_NO_WINDOW = 1 << 30,  /* for general kernels */
+  ATTENTION_WGMMA_NO_WINDOW = 1 << 30,     /* for general kernels */
+  ATTENTION_WGMMA_PACKED_LENGTH = 1 << 30, /* more than rows: see limit_of */
+  ATTENTION_WGMMA_ANY_BATCH = 0x7fffffff,
   ATTENTION_WGMMA_LEAST_DIMENSION = 64, /* of a kernel: copies fill narrower heads with zeros */
   ATTENTION_WGMMA_BARRIER_BYTES = 272,
   ATTENTION_WGMMA_QUERY_BOX = 64,   /* positions of one copy of Q */
@@ -40,6 +42,11 @@ struct attention_wgmma_parameters {
   int32_t window;         /* of general kernels: KV rows that a query row sees at most */
   int32_t most_length;    /* of kv_lengths: see attention_shape */
   int32_t causal_length;  /* of general kernels: query_length under the causal mask, else 0 */
+  /* Of general kernels and packed rows: offsets that rise, [items + 1], and causal_length is
+   * ATTENTION_WGMMA_PACKED_LENGTH. Else NULL. */
+  const int32_t *starts;
+  uint32_t items;
+  uint32_t batch_bits; /* all of a query tile's batch; of packed rows 0 */
   /* Of e4m3's kernels: */
   float v_scale; /* O is multiplied by it */
   int32_t bf16;  /* O's type: bf16, or f16 */

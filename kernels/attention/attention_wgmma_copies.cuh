@@ -24,7 +24,8 @@ DEVICE void copy_query(const attention_wgmma_parameters &p, const shared_layout<
   const uint64_t policy = read_once_policy();
   rolled_for (uint32_t w = 0; w < Size::warpgroups; w++) {
     const uint32_t i = slot * Size::warpgroups + w, full = at.query_full + 8 * i, to = at.query + i * Size::query_bytes;
-    const int row = tile.row_begin + (int)w * 64, head = (int)tile.head, batch = (int)tile.batch;
+    const int row = tile.row_begin + (int)w * 64, head = (int)tile.head;
+    const int batch = (int)(Size::general ? tile.batch & p.batch_bits : tile.batch);
     barrier_wait(at.query_empty + 8 * i, parity);
     if (!elected()) continue;
     store_four_words(at.tile + 32 * i, make_uint4(tile.batch, tile.head, (uint32_t)tile.row_begin, tile.length));
@@ -134,7 +135,7 @@ DEVICE void copy_kv(const attention_wgmma_parameters &p, const shared_layout<Siz
   const uint32_t to = Values ? at.value : at.key;
   const uint32_t full = Values ? at.value_full : at.key_full, empty = Values ? at.value_empty : at.key_empty;
   const uint64_t policy = read_often_policy();
-  const int head = (int)(tile.head / p.group), batch = (int)tile.batch;
+  const int head = (int)(tile.head / p.group), batch = (int)tile.item;
   const bool all = Values && pass == PASSES - 1;
   if (all) {
     barrier_wait(at.columns_free, parity);

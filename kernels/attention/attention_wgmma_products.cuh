@@ -172,19 +172,27 @@ template <typename Size> struct warpgroup_products {
   /* Is there a row of the warpgroup that does not see the end of KV tile j or, under the causal mask, nothing after it?
    */
   DEVICE bool needs_mask(const query_tile &tile, int j) const {
+    if constexpr (Size::general)
+      if (tile.row_begin + (int)warpgroup * 64 + 64 > end_of<Size>(p, tile)) return true;
     return kv_begin_of<Size>(p, tile) + (j + 1) * Size::tile + (Size::causal ? 0 : -1) >=
            limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64);
+  }
+  /* limit_of a row of this item; rows of others see nothing. */
+  DEVICE int seen_by(const query_tile &tile, int row) const {
+    const int limit = limit_of<Size>(p, tile, row);
+    return Size::general && row >= end_of<Size>(p, tile) ? -Size::tile : limit;
   }
   DEVICE void mask_tile(const query_tile &tile, int j) {
     const int column = kv_begin_of<Size>(p, tile) + j * Size::tile + (int)threadIdx.x % 4 * 2,
               row = tile.row_begin + first_row;
-    mask(s, limit_of<Size>(p, tile, row) - column, limit_of<Size>(p, tile, row + 8) - column);
+    mask(s, seen_by(tile, row) - column, seen_by(tile, row + 8) - column);
     if constexpr (Size::general)
       if (j < edge_end(tile)) mask_edge(tile, j);
   }
   /* The first KV tile whose beginning all rows of the warpgroup see. */
   DEVICE int edge_end(const query_tile &tile) const {
-    const int begin = begin_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64 + 63);
+    const int begin =
+        begin_of<Size>(p, tile, min(tile.row_begin + (int)warpgroup * 64 + 64, end_of<Size>(p, tile)) - 1);
     return Size::general ? (begin - kv_begin_of<Size>(p, tile) + Size::tile - 1) / Size::tile : 0;
   }
   DEVICE void mask_edge(const query_tile &tile, int j) {
@@ -195,10 +203,11 @@ template <typename Size> struct warpgroup_products {
 
   /* ---- Results ---- */
 
+  DEVICE int rows_end(const query_tile &tile) const { return min(p.query_length, end_of<Size>(p, tile)); }
   /* Stores one of the thread's rows of O. `pack` makes a word of two numbers, given their index in o. */
   template <int Half, typename Pack> DEVICE void store_output(const query_tile &tile, Pack pack) const {
     const int row = tile.row_begin + first_row + 8 * Half;
-    const bool there = row < p.query_length;
+    const bool there = row < rows_end(tile);
     const uint32_t lane = threadIdx.x % 4;
     uint16_t *to = static_cast<uint16_t *>(p.o) + tile.batch * p.o_stride.batch + tile.head * p.o_stride.head +
                    row * p.o_stride.position;
@@ -213,11 +222,11 @@ template <typename Size> struct warpgroup_products {
   }
   template <int Half> DEVICE void store_lse(const query_tile &tile, float reference, float sum) const {
     const int row = tile.row_begin + first_row + 8 * Half;
-    if (row < p.query_length && threadIdx.x % 4 == 0 && p.lse)
+    if (row < rows_end(tile) && threadIdx.x % 4 == 0 && p.lse)
       p.lse[tile.batch * p.lse_batch_stride + tile.head * p.lse_head_stride + row] =
           sum == 0.0f ? -INFINITY : (reference + __log2f(sum)) * 0.693147181f;
   }
   DEVICE bool sees_some(const query_tile &tile, int half) const {
-    return limit_of<Size>(p, tile, tile.row_begin + first_row + 8 * half) > 0;
+    return seen_by(tile, tile.row_begin + first_row + 8 * half) > 0;
   }
 };

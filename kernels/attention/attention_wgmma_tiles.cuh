@@ -8,13 +8,16 @@
 #pragma once
 
 #include "../common/device_code.cuh"
+#include "attention_items.cuh"
 #include "attention_wgmma.h"
 
 /* Rows of a query head that a block takes. */
 struct query_tile {
-  uint32_t batch, head;
+  uint32_t batch; /* of packed rows: where the item's rows end */
+  uint32_t head;
   int row_begin;
-  int length;      /* KV rows there are; or where new rows end, which may be beyond the capacity */
+  int length;    /* KV rows there are; or where new rows end, which may be beyond the capacity. Packed: see limit_of */
+  uint32_t item; /* of K and V; only the copying warps know it */
   uint32_t number; /* of the block's tiles, from 0 */
 };
 
@@ -25,8 +28,37 @@ template <typename Size> struct tile_walk {
   uint32_t number = 0, turn = 0, group = 0, round = 0;
 
   DEVICE bool next(query_tile &tile) {
+    if constexpr (Size::general)
+      if (p.starts) return next_packed(tile);
+    uint32_t row_tile;
+    if (!next_place(tile.batch, tile.head, row_tile)) return false;
+    tile.row_begin = (int)(row_tile * Size::cluster + rank) * Size::rows;
+    tile.item = tile.batch;
+    tile.length = p.capacity;
+    if (p.kv_lengths) tile.length = min(max(p.kv_lengths[tile.batch], 0), p.most_length);
+    tile.number = number++;
+    return true;
+  }
+
+  DEVICE bool next_packed(query_tile &tile) {
+    uint32_t none, place;
+    packed_tile at;
+    do {
+      if (!next_place(none, tile.head, place)) return false;
+      at = packed_tile_at(p.starts, p.items, 1, Size::rows, place);
+    } while (at.first >= at.end);
+    tile.batch = (uint32_t)at.end;
+    tile.row_begin = at.first;
+    tile.item = at.item;
+    tile.length = p.kv_lengths[at.item] - at.end + ATTENTION_WGMMA_PACKED_LENGTH;
+    tile.number = number++;
+    return true;
+  }
+
+  /* False after the last. */
+  DEVICE bool next_place(uint32_t &batch, uint32_t &head_of_batch, uint32_t &row_tile) {
     const uint32_t clusters = gridDim.x / Size::cluster, cluster = blockIdx.x / Size::cluster;
-    uint32_t head, row_tile;
+    uint32_t head;
     if constexpr (Size::causal) {
       uint32_t index, heads, first_head;
       do {
@@ -49,18 +81,26 @@ template <typename Size> struct tile_walk {
       head = index / p.row_tiles;
       row_tile = index - head * p.row_tiles;
     }
-    tile.batch = head / p.query_heads;
-    tile.head = head - tile.batch * p.query_heads;
-    tile.row_begin = (int)(row_tile * Size::cluster + rank) * Size::rows;
-    tile.length = p.capacity;
-    if (p.kv_lengths) tile.length = min(max(p.kv_lengths[tile.batch], 0), p.most_length);
-    tile.number = number++;
+    batch = head / p.query_heads;
+    head_of_batch = head - batch * p.query_heads;
     return true;
   }
 };
 
+/* Rows from here on are of other items, and see nothing. Without packed rows there are none. */
+template <typename Size> DEVICE int end_of(const attention_wgmma_parameters &p, const query_tile &tile) {
+  return Size::general ? (int)(tile.batch | p.batch_bits) : INT32_MAX;
+}
+/* The last row of the query tile. */
+template <typename Size> DEVICE int last_row_of(const attention_wgmma_parameters &p, const query_tile &tile) {
+  return min(tile.row_begin + Size::rows, end_of<Size>(p, tile)) - 1;
+}
+
 /* How many KV rows a row sees, of those that there are; below 1: none. In a general kernel the parameters say whether
- * there is a causal mask, by a number and not by a branch, for which ptxas has no register left. */
+ * there is a causal mask, by a number and not by a branch, for which ptxas has no register left.
+ *
+ * Of packed rows the number is so large that the difference is below 0 for each row. A tile's length is larger by it,
+ * and smaller by the end of the item's rows, which counts from row 0 of all items. */
 template <typename Size> DEVICE int causal_length_of(const attention_wgmma_parameters &p) {
   return Size::general ? p.causal_length : p.query_length;
 }
@@ -76,7 +116,7 @@ template <typename Size> DEVICE int begin_of(const attention_wgmma_parameters &p
 
 /* Tiles of K and V that some row of the query tile sees, and one for rows that see none. */
 template <typename Size> DEVICE int kv_tiles_of(const attention_wgmma_parameters &p, const query_tile &tile) {
-  int rows = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
+  int rows = limit_of<Size>(p, tile, last_row_of<Size>(p, tile));
   if constexpr (Size::general) rows -= begin_of<Size>(p, tile, tile.row_begin);
   return max((rows + Size::tile - 1) / Size::tile, 1);
 }
@@ -85,6 +125,6 @@ template <typename Size> DEVICE int kv_tiles_of(const attention_wgmma_parameters
  * the first may begin before row 0: there copies bring zeros, and masks take them for invisible. */
 template <typename Size> DEVICE int kv_begin_of(const attention_wgmma_parameters &p, const query_tile &tile) {
   if (!Size::general) return 0;
-  const int limit = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
+  const int limit = limit_of<Size>(p, tile, last_row_of<Size>(p, tile));
   return limit - kv_tiles_of<Size>(p, tile) * Size::tile;
 }

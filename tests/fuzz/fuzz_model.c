@@ -237,8 +237,9 @@ void add_attention_append(struct build *b) {
   const rondo_dtype dtype = bits & 2 ? RONDO_F16 : RONDO_BF16;
   const rondo_dtype q_dtype = seldom == 0x80 ? RONDO_E4M3 : dtype, kv_dtype = seldom == 0x40 ? RONDO_E4M3 : dtype;
   if (seldom == 0xc8) queries = INT64_C(64) << 2 * (queries & 3); /* a prompt's: other kernels */
-  const struct shape q = heads(bshd, batch, kv_heads * group, queries, width);
-  const struct shape new_rows = heads(bshd, batch, kv_heads, queries, width);
+  const bool is_packed = seldom == 0x50;
+  const struct shape q = heads(bshd, is_packed ? 1 : batch, kv_heads * group, queries, width);
+  const struct shape new_rows = heads(bshd, is_packed ? 1 : batch, kv_heads, queries, width);
   struct shape kv = heads(bshd, batch, kv_heads, rows, width);
   rondo_attention_desc d = {.name = any_name(b), .layout = bshd ? RONDO_BSHD : RONDO_BHSD, .causal = bits >> 2 & 1};
   if (bits & 8) { /* of what two items write the order is not said */
@@ -255,6 +256,7 @@ void add_attention_append(struct build *b) {
   if (appends)
     d.new_k = operand_of(b, RONDO_READ, dtype, new_rows), d.new_v = operand_of(b, RONDO_READ, dtype, new_rows);
   d.position = indices(b, vector(false, 0, bits & 16 ? batch : 1), rows);
+  if (is_packed) d.row_offsets = indices(b, vector(false, 0, batch + 1), queries + 2);
   if (seldom == 0xc0) d.kv_lengths = operand_of(b, RONDO_READ, RONDO_I32, vector(false, 0, batch));
   if (bits & 32) d.rope_frequencies = operand_of(b, RONDO_READ, RONDO_F32, vector(false, 0, width / 2));
   if (bits & 64) d.rope_base = any_float(b);
@@ -265,5 +267,5 @@ void add_attention_append(struct build *b) {
   const rondo_access kv_access = appends ? RONDO_READ_WRITE : RONDO_READ;
   ADDED(b, rondo_add_attention(b->graph, &d), {d.q, RONDO_READ}, {d.k, kv_access}, {d.v, kv_access},
         {d.new_k, RONDO_READ}, {d.new_v, RONDO_READ}, {d.position, RONDO_READ}, {d.rope_frequencies, RONDO_READ},
-        {d.kv_pages, RONDO_READ}, {d.kv_lengths, RONDO_READ}, {d.o, RONDO_WRITE});
+        {d.kv_pages, RONDO_READ}, {d.kv_lengths, RONDO_READ}, {d.row_offsets, RONDO_READ}, {d.o, RONDO_WRITE});
 }

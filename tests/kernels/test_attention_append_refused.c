@@ -1,8 +1,9 @@
-/* test_attention_append_refused.c - the descriptions of attention with new rows and RoPE that are refused, each with
- * its sentence, and caches that must have been written before. */
+/* test_attention_append_refused.c - the descriptions of attention with new rows, RoPE and packed rows that are refused,
+ * each with its sentence, caches that must have been written before, and the kernels of packed rows. */
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "../../runtime/graph.h"
 #include "../support.h"
 
 static rondo_tensor made(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {
@@ -74,4 +75,83 @@ Test(attention_append, keeps_the_rows_before_and_so_wants_them_written) {
   REQUIRE_OK(rondo_add_attention(g, &desc));
   REQUIRE_ERROR(rondo_plan_graph(g, &plan), RONDO_INVALID_ARGUMENT, "reads temporary 'cache', which no earlier task");
   trial_end(&trial);
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+
+Test(attention_packed, refuses_what_does_not_fit) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  rondo_tensor t[10];
+  static const int64_t shapes[10][4] = {{1, 4, 9, 64}, {1, 4, 9, 64}, {3, 2, 20, 64}, {3, 2, 20, 64}, {1, 2, 9, 64},
+                                        {1, 2, 9, 64}, {3, 4, 9, 64}, {3, 4, 9, 64},  {2, 2, 20, 64}, {2, 2, 20, 64}};
+  for (int i = 0; i < 10; i++) REQUIRE_OK(rondo_state(g, NULL, RONDO_BF16, 4, shapes[i], &t[i]));
+  rondo_tensor offsets, few, wrong, position, position_2, lengths;
+  REQUIRE_OK(rondo_state(g, NULL, RONDO_I32, 1, (int64_t[]){4}, &offsets));
+  REQUIRE_OK(rondo_state(g, NULL, RONDO_I32, 1, (int64_t[]){1}, &few));
+  REQUIRE_OK(rondo_state(g, NULL, RONDO_F32, 1, (int64_t[]){4}, &wrong));
+  REQUIRE_OK(rondo_state(g, NULL, RONDO_I32, 1, (int64_t[]){3}, &position));
+  REQUIRE_OK(rondo_state(g, NULL, RONDO_I32, 1, (int64_t[]){2}, &position_2));
+  REQUIRE_OK(rondo_state(g, NULL, RONDO_I32, 1, (int64_t[]){3}, &lengths));
+  const rondo_attention_desc good = {.q = t[0],
+                                     .k = t[2],
+                                     .v = t[3],
+                                     .o = t[1],
+                                     .new_k = t[4],
+                                     .new_v = t[5],
+                                     .causal = 1,
+                                     .position = position,
+                                     .row_offsets = offsets};
+  rondo_attention_desc bad;
+#define REFUSED(fragment, field, value)                                                                                \
+  bad = good, bad.field = value;                                                                                       \
+  REQUIRE_ERROR(rondo_add_attention(g, &bad), RONDO_INVALID_ARGUMENT, fragment)
+  REFUSED("row_offsets is there without causal", causal, 0);
+  REFUSED("row_offsets is there without new_k and new_v", new_k, (rondo_tensor){0});
+  REFUSED("[items + 1] i32", row_offsets, few);
+  REFUSED("[items + 1] i32", row_offsets, wrong);
+  REFUSED("q has batch 3, expected 1 beside row_offsets", q, t[6]);
+  REFUSED("o has batch 3, q has 1", o, t[7]);
+  REFUSED("k has batch 2, row_offsets give 3", k, t[8]);
+  REFUSED("expected [1] or [3] i32", position, position_2);
+  REFUSED("kv_lengths is there beside new_k", kv_lengths, lengths);
+#undef REFUSED
+  REQUIRE_OK(rondo_add_attention(g, &good));
+  trial_end(&trial);
+}
+
+static const char *packed_choice(int64_t items, int64_t rows, int64_t page_rows, struct op_launches *launches) {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  rondo_attention_desc desc = {.q = MADE(BF16, 1, 6, rows, 64),
+                               .o = MADE(BF16, 1, 6, rows, 64),
+                               .new_k = MADE(BF16, 1, 2, rows, 64),
+                               .new_v = MADE(BF16, 1, 2, rows, 64),
+                               .k = MADE(BF16, items, 2, page_rows ? page_rows : 512, 64),
+                               .v = MADE(BF16, items, 2, page_rows ? page_rows : 512, 64),
+                               .position = MADE(I32, items),
+                               .row_offsets = MADE(I32, items + 1),
+                               .causal = 1};
+  if (page_rows) desc.kv_pages = MADE(I32, items, 8);
+  REQUIRE_OK(rondo_add_attention(g, &desc));
+  struct op_task task = graph_op_task(g, &g->tasks[0], operands);
+  REQUIRE_OK(
+      task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &(struct chip){90, 132, 232448}, launches));
+  trial_end(&trial);
+  return launches->choice;
+}
+
+/* After the launch that appends. Few rows of many items take the kernel that folds heads. */
+Test(attention_packed, takes_warpgroups_if_items_have_rows_and_no_pages) {
+  struct op_launches launches;
+  cr_expect_str_eq(packed_choice(16, 2048, 0, &launches), "wgmma");
+  cr_expect_eq(launches.count, 2);
+  cr_expect_str_eq(packed_choice(16, 256, 0, &launches), "wgmma");
+  cr_expect_str_eq(packed_choice(17, 256, 0, &launches), "general");
+  cr_expect_str_eq(packed_choice(16, 2048, 64, &launches), "general");
+  cr_expect_str_eq(packed_choice(1, 40, 0, &launches), "general");
+  cr_expect_eq(launches.count, 2);
 }
