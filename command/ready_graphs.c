@@ -130,11 +130,14 @@ static const struct argument llama_fields[] = {
     COUNT(llama, sequences, "1 to 256; 0: 1"),
     COUNT(llama, tokens, "prefill: 1 to 8192 tokens of one sequence; 0: decode"),
     COUNT(llama, sequence, "prefill: the sequence's index"),
+    COUNT(llama, packed, "prefill: 1: rows of all sequences, by offsets"),
     COUNT(llama, every_row, "prefill: 1: each row has a next token and logits"),
     COUNT(llama, feed_back, "1: the graph feeds back the token and increments the position"),
     COUNT(llama, with_logits, "1: logits are an output too"),
     COUNT(llama, with_sampling, "1: the next token is drawn"),
     COUNT(llama, penalized, "recent tokens that penalties apply to, up to 1024; 0: no penalties"),
+    SIZE(llama, page_rows, "rows of a page of the KV caches; 0: no pages"),
+    SIZE(llama, pages, "of a layer's K, and of its V"),
 };
 
 static const struct argument qr_fields[] = {

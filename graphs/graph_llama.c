@@ -50,7 +50,7 @@ static rondo_status item_of(const struct llama_builder *b, rondo_tensor list, ro
   return rondo_view(b->graph, list, (int64_t[]){b->desc.sequence}, (int64_t[]){1}, item);
 }
 
-/* Does one row of a prefill, `last`, have logits and a next token, or has every row? */
+/* Does one row of a sequence, `last`, have logits and a next token, or has every row? */
 static bool has_last_row(const struct llama_builder *b) { return llama_is_prefill(b) && !b->desc.every_row; }
 
 /* Token ids and positions. */
@@ -58,7 +58,7 @@ static rondo_status places_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const rondo_graph_llama_tensors lent = desc->lender ? *desc->lender : (rondo_graph_llama_tensors){0};
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = llama_is_prefill(b) ? 1 : desc->sequences, sequences = desc->sequences;
+  const int64_t items = llama_items(b), sequences = desc->sequences;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
   if (desc->feed_back) {
@@ -74,14 +74,19 @@ static rondo_status places_add(struct llama_builder *b) {
   }
   if (status == RONDO_OK && llama_is_prefill(b))
     status = list_add(b, rondo_input, "prompt", RONDO_I32, b->rows, &made->prompt);
-  if (status == RONDO_OK && has_last_row(b)) status = list_add(b, rondo_input, "last", RONDO_I32, 1, &made->last);
+  if (status == RONDO_OK && desc->packed)
+    status = list_add(b, rondo_input, "row offsets", RONDO_I32, items + 1, &made->row_offsets);
+  if (status == RONDO_OK && has_last_row(b)) status = list_add(b, rondo_input, "last", RONDO_I32, items, &made->last);
+  if (status == RONDO_OK && desc->page_rows)
+    status = rondo_input(b->graph, llama_name(b, name, "kv pages"), RONDO_I32, 2,
+                         (int64_t[]){items, (desc->context + desc->page_rows - 1) / desc->page_rows}, &made->kv_pages);
   b->ids = llama_is_prefill(b) ? made->prompt : made->token;
   return status == RONDO_OK ? item_of(b, made->position, &b->position) : status;
 }
 
 /* ---- After the layers -------------------------------------------------------------------------------------------- */
 
-static int64_t results_of(const struct llama_builder *b) { return has_last_row(b) ? 1 : b->rows; }
+static int64_t results_of(const struct llama_builder *b) { return has_last_row(b) ? llama_items(b) : b->rows; }
 
 /* The head's vectors, and the norm that its product applies to them. After layer halves the norm is a task of its own,
  * which adds the last half's parts. So it is with an NVFP4 head, whose product is faster without a norm, and with many
@@ -287,8 +292,11 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
                {"sequences", desc->sequences, 1, LLAMA_MOST_SEQUENCES},
                {"tokens", desc->tokens, 0, LLAMA_MOST_TOKENS},
                {"penalized", desc->penalized, 0, LLAMA_MOST_PENALIZED},
-               {"sequence", desc->sequence, 0, desc->tokens ? (int64_t)desc->sequences - 1 : 0},
-               {"every_row", desc->every_row, 0, desc->tokens ? 1 : 0}};
+               {"packed", desc->packed, 0, desc->tokens ? 1 : 0},
+               {"sequence", desc->sequence, 0, desc->tokens && !desc->packed ? (int64_t)desc->sequences - 1 : 0},
+               {"every_row", desc->every_row, 0, desc->tokens ? 1 : 0},
+               {"page_rows", desc->page_rows, desc->pages ? 1 : 0, RONDO_MAX_ELEMENTS},
+               {"pages", desc->pages, desc->page_rows ? 1 : 0, RONDO_MAX_ELEMENTS}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
       return status_set(RONDO_INVALID_ARGUMENT, "%s is %" PRId64 ", expected %" PRId64 " to %" PRId64, sizes[i].name,
@@ -307,6 +315,9 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
                       desc->feed_back       ? "feed_back"
                       : desc->with_sampling ? "with_sampling"
                                             : "penalized");
+  if (desc->packed && (desc->feed_back || desc->with_sampling))
+    return status_set(RONDO_INVALID_ARGUMENT, "packed is 1, expected 0 with %s",
+                      desc->feed_back ? "feed_back" : "with_sampling");
   if (desc->name && strlen(desc->name) > NAME_MOST)
     return status_set(RONDO_INVALID_ARGUMENT, "name has %zu characters, expected at most %d, as it begins all others",
                       strlen(desc->name), NAME_MOST);

@@ -35,6 +35,9 @@ typedef rondo_status (*llama_tensor_function)(rondo_graph *graph, const char *na
                                               const int64_t *shape, rondo_tensor *tensor);
 
 static inline bool llama_is_prefill(const struct llama_builder *b) { return b->desc.tokens > 0; }
+/* A prefill of one sequence has lists of one number, as attention has one item. */
+static inline bool llama_is_of_one(const struct llama_builder *b) { return llama_is_prefill(b) && !b->desc.packed; }
+static inline int64_t llama_items(const struct llama_builder *b) { return llama_is_of_one(b) ? 1 : b->desc.sequences; }
 
 /* ---- graph_llama_tensors.c ---- */
 

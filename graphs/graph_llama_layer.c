@@ -8,7 +8,8 @@
 
 struct layer_form llama_form_of(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  if (llama_is_prefill(b) || desc->one_order || b->rows > LLAMA_MOST_VECTORS) return (struct layer_form){0};
+  if (llama_is_prefill(b) || desc->one_order || desc->page_rows || b->rows > LLAMA_MOST_VECTORS)
+    return (struct layer_form){0};
   return layer_form_of(&(struct layer_sizes){.rows = desc->sequences,
                                              .hidden = desc->hidden,
                                              .query_heads = desc->query_heads,
@@ -24,7 +25,9 @@ struct layer_form llama_form_of(const struct llama_builder *b) {
 static rondo_status layer_tensors_add(const struct llama_builder *b, int32_t i, rondo_llama_layer *layer) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const rondo_llama_layer lent = desc->lender ? desc->lender->layers[i] : (rondo_llama_layer){0};
-  const int64_t cache[] = {desc->sequences, desc->context + LLAMA_PADDING, desc->kv_heads, desc->head_dimension};
+  const int64_t cache[] = {desc->page_rows ? desc->pages : desc->sequences,
+                           desc->page_rows ? desc->page_rows : desc->context + LLAMA_PADDING, desc->kv_heads,
+                           desc->head_dimension};
   char name[NAME_BYTES];
   *layer = (rondo_llama_layer){0};
   const struct {
@@ -64,7 +67,7 @@ static rondo_status layer_tensors_add(const struct llama_builder *b, int32_t i, 
                             &layer->v);
 }
 
-/* Some columns of [rows, ..] as heads: in a decode step of one row a sequence, in a prefill of one sequence's rows. */
+/* Some columns of [rows, ..] as heads: in a decode step of one row a sequence, in a prefill of all rows. */
 static rondo_status heads_of(const struct llama_builder *b, rondo_tensor rows, int64_t column, int64_t heads,
                              rondo_tensor *seen) {
   const int64_t d = b->desc.head_dimension, items = llama_is_prefill(b) ? 1 : b->rows;
@@ -109,11 +112,11 @@ rondo_status llama_temporaries_add(struct llama_builder *b) {
 
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
-/* A layer's KV cache; in a prefill its sequence alone. */
+/* A layer's KV cache; in a prefill of one sequence that sequence alone, unless pages say where it is. */
 static rondo_status cache_of(const struct llama_builder *b, rondo_tensor cache, rondo_tensor *seen) {
   const rondo_graph_llama_desc *desc = &b->desc;
   *seen = cache;
-  if (!llama_is_prefill(b)) return RONDO_OK;
+  if (!llama_is_of_one(b) || desc->page_rows) return RONDO_OK;
   return rondo_view(b->graph, cache, (int64_t[]){desc->sequence, 0, 0, 0},
                     (int64_t[]){1, desc->context + LLAMA_PADDING, desc->kv_heads, desc->head_dimension}, seen);
 }
@@ -136,6 +139,8 @@ static rondo_status attention_add(const struct llama_builder *b, int32_t i, cons
                                                      .new_k = b->new_k,
                                                      .new_v = b->new_v,
                                                      .position = b->position,
+                                                     .row_offsets = b->made->row_offsets,
+                                                     .kv_pages = b->made->kv_pages,
                                                      .rope_frequencies = b->made->frequencies,
                                                      .rope_base = desc->rope_base,
                                                      .rope_pairing = desc->rope_pairing});

@@ -147,7 +147,7 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
 
 /* A step of a Llama decoder: RMS norm, rotary embedding, grouped-query attention, silu(gate) * up, no biases.
  *   decode   one token of each of `sequences`
- *   prefill  up to `tokens` tokens of one sequence
+ *   prefill  up to `tokens` tokens of one sequence, or with packed of all
  * Both come from one description; prefill borrows decode's weights and KV caches:
  *
  *     rondo_llama_layer layers[30], prefill_layers[30];
@@ -173,6 +173,13 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * 0. Padding enters the KV cache, as far as there are rows, but no row that counts sees it, and later tokens overwrite
  * it. With every_row there is no `last`: each row has next and logits, to score a text or check drafted tokens, and
  * feed_back, with_sampling and penalized are 0.
+ *
+ * With packed, row_offsets tell whose rows are whose, `last` has a row of each sequence (of one without rows any), and
+ * rows of none are padding that enters no cache. feed_back and with_sampling are 0; a lender may have feed_back, whose
+ * states the program uploads after the prompts.
+ *
+ * With page_rows, caches are pools of pages, and kv_pages says where positions of sequences are. Padding and resting
+ * sequences are also written, where they have pages. A layer is five tasks.
  *
  * With feed_back, each sequence's last token and its position are states, zeros at first. Decode reads these tokens,
  * replaces them by the next ones (a task "token" copies these to the output), and adds `advance` to the positions
@@ -205,14 +212,16 @@ typedef struct rondo_graph_llama_desc {
   int32_t sequences;               /* 1 to 256; 0: 1 */
   int32_t tokens;                  /* prefill: 1 to 8192; 0: decode */
   int32_t sequence;                /* prefill: its sequence, below `sequences` */
+  int32_t packed;                  /* prefill: 1: rows of all sequences, with row_offsets */
   int32_t every_row;               /* prefill: 1: each row has next and logits */
   int32_t feed_back;               /* 1: tokens and positions are states */
   int32_t with_logits;             /* 1: logits are an output */
   int32_t with_sampling;           /* 1: rondo_add_sample draws the next token */
   int32_t penalized;               /* ids of a row for rondo_add_penalty, up to 1024; 0: no penalties */
+  int64_t page_rows, pages;        /* of KV caches in pages (kv_pages); 0: none */
   /* The graph whose constants and states this one borrows, and whose exec is open first; NULL: none. Its description
-   * may differ in name, one_order, tokens, sequence, every_row, with_logits and with_sampling, and in feed_back if only
-   * the lender has it; else RONDO_INVALID_ARGUMENT. Read during the call only. */
+   * may differ in name, one_order, tokens, sequence, packed, every_row, with_logits and with_sampling, and in feed_back
+   * if only the lender has it; else RONDO_INVALID_ARGUMENT. Read during the call only. */
   const struct rondo_graph_llama_tensors *lender;
 } rondo_graph_llama_desc;
 
@@ -224,10 +233,11 @@ typedef struct rondo_llama_layer {
   rondo_tensor feed_forward_norm;       /* [hidden] */
   rondo_tensor gate_up, gate_up_scales; /* [2 feed_forward, hidden]: rows 2i are gate's, 2i + 1 up's */
   rondo_tensor down, down_scales;       /* [hidden, feed_forward] */
-  rondo_tensor k, v;                    /* states [sequences, context + 15, kv_heads, head_dimension] */
+  /* states [sequences, context + 15, kv_heads, head_dimension], or [pages, page_rows, kv_heads, head_dimension] */
+  rondo_tensor k, v;
 } rondo_llama_layer;
 
-/* n is `sequences` for decode and 1 for prefill. */
+/* n is `sequences` for decode and packed prefill, else 1. */
 typedef struct rondo_graph_llama_tensors {
   rondo_tensor embedding, embedding_scales; /* constant [vocabulary, hidden] */
   rondo_tensor norm;                        /* constant [hidden] */
@@ -237,9 +247,11 @@ typedef struct rondo_graph_llama_tensors {
   rondo_tensor token;
   /* of the token, or of prefill's first one: input i32 [n], with feed_back state [sequences] */
   rondo_tensor position;
-  rondo_tensor prompt;  /* prefill: input i32 [tokens] */
-  rondo_tensor last;    /* prefill: input i32 [1]: the last row that counts */
-  rondo_tensor advance; /* feed_back: input i32 [n], added to positions: 1, for prefill last + 1 */
+  rondo_tensor prompt;      /* prefill: input i32 [tokens] */
+  rondo_tensor last;        /* prefill: input i32 [n]: the last row that counts */
+  rondo_tensor row_offsets; /* packed: input i32 [sequences + 1], of rondo_add_attention */
+  rondo_tensor kv_pages;    /* page_rows: input i32 [n, context / page_rows, rounded up], of rondo_add_attention */
+  rondo_tensor advance;     /* feed_back: input i32 [n], added to positions: 1, for prefill last + 1 */
   /* with_sampling: inputs [n] of rondo_add_sample. Its step is the position of the row drawn from. */
   rondo_tensor temperature, top_k, top_p, seed;
   /* penalized: inputs i32 [n, penalized], and f32 [n] each. Output logits include penalties. */

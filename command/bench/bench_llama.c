@@ -16,7 +16,15 @@
 
 enum { SMOLLM2, LLAMA, MODELS };
 enum { BF16, E4M3, NVFP4, WEIGHTS };
-enum { COUNTS = 3, MUST_CONTEXT = 512, WARM_REPLAYS = 100, MOST_SEQUENCES = 256, RIVALS_MOST = 128 };
+enum {
+  COUNTS = 3,
+  MUST_CONTEXT = 512,
+  WARM_REPLAYS = 100,
+  MOST_SEQUENCES = 256,
+  MOST_TOKENS = 8192, /* of a replay */
+  MOST_HIDDEN = 2048,
+  RIVALS_MOST = 128
+};
 
 static const char *const model_names[MODELS] = {"smollm2", "llama"};
 static const rondo_dtype weight_types[WEIGHTS] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
@@ -44,7 +52,9 @@ struct options {
   rondo_backend backend;
   uint32_t models, weights; /* bits. models 0: all; weights 0: bf16 and nvfp4 */
   int32_t sequences, context, capacity;
-  int32_t prompt; /* tokens; 0: decode */
+  int32_t prompt;  /* tokens; 0: decode */
+  int32_t prompts; /* in a replay */
+  int32_t page_rows;
   int64_t samples;
   bool is_profiled;
   const char *rivals_path, *json;
@@ -152,11 +162,34 @@ static void find_contents(struct model *model) {
 /* Returns after the uploads have ended. An upload may still be in progress when its call returns; a download waits for
  * it. */
 static void upload_all(struct model *model) {
-  int32_t positions[MOST_SEQUENCES];
-  uint64_t bytes = (uint64_t)model->desc.sequences * sizeof *positions, begin = timing_now_ns();
+  uint16_t norm[MOST_HIDDEN];
+  uint64_t bytes = (uint64_t)model->desc.hidden * sizeof *norm, begin = timing_now_ns();
   TRY(rondo_upload_all(model->exec, model->contents, model->content_count));
-  TRY(rondo_download(model->exec, model->ends.position, positions, bytes));
+  TRY(rondo_download(model->exec, model->ends.norm, norm, bytes));
   model->upload_ns = timing_now_ns() - begin;
+}
+
+/* Prompts that are packed begin at position 0. Pages of a sequence follow each other. */
+static void inputs_set(struct model *model) {
+  const rondo_graph_llama_desc *desc = &model->desc;
+  const rondo_graph_llama_tensors *t = &model->ends;
+  const int32_t sequences = desc->sequences, lists = desc->tokens && !desc->packed ? 1 : sequences;
+  uint64_t bytes;
+  if (desc->feed_back) memset(rondo_data(model->slot, t->advance), 0, (size_t)lists * sizeof(int32_t));
+  if (desc->page_rows) {
+    int32_t *pages = rondo_data(model->slot, t->kv_pages);
+    TRY(rondo_tensor_bytes(t->kv_pages, &bytes));
+    for (uint64_t i = 0; i < bytes / sizeof *pages; i++) pages[i] = (int32_t)i;
+  }
+  if (!desc->tokens) return;
+  int32_t *prompt = rondo_data(model->slot, t->prompt), *last = rondo_data(model->slot, t->last);
+  for (int32_t i = 0; i < desc->tokens; i++) prompt[i] = (int32_t)(i * INT64_C(7919) % desc->vocabulary);
+  last[0] = desc->tokens - 1;
+  if (!desc->packed) return;
+  int32_t *offsets = rondo_data(model->slot, t->row_offsets), *position = rondo_data(model->slot, t->position);
+  const int32_t rows = desc->tokens / sequences;
+  for (int32_t i = 0; i < sequences; i++) offsets[i] = i * rows, last[i] = offsets[i] + rows - 1, position[i] = 0;
+  offsets[sequences] = desc->tokens;
 }
 
 static void model_open(struct model *model, const struct options *options) {
@@ -179,12 +212,7 @@ static void model_open(struct model *model, const struct options *options) {
   TRY(rondo_acquire(model->exec, &model->slot));
   find_contents(model);
   upload_all(model);
-  memset(rondo_data(model->slot, model->ends.advance), 0,
-         (size_t)(model->desc.tokens ? 1 : model->desc.sequences) * sizeof(int32_t));
-  if (!model->desc.tokens) return;
-  int32_t *prompt = rondo_data(model->slot, model->ends.prompt);
-  for (int32_t i = 0; i < model->desc.tokens; i++) prompt[i] = (int32_t)(i * INT64_C(7919) % model->desc.vocabulary);
-  *(int32_t *)rondo_data(model->slot, model->ends.last) = model->desc.tokens - 1;
+  inputs_set(model);
 }
 
 static void model_close(struct model *model) {
@@ -249,7 +277,8 @@ static struct token_time measure(const struct model *model, const struct options
   int32_t positions[MOST_SEQUENCES];
   struct samples samples = samples_take((size_t)options->samples);
   for (int i = 0; i < MOST_SEQUENCES; i++) positions[i] = context - 1; /* the token is the last one of the context */
-  TRY(rondo_upload(model->exec, model->ends.position, positions, (uint64_t)model->desc.sequences * sizeof(int32_t)));
+  if (model->desc.feed_back)
+    TRY(rondo_upload(model->exec, model->ends.position, positions, (uint64_t)model->desc.sequences * sizeof(int32_t)));
   for (int64_t i = 0; i < WARM_REPLAYS && i < options->samples; i++) replay_once(model);
   for (int64_t i = 0; i < options->samples; i++) {
     uint64_t begin = timing_now_ns();
@@ -280,11 +309,12 @@ static void profile(const struct model *model, struct report *report) {
 
 static void measure_prompt(struct model *model, const struct options *options, struct report *report, int which,
                            int weights) {
-  char name[80];
-  snprintf(name, sizeof name, "%s %s, prompt of %d tokens", model_names[which], rondo_dtype_name(weight_types[weights]),
-           (int)options->prompt);
+  char name[80], count[32] = "prompt";
+  if (options->prompts) snprintf(count, sizeof count, "%d prompts", (int)options->prompts);
+  snprintf(name, sizeof name, "%s %s, %s of %d tokens%s", model_names[which], rondo_dtype_name(weight_types[weights]),
+           count, (int)options->prompt, options->page_rows ? ", pages" : "");
   const struct token_time time = measure(model, options, report, name, 1); /* begins at position 0 */
-  if (weights == BF16) report_rivals(report, options, which, 1, 0, time.p50);
+  if (weights == BF16 && !options->prompts) report_rivals(report, options, which, 1, 0, time.p50);
   if (options->is_profiled) profile(model, report);
 }
 
@@ -295,9 +325,9 @@ static double measure_contexts(struct model *model, const struct options *option
   for (int c = 0; c < COUNTS; c++) {
     const int32_t context = options->context ? options->context : all_contexts[c];
     char name[80];
-    snprintf(name, sizeof name, "%s %s, %d sequence%s, context %d", model_names[which],
+    snprintf(name, sizeof name, "%s %s, %d sequence%s, context %d%s", model_names[which],
              rondo_dtype_name(weight_types[weights]), (int)model->desc.sequences, model->desc.sequences > 1 ? "s" : "",
-             (int)context);
+             (int)context, options->page_rows ? ", pages" : "");
     const struct token_time time = measure(model, options, report, name, context);
     if (context == MUST_CONTEXT) at_must = time;
     if (weights == BF16) report_rivals(report, options, which, model->desc.sequences, context, time.p50);
@@ -330,6 +360,10 @@ static rondo_graph_llama_desc desc_of(const struct options *options, int which, 
   desc.rope_frequencies = 0; /* the time is the same with and without them */
   desc.context = least > options->capacity ? least : options->capacity;
   desc.tokens = options->prompt;
+  if (options->prompts) {
+    desc.sequences = options->prompts, desc.tokens = options->prompt * options->prompts;
+    desc.packed = 1, desc.feed_back = 0;
+  }
   return desc;
 }
 
@@ -338,6 +372,9 @@ static void bench_model(const struct options *options, struct report *report, in
   for (int s = 0; s < COUNTS; s++) {
     struct model model = {.desc = desc_of(options, which, weights)};
     if (!options->prompt) model.desc.sequences = options->sequences ? options->sequences : all_sequences[s];
+    model.desc.page_rows = options->page_rows;
+    if (options->page_rows)
+      model.desc.pages = model.desc.sequences * ((model.desc.context + options->page_rows - 1) / options->page_rows);
     model_open(&model, options);
     report_opening(&model, report, which, weights);
     if (options->prompt) {
@@ -395,7 +432,19 @@ static const struct argument arguments[] = {
      .kind = VALUE_INT32,
      .offset = offsetof(struct options, prompt),
      .least = 1,
-     .most = 8192},
+     .most = MOST_TOKENS},
+    {.name = "prompts",
+     .help = "with --prompt: this many prompts, of other sequences each, in the replay",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, prompts),
+     .least = 1,
+     .most = MOST_SEQUENCES},
+    {.name = "pages",
+     .help = "rows of a page of the KV caches, a power of two of at least 16; default no pages",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, page_rows),
+     .least = 16,
+     .most = 65536},
     {.name = "samples",
      .help = "of each; default 2000",
      .kind = VALUE_INT64,
@@ -428,6 +477,8 @@ int bench_llama(int count, char **words) {
   rondo_info info;
   int done = arguments_read(&grammar, count, words, &options, NULL);
   if (done != ARGUMENTS_READ) return done;
+  if (options.prompts && (!options.prompt || (int64_t)options.prompts * options.prompt > MOST_TOKENS))
+    return command_failed("bench llama: --prompts goes with --prompt, and all have at most %d tokens", MOST_TOKENS);
   if (options.rivals_path && !json_lines_read(options.rivals_path, take_rival, &options.rivals)) return EXIT_FAILED;
   if (!options.weights) options.weights = 1u << BF16 | 1u << NVFP4;
   TRY(rondo_open(&(rondo_options){.backend = options.backend}, &runtime));

@@ -130,9 +130,10 @@ static void llama_options(struct build *b, rondo_graph_llama_desc *d) {
   d->one_order = bits & 1, d->feed_back = bits >> 1 & 1, d->with_logits = bits >> 2 & 1;
   d->with_sampling = bits >> 3 & 1, d->penalized = bits >= 250 ? any_int(b) : (int32_t)(bits >> 4 & 3);
   d->tokens = prefill >= 250 ? any_int(b) : prefill & 1 ? 1 + (int32_t)below(b, 16) : 0;
-  d->sequence = prefill >= 250                    ? any_int(b)
-                : prefill & 1 && d->sequences > 0 ? (int32_t)(prefill >> 1) % d->sequences
-                                                  : 0;
+  d->packed = prefill >= 250 ? any_int(b) : (prefill & 0xe1) == 0xe1;
+  d->sequence = prefill >= 250                                  ? any_int(b)
+                : prefill & 1 && !d->packed && d->sequences > 0 ? (int32_t)(prefill >> 1) % d->sequences
+                                                                : 0;
 }
 
 static rondo_graph_llama_desc any_llama(struct build *b) {
@@ -142,6 +143,7 @@ static rondo_graph_llama_desc any_llama(struct build *b) {
   llama_options(b, &d);
   uint32_t bits = next(b);
   d.tied_embedding = bits & 1, d.rope_frequencies = bits >> 1 & 1;
+  if ((bits & 0x60) == 0x60) d.page_rows = 16 << (bits >> 7), d.pages = 1 + (bits >> 4 & 1);
   d.rope_pairing = bits >= 250 ? (rondo_rope_pairing)any_int(b) : (rondo_rope_pairing)(bits >> 2 & 1);
   if (bits & 8) d.rope_base = any_float(b), d.epsilon = any_float(b), d.nvfp4_scale = any_float(b);
   return d;
@@ -207,6 +209,9 @@ static void adopt_llama(struct build *b, const rondo_graph_llama_desc *d, const 
   adopt_as(b, t->top_k, INPUT, RONDO_I32, d->vocabulary), adopt_as(b, t->top_p, INPUT, RONDO_F32, 0);
   adopt_as(b, t->seed, INPUT, RONDO_I32, 0), adopt_as(b, t->next, OUTPUT, RONDO_I32, 0);
   adopt_as(b, t->logits, OUTPUT, RONDO_F32, 0);
+  adopt_as(b, t->row_offsets, INPUT, RONDO_I32, (int64_t)d->tokens + 2);
+  adopt_as(b, t->kv_pages, INPUT, RONDO_I32, d->pages);
+  if (d->page_rows) b->exact = false; /* sequences may write to the same pages */
   for (int32_t i = 0; i < d->layers; i++) adopt_layer(b, d, &t->layers[i]);
 }
 

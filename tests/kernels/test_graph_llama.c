@@ -184,19 +184,32 @@ static int32_t prefill_and_check(const struct llama *l, struct machine *m, int r
   return next;
 }
 
+enum { PREFILL_PAGES = 11 };
+
+/* Of the two sequences of decode, and of the second alone. */
+static void set_prefill_pages(struct machine *m, const rondo_graph_llama_desc *desc) {
+  int32_t pages[PREFILL_PAGES];
+  if (!desc->page_rows) return;
+  for (int32_t i = 0; i < PREFILL_PAGES; i++) pages[i] = (i * 4 + 1) % PREFILL_PAGES;
+  trial_set(&m->trials[0], m->tensors[0].kv_pages, pages);
+  trial_set(&m->trials[1], m->tensors[1].kv_pages, pages + (desc->context + desc->page_rows - 1) / desc->page_rows);
+}
+
 /* Chunks that end in padding, some after the context's end; then the sequence goes on beside one that rests. */
 static void prefills(rondo_backend backend) {
   static const struct {
     int rows, length, context;
     rondo_dtype dtype, weights;
-  } cases[] = {{6, 14, 20, RONDO_BF16, RONDO_BF16},     {16, 20, 20, RONDO_BF16, RONDO_NVFP4},
-               {16, 3, 20, RONDO_F16, RONDO_E4M3},      {1, 4, 20, RONDO_F16, RONDO_F16},
-               {7, 20, 20, RONDO_F16, RONDO_NVFP4},     {16, 16, 20, RONDO_BF16, RONDO_E4M3},
-               {16, 19, 20, RONDO_F16, RONDO_F16},      {17, 16, 20, RONDO_BF16, RONDO_BF16},
-               {100, 20, 20, RONDO_F16, RONDO_F16},     {64, 70, 72, RONDO_F16, RONDO_F16},
-               {100, 150, 152, RONDO_BF16, RONDO_BF16}, {150, 160, 160, RONDO_F16, RONDO_F16},
-               {17, 20, 20, RONDO_BF16, RONDO_NVFP4},   {100, 150, 152, RONDO_BF16, RONDO_NVFP4},
-               {64, 70, 72, RONDO_F16, RONDO_NVFP4}};
+    int64_t page_rows;
+  } cases[] = {{6, 14, 20, RONDO_BF16, RONDO_BF16, 0},      {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
+               {16, 3, 20, RONDO_F16, RONDO_E4M3, 0},       {1, 4, 20, RONDO_F16, RONDO_F16, 0},
+               {7, 20, 20, RONDO_F16, RONDO_NVFP4, 0},      {16, 16, 20, RONDO_BF16, RONDO_E4M3, 0},
+               {16, 19, 20, RONDO_F16, RONDO_F16, 0},       {17, 16, 20, RONDO_BF16, RONDO_BF16, 0},
+               {100, 20, 20, RONDO_F16, RONDO_F16, 0},      {64, 70, 72, RONDO_F16, RONDO_F16, 0},
+               {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},  {150, 160, 160, RONDO_F16, RONDO_F16, 0},
+               {17, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},    {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 0},
+               {64, 70, 72, RONDO_F16, RONDO_NVFP4, 0},     {6, 14, 20, RONDO_F16, RONDO_F16, 16},
+               {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 32}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     static struct history h;
     struct llama l;
@@ -204,12 +217,14 @@ static void prefills(rondo_backend backend) {
     rondo_graph_llama_desc desc = llama_plain_desc();
     desc.dtype = cases[i].dtype, desc.weights = cases[i].weights, desc.sequences = 2;
     desc.head_dimension = i % 2 ? 64 : 32, desc.context = cases[i].context;
+    desc.page_rows = cases[i].page_rows, desc.pages = desc.page_rows ? PREFILL_PAGES : 0;
     llama_make(&l, desc, 70 + i);
     machine_add(&m, backend, l.desc);
     desc = l.desc;
     desc.tokens = cases[i].rows, desc.sequence = 1;
     machine_add(&m, backend, desc);
     machine_start(&m, &l);
+    set_prefill_pages(&m, &desc);
     l.layer_norms_are_tasks = cases[i].rows > 16;
     int32_t next = prefill_and_check(&l, &m, cases[i].rows, cases[i].length, &h);
     l.layer_norms_are_tasks = false;

@@ -170,6 +170,20 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   REFUSED("every_row is 1, expected 0 with with_sampling");
   bad.tokens = 4, bad.every_row = 1, bad.penalized = 3;
   REFUSED("every_row is 1, expected 0 with penalized");
+  bad.packed = 1;
+  REFUSED("packed is 1, expected 0 to 0");
+  bad.tokens = 4, bad.sequences = 2, bad.packed = 1, bad.sequence = 1;
+  REFUSED("sequence is 1, expected 0 to 0");
+  bad.tokens = 4, bad.packed = 1, bad.feed_back = 1;
+  REFUSED("packed is 1, expected 0 with feed_back");
+  bad.tokens = 4, bad.packed = 1, bad.with_sampling = 1;
+  REFUSED("packed is 1, expected 0 with with_sampling");
+  bad.page_rows = 16;
+  REFUSED("pages is 0, expected 1 to");
+  bad.pages = 3;
+  REFUSED("page_rows is 0, expected 1 to");
+  bad.pages = 3, bad.page_rows = 24;
+  REFUSED("task 2 'layer0.attention': k has pages of 24 rows, expected a power of two of at least 16");
   bad.tokens = 4, bad.sequences = INT32_MIN;
   REFUSED("sequences is -2147483648, expected 1 to 256");
   bad.dtype = RONDO_F32;
@@ -270,6 +284,8 @@ Test(graph_llama, a_lender_of_another_description_is_refused) {
   REFUSED("the lender's 'layer0.qkv weights' is [256, 64] bf16, expected [256, 64] nvfp4");
   other.embedding = RONDO_NVFP4;
   REFUSED("the lender's 'embedding weights' is [160, 64] bf16, expected [160, 64] nvfp4");
+  other.pages = 3, other.page_rows = 32;
+  REFUSED("the lender's 'layer0.k' is [1, 35, 2, 32] bf16, expected [3, 32, 2, 32] bf16");
   other.feed_back = 1;
   REFUSED("tensor 'token' is of kind input, expected a constant or a state");
 #undef REFUSED
