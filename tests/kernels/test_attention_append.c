@@ -240,7 +240,8 @@ static int32_t draw_position(struct random *random, const struct attention *a) {
   case 4:
     return (int32_t)(tile - random_between(random, 0, 2));
   case 5:
-    return random_between(random, 0, 3) ? (int32_t)random_between(random, 0, room) : far[random_between(random, 0, 4)];
+    if (random_between(random, 0, 3) == 0) return far[random_between(random, 0, 4)];
+    return (int32_t)random_between(random, 0, room > 0 ? room : 0);
   default:
     return (int32_t)random_between(random, 0, room > 0 ? room : 0);
   }
