@@ -93,12 +93,14 @@ static int64_t results_of(const struct llama_builder *b) { return has_last_row(b
  * rows. */
 static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, rondo_tensor *norm) {
   const int64_t shape[] = {results_of(b), b->desc.hidden};
-  const bool has_own_norm = b->desc.embedding == RONDO_NVFP4 || b->form.in_halves || shape[0] > LLAMA_MOST_VECTORS;
+  const bool has_own_norm =
+      b->desc.embedding == RONDO_NVFP4 || b->form.in_halves || b->streams || shape[0] > LLAMA_MOST_VECTORS;
   rondo_tensor rows = b->hidden;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
   if (has_last_row(b)) {
-    status = rondo_temporary(b->graph, llama_name(b, name, "last row"), b->desc.dtype, 2, shape, &rows);
+    status = rondo_temporary(b->graph, llama_name(b, name, "last row"), b->streams ? RONDO_F32 : b->desc.dtype, 2,
+                             shape, &rows);
     if (status == RONDO_OK)
       status = rondo_add_embed(b->graph, &(rondo_embed_desc){.name = llama_name(b, name, "last row"),
                                                              .table = b->hidden,
@@ -232,7 +234,7 @@ static rondo_status all_add(struct llama_builder *b) {
                                                       .ids = b->ids,
                                                       .out = b->hidden,
                                                       .scale = desc->embedding == RONDO_NVFP4 ? desc->nvfp4_scale : 0});
-  for (int32_t i = 0; i < desc->layers && status == RONDO_OK; i++) status = llama_layer_add(b, i);
+  if (status == RONDO_OK) status = llama_layers_add(b);
   if (status == RONDO_OK) status = head_add(b, &logits);
   if (status == RONDO_OK && desc->penalized) status = penalty_add(b, logits);
   return status == RONDO_OK ? next_add(b, logits) : status;
@@ -352,6 +354,7 @@ rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc 
     b.q_columns = b.desc.query_heads * b.desc.head_dimension;
     b.kv_columns = b.desc.kv_heads * b.desc.head_dimension;
     b.form = llama_form_of(&b);
+    b.streams = llama_streams(&b);
     status = all_add(&b);
   }
   status = graph_end(graph, &mark, status);

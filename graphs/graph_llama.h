@@ -26,9 +26,11 @@ struct llama_builder {
   rondo_tensor ids, position;                /* read by the tasks */
   rondo_tensor hidden, qkv, attended, gated; /* temporaries [rows, ..] */
   rondo_tensor normed;                       /* [rows, hidden]: with many rows a product's norm is a task before it */
-  rondo_tensor q, new_k, new_v, o;           /* heads in them */
-  rondo_tensor between;                      /* the residual stream between the halves of a layer */
-  rondo_tensor attended_parts, gated_parts;  /* f32 [parts, rows, hidden], written by the halves */
+  bool streams;                    /* with many rows: the residual stream is f32, and norms begin and end in products */
+  rondo_tensor squares;            /* of the rows of the stream, for the norm that has begun */
+  rondo_tensor q, new_k, new_v, o; /* heads in them */
+  rondo_tensor between;            /* the residual stream between the halves of a layer */
+  rondo_tensor attended_parts, gated_parts; /* f32 [parts, rows, hidden], written by the halves */
 };
 
 typedef rondo_status (*llama_tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
@@ -54,6 +56,10 @@ rondo_status llama_norm_add(const struct llama_builder *b, const char *name, ron
 rondo_status llama_weights_add(const struct llama_builder *b, const char *name, rondo_dtype dtype, int64_t rows,
                                int64_t columns, const rondo_tensor lent[2], rondo_tensor *weights,
                                rondo_tensor *scales);
+/* Adds a product whose result joins a residual stream in f32, and begins the norm that follows. */
+rondo_status llama_stream_add(const struct llama_builder *b, rondo_gemv_desc product, rondo_tensor next_norm);
+/* Adds a product that ends the norm. */
+rondo_status llama_normed_product_add(const struct llama_builder *b, rondo_gemv_desc product);
 /* Adds a product with `rows` vectors, with the scale, the order of sums and the epsilon that all products of the graph
  * have. With many rows the norm is a task before it, "NAME norm", which writes b->normed. */
 rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, int64_t rows,
@@ -62,6 +68,7 @@ rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weight
 /* ---- graph_llama_layer.c ---- */
 
 struct layer_form llama_form_of(const struct llama_builder *b);
+bool llama_streams(const struct llama_builder *b);
 /* Temporaries that all layers share. */
 rondo_status llama_temporaries_add(struct llama_builder *b);
-rondo_status llama_layer_add(const struct llama_builder *b, int32_t i);
+rondo_status llama_layers_add(const struct llama_builder *b);

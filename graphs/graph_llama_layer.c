@@ -19,6 +19,13 @@ struct layer_form llama_form_of(const struct llama_builder *b) {
                                              .weights = desc->weights});
 }
 
+bool llama_streams(const struct llama_builder *b) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  return b->rows > LLAMA_MOST_VECTORS && !desc->one_order &&
+         norms_suit_products(&(struct layer_sizes){
+             .rows = b->rows, .hidden = desc->hidden, .dtype = desc->dtype, .weights = desc->weights});
+}
+
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
 /* The constants and states of layer i. */
@@ -77,6 +84,14 @@ static rondo_status heads_of(const struct llama_builder *b, rondo_tensor rows, i
   return rondo_reshape(b->graph, part, 4, (int64_t[]){items, b->rows / items, heads, d}, seen);
 }
 
+/* f32 [groups, rows]: a sum of squares has 64 columns. */
+static rondo_status squares_add(const struct llama_builder *b, rondo_tensor *squares) {
+  enum { GROUP = 64 };
+  char name[NAME_BYTES];
+  return rondo_temporary(b->graph, llama_name(b, name, "squares"), RONDO_F32, 2,
+                         (int64_t[]){(b->desc.hidden + GROUP - 1) / GROUP, b->rows}, squares);
+}
+
 /* [rows, columns]. */
 static rondo_status rows_add(const struct llama_builder *b, const char *part, rondo_dtype dtype, int64_t columns,
                              rondo_tensor *tensor) {
@@ -92,7 +107,7 @@ static rondo_status parts_add(const struct llama_builder *b, const char *part, i
 
 rondo_status llama_temporaries_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  const rondo_dtype dtype = desc->dtype, stream = b->form.in_halves ? RONDO_F32 : dtype;
+  const rondo_dtype dtype = desc->dtype, stream = b->form.in_halves || b->streams ? RONDO_F32 : dtype;
   rondo_status status = rows_add(b, "hidden", stream, desc->hidden, &b->hidden);
   if (b->form.in_halves) {
     if (status == RONDO_OK) status = rows_add(b, "hidden between", stream, desc->hidden, &b->between);
@@ -101,6 +116,7 @@ rondo_status llama_temporaries_add(struct llama_builder *b) {
   }
   if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK)
     status = rows_add(b, "normed rows", dtype, desc->hidden, &b->normed);
+  if (b->streams && status == RONDO_OK) status = squares_add(b, &b->squares);
   if (status == RONDO_OK) status = rows_add(b, "qkv", dtype, b->q_columns + 2 * b->kv_columns, &b->qkv);
   if (status == RONDO_OK) status = rows_add(b, "attended", dtype, b->q_columns, &b->attended);
   if (status == RONDO_OK) status = rows_add(b, "gated", dtype, desc->feed_forward, &b->gated);
@@ -226,9 +242,51 @@ static rondo_status layer_products_add(const struct llama_builder *b, int32_t i,
                                              .out = b->hidden});
 }
 
-rondo_status llama_layer_add(const struct llama_builder *b, int32_t i) {
-  rondo_llama_layer *layer = &b->made->layers[i];
-  rondo_status status = layer_tensors_add(b, i, layer);
+/* The norm before a layer's first product began in the product before it; that of the first layer is a task. */
+static rondo_status layer_stream_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
+  const rondo_tensor after = i + 1 < b->desc.layers ? b->made->layers[i + 1].attention_norm : b->made->norm;
+  char name[NAME_BYTES];
+  const rondo_gemv_desc qkv = {.name = llama_name(b, name, "layer%" PRId32 ".qkv", i),
+                               .weights = layer->qkv,
+                               .weight_scales = layer->qkv_scales,
+                               .vectors = b->hidden,
+                               .norm = layer->attention_norm,
+                               .out = b->qkv};
+  rondo_status status = i ? llama_normed_product_add(b, qkv) : llama_product_add(b, b->desc.weights, b->rows, qkv);
+  if (status == RONDO_OK) status = attention_add(b, i, layer);
+  if (status == RONDO_OK)
+    status = llama_stream_add(b,
+                              (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".output", i),
+                                                .weights = layer->output,
+                                                .weight_scales = layer->output_scales,
+                                                .vectors = b->attended,
+                                                .residual = b->hidden,
+                                                .out = b->hidden},
+                              layer->feed_forward_norm);
+  if (status == RONDO_OK)
+    status = llama_normed_product_add(b, (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".gate_up", i),
+                                                           .weights = layer->gate_up,
+                                                           .weight_scales = layer->gate_up_scales,
+                                                           .silu_mul = 1,
+                                                           .out = b->gated});
   if (status != RONDO_OK) return status;
-  return b->form.in_halves ? layer_halves_add(b, i, layer) : layer_products_add(b, i, layer);
+  return llama_stream_add(b,
+                          (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".down", i),
+                                            .weights = layer->down,
+                                            .weight_scales = layer->down_scales,
+                                            .vectors = b->gated,
+                                            .residual = b->hidden,
+                                            .out = b->hidden},
+                          after);
+}
+
+rondo_status llama_layers_add(const struct llama_builder *b) {
+  rondo_llama_layer *layers = b->made->layers;
+  rondo_status status = RONDO_OK;
+  for (int32_t i = 0; i < b->desc.layers && status == RONDO_OK; i++) status = layer_tensors_add(b, i, &layers[i]);
+  for (int32_t i = 0; i < b->desc.layers && status == RONDO_OK; i++)
+    status = (b->form.in_halves ? layer_halves_add
+              : b->streams      ? layer_stream_add
+                                : layer_products_add)(b, i, &layers[i]);
+  return status;
 }

@@ -50,27 +50,45 @@ rondo_status llama_weights_add(const struct llama_builder *b, const char *name, 
                             scale_shape, lent[1], scales);
 }
 
+/* A product with many vectors, with what all products of the graph have. */
+static rondo_gemm_desc many_rows_product_of(const struct llama_builder *b, const rondo_gemv_desc *product) {
+  return (rondo_gemm_desc){.name = product->name,
+                           .weights = product->weights,
+                           .weight_scales = product->weight_scales,
+                           .scale = b->desc.weights == RONDO_NVFP4 ? b->desc.nvfp4_scale : 0,
+                           .vectors = product->vectors,
+                           .residual = product->residual,
+                           .silu_mul = product->silu_mul,
+                           .one_order = b->desc.one_order,
+                           .out = product->out};
+}
+
 static rondo_status many_rows_product_add(const struct llama_builder *b, const rondo_gemv_desc *product) {
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
-  rondo_tensor vectors = product->vectors;
+  rondo_gemm_desc desc = many_rows_product_of(b, product);
+  desc.scale = product->scale;
   if (product->norm.graph) {
     snprintf(name, sizeof name, "%.58s norm", product->name);
     status = rondo_add_rms_norm(
-        b->graph, &(rondo_rms_norm_desc){
-                      .name = name, .x = vectors, .norm = product->norm, .out = b->normed, .epsilon = b->desc.epsilon});
-    vectors = b->normed;
+        b->graph,
+        &(rondo_rms_norm_desc){
+            .name = name, .x = product->vectors, .norm = product->norm, .out = b->normed, .epsilon = b->desc.epsilon});
+    desc.vectors = b->normed;
   }
-  if (status != RONDO_OK) return status;
-  return rondo_add_gemm(b->graph, &(rondo_gemm_desc){.name = product->name,
-                                                     .weights = product->weights,
-                                                     .weight_scales = product->weight_scales,
-                                                     .scale = product->scale,
-                                                     .vectors = vectors,
-                                                     .residual = product->residual,
-                                                     .silu_mul = product->silu_mul,
-                                                     .one_order = b->desc.one_order,
-                                                     .out = product->out});
+  return status == RONDO_OK ? rondo_add_gemm(b->graph, &desc) : status;
+}
+
+rondo_status llama_stream_add(const struct llama_builder *b, rondo_gemv_desc product, rondo_tensor next_norm) {
+  rondo_gemm_desc desc = many_rows_product_of(b, &product);
+  desc.norm = next_norm, desc.normed = b->normed, desc.squares = b->squares;
+  return rondo_add_gemm(b->graph, &desc);
+}
+
+rondo_status llama_normed_product_add(const struct llama_builder *b, rondo_gemv_desc product) {
+  rondo_gemm_desc desc = many_rows_product_of(b, &product);
+  desc.vectors = b->normed, desc.vector_squares = b->squares, desc.norm_epsilon = b->desc.epsilon;
+  return rondo_add_gemm(b->graph, &desc);
 }
 
 rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, int64_t rows,

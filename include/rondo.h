@@ -429,8 +429,8 @@ typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } 
  *   nvfp4    f16, bf16, nvfp4  e4m3 [batch, m, k/16]    of nvfp4 vectors: e4m3 [batch, count, k/16]
  * With nvfp4, k is a multiple of 16.
  *
- * Sums and epilogue are fp32, in a fixed order; z is rounded to the vectors' type. Matrices of one x, such as those of
- * q, k and v, can be one matrix of all their rows. Their results are then views of out.
+ * Sums and epilogue are fp32, in a fixed order; z is rounded to the vectors' type. Matrices of one x, such as q, k and
+ * v, can be one matrix of all their rows.
  *
  * Error bound of r * scale * weight_scale * (W z), with NVFP4 scales in w and z:
  *   |error| <= |r * scale * weight_scale| ((8 + 4 sqrt(k/16)) 2^-24 sum|w z| + k 2^-141)
@@ -461,10 +461,14 @@ typedef struct rondo_gemv_desc {
 } rondo_gemv_desc;
 RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
 
-/* The same for 1 to 65,536 vectors: y = scale * (W x) + bias, silu_mul, out = y + residual. Vectors are f16 or bf16,
- * weights their type or nvfp4, out f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
+/* The same for 1 to 65,536 vectors: y = r * scale * (W x) + bias, silu_mul, out = y + residual. Vectors are f16 or
+ * bf16, weights their type or nvfp4, out f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
+ *   norm, normed, squares  optional, begin an RMS norm: normed = out * norm, norm [m], both of the vectors' type;
+ *                          squares f32 [batch, ceil(m/64), count], sums of out^2 of 64 columns. Out is not rounded
+ *                          there. Without silu_mul and one_order
+ *   vector_squares         optional, ends it: squares of vectors; r = 1/sqrt(their sum/k + norm_epsilon). Else r is 1
  *   |error of scale * (W x)| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-133)
- * silu adds 2^-17 of itself and 2^-119 |up|. */
+ * r is off by (8 + k/64) 2^-24 of itself. silu adds 2^-17 of itself and 2^-119 |up|. */
 typedef struct rondo_gemm_desc {
   const char *name;
   rondo_tensor weights, vectors;
@@ -475,6 +479,9 @@ typedef struct rondo_gemm_desc {
   rondo_tensor bias, residual;
   rondo_tensor weight_scales;
   rondo_scale_layout weight_scale_layout;
+  rondo_tensor norm, normed, squares;
+  rondo_tensor vector_squares;
+  float norm_epsilon;
 } rondo_gemm_desc;
 RONDO_API rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc);
 

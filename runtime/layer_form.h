@@ -8,7 +8,7 @@
 #include <rondo.h>
 #include <stdbool.h>
 
-/* One layer, in a step that takes one token of each sequence. */
+/* One layer, in a step that takes one token of each sequence, or a prompt. */
 struct layer_sizes {
   int64_t rows; /* tokens */
   int64_t hidden, query_heads, kv_heads, head_dimension;
@@ -24,6 +24,10 @@ struct layer_form {
 
 /* kernels/decoder/layer_form.c */
 struct layer_form layer_form_of(const struct layer_sizes *layer);
+
+/* Of a layer of products with more vectors than gemv takes: do norms begin in one product and end in the next, beside a
+ * residual stream in f32? */
+bool norms_suit_products(const struct layer_sizes *layer); /* kernels/gemm/gemm.c */
 
 /* rondo_add_feed_forward, which leaves less work to a late last part. */
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late);

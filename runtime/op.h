@@ -21,7 +21,7 @@ enum {
   OP_MAX_LAUNCHES = 6,
   OP_ATTRIBUTE_BYTES = 64,
   OP_PARAMETER_BYTES = 1024,
-  OP_MAX_MAPS = 4, /* of a launch */
+  OP_MAX_MAPS = 5, /* of a launch */
   OP_MAP_BYTES = 128,
   OP_MAP_RANK = RONDO_MAX_RANK + 1,
 };

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "../../runtime/layer_form.h"
 #include "../common/number.h"
 
 static const struct {
@@ -17,22 +18,26 @@ enum { NEEDED = 3, NAMED = 5 }; /* the first three must be there */
 
 rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemm: the description is NULL");
-  struct op_argument arguments[GEMV_OPERANDS] = {
+  struct op_argument arguments[GEMM_OPERANDS] = {
       [GEMV_WEIGHTS] = {"weights", desc->weights, RONDO_READ, 0},
       [GEMV_WEIGHT_SCALES] = {"weight_scales", desc->weight_scales, RONDO_READ, 0},
       [GEMV_VECTORS] = {"vectors", desc->vectors, RONDO_READ, 0},
       [GEMV_VECTOR_SCALES] = {.name = "vector_scales", .access = RONDO_READ},
       [GEMV_OUT] = {"out", desc->out, RONDO_WRITE, 0},
-      [GEMV_NORM] = {.name = "norm", .access = RONDO_READ},
+      [GEMV_NORM] = {"norm", desc->norm, RONDO_READ, 0},
       [GEMV_BIAS] = {"bias", desc->bias, RONDO_READ, 0},
       [GEMV_RESIDUAL] = {"residual", desc->residual, RONDO_READ, GEMV_OUT + 1},
       [GEMV_OUT_SCALES] = {.name = "out_scales", .access = RONDO_WRITE},
+      [GEMM_NORMED] = {"normed", desc->normed, RONDO_WRITE, 0},
+      [GEMM_SQUARES] = {"squares", desc->squares, RONDO_WRITE, 0},
+      [GEMM_VECTOR_SQUARES] = {"vector_squares", desc->vector_squares, RONDO_READ, 0},
   };
   struct gemv_attributes attributes = {.scale = f32_or(desc->scale, 1.0f),
+                                       .norm_epsilon = desc->norm_epsilon,
                                        .weight_scale_layout = (int32_t)desc->weight_scale_layout,
                                        .one_order = desc->one_order,
                                        .silu_mul = desc->silu_mul};
-  return graph_add(graph, &op_gemm, desc->name, arguments, GEMV_OPERANDS, &attributes, sizeof attributes);
+  return graph_add(graph, &op_gemm, desc->name, arguments, GEMM_OPERANDS, &attributes, sizeof attributes);
 }
 
 /* ---- Check ------------------------------------------------------------------------------------------------------ */
@@ -89,6 +94,37 @@ static rondo_status check_attributes(const struct op_task *task) {
   return RONDO_OK;
 }
 
+/* What makes an RMS norm of two products: a second result, and factors of rows. */
+static rondo_status check_norms(const struct op_task *task, int64_t columns) {
+  const struct op_operand *operands = task->operands, *normed = &operands[GEMM_NORMED];
+  const struct gemv_attributes *attributes = op_attributes(task);
+  const struct gemv_shape shape = gemv_shape_of(task);
+  const rondo_dtype dtype = operands[GEMV_VECTORS].dtype;
+  const uint32_t rank = operands[GEMV_WEIGHTS].rank, first = 3 - rank;
+  const int64_t results[] = {shape.batch, shape.count, columns};
+  const int64_t squares[] = {shape.batch, gemm_groups(columns), shape.count};
+  const int64_t of_vectors[] = {shape.batch, gemm_groups(shape.k), shape.count};
+  rondo_status status = RONDO_OK;
+  if (operands[GEMV_NORM].present || normed->present || operands[GEMM_SQUARES].present) {
+    status = op_expect("norm", &operands[GEMV_NORM], dtype, 1, &columns);
+    if (status == RONDO_OK) status = op_expect("normed", normed, dtype, rank, results + first);
+    if (status == RONDO_OK) status = op_expect("squares", &operands[GEMM_SQUARES], RONDO_F32, rank, squares + first);
+    if (status == RONDO_OK && (attributes->silu_mul || attributes->one_order))
+      status = status_set(RONDO_INVALID_ARGUMENT, "%s is 1, expected 0 with normed",
+                          attributes->silu_mul ? "silu_mul" : "one_order");
+  }
+  if (status != RONDO_OK) return status;
+  if (!operands[GEMM_VECTOR_SQUARES].present) {
+    if (attributes->norm_epsilon == 0) return RONDO_OK;
+    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected 0 without vector_squares",
+                      (double)attributes->norm_epsilon);
+  }
+  if (!isfinite(attributes->norm_epsilon) || attributes->norm_epsilon < 0)
+    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected a finite number of at least 0",
+                      (double)attributes->norm_epsilon);
+  return op_expect("vector_squares", &operands[GEMM_VECTOR_SQUARES], RONDO_F32, rank, of_vectors + first);
+}
+
 rondo_status gemm_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *bias = &operands[GEMV_BIAS];
   for (uint32_t i = 0; i < NEEDED; i++)
@@ -115,5 +151,14 @@ rondo_status gemm_check(const struct op_task *task) {
   }
   if (status == RONDO_OK && operands[GEMV_RESIDUAL].present)
     status = op_expect("residual", &operands[GEMV_RESIDUAL], operands[GEMV_RESIDUAL].dtype, rank, out + first);
-  return status;
+  return status == RONDO_OK ? check_norms(task, columns) : status;
+}
+
+/* As measured on an H200 (README.md): few rows, or short ones. Larger products lose more than the norm's task takes, as
+ * the stream has twice the bytes. The vectors lack the factor of their norm, and f16 has too small a range for that.
+ * Rows of 16 bits move by tensor maps. */
+bool norms_suit_products(const struct layer_sizes *layer) {
+  enum { MAP_ELEMENTS = 8, MOST_ELEMENTS = 1 << 19 };
+  return layer->dtype == RONDO_BF16 && layer->hidden % MAP_ELEMENTS == 0 &&
+         layer->hidden * layer->rows <= MOST_ELEMENTS;
 }

@@ -8,6 +8,7 @@
 enum {
   GEMM_MOST_ROWS = 65536, /* of X */
   GEMM_DEPTH = 64,        /* of k in a stage of the sm_90a kernels: 128 bytes of a row */
+  GEMM_GROUP = 64,        /* columns of out that have a sum of squares for each row */
 };
 
 /* What becomes of the sums. Strides are in elements. */
@@ -20,12 +21,26 @@ struct gemm_finish {
   float scale;
 };
 
+/* An RMS norm between two products. The first one also writes normed = out * norm, and sums of squares of out. The
+ * second one takes normed as its X, and multiplies row i of its results by the factor 1/sqrt(mean + epsilon) of row i.
+ * Squares are [batch, groups, rows]. Strides are in elements. */
+struct gemm_norms {
+  const float *vector_squares; /* of X; NULL: rows have no factors */
+  int64_t vector_squares_batch, vector_squares_group;
+  uint32_t vector_groups, in_fours;  /* 1: four rows of squares begin at multiples of 16 bytes */
+  float mean_factor, epsilon, scale; /* 1 / k; the factors are scale/sqrt(..) */
+  const void *norm;                  /* of X's type; NULL: no second result */
+  void *normed;
+  float *squares;
+  int64_t normed_batch, normed_row, squares_batch, squares_group;
+};
+
 /* ---- sm_90a ------------------------------------------------------------------------------------------------------ */
 
 /* The kernels of gemm_wgmma_*.cu. P is the operand whose rows are rows of wgmma, Q the other one: P is X and Q is W, or
  * the other way round. */
 struct gemm_wgmma_parameters {
-  struct tensor_map p, q, out, residual;
+  struct tensor_map p, q, out, residual, normed;
   uint32_t p_units, q_units; /* tiles of a matrix along P and Q that a cluster has at a time */
   uint32_t units;            /* of all matrices */
   uint32_t group;            /* units along P that are taken for all of Q before the next ones */
@@ -38,11 +53,14 @@ struct gemm_wgmma_parameters {
   uint32_t finishing;        /* 0: no scale, bias or residual */
   uint32_t fetched;          /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
   uint32_t boxed;            /* the boxes of the residual come through the stages, after the last k of a tile */
+  uint32_t row_factors;      /* 1: rows have factors, by norms.vector_squares */
+  uint32_t streamed;         /* out and residual are f32 and boxed, and there is a second result */
   uint32_t scale_batch;      /* W in NVFP4: bytes from the scales of a matrix to the next */
   struct gemv_scale_strides scale_strides;
   const unsigned char *scales;
   struct gemm_finish finish;
   struct completion done;
+  struct gemm_norms norms; /* last: other tasks do not read its lines */
 };
 
 /* KERNEL(chips, parameters, name, threads, tile, stages, any)
@@ -142,11 +160,19 @@ GEMM_CONSTANT int gemm_scale_bytes(struct gemm_tile t) { return GEMM_SLOT_STEPS 
 GEMM_CONSTANT int gemm_tile_is_wide(struct gemm_tile t) { return t.rows * t.columns > 64 * 256; }
 /* With silu_mul: do results leave as boxes of 64 columns? */
 GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= 128; }
+/* Does it write out in f32, the residual stream, with a second result? */
+GEMM_CONSTANT int gemm_tile_streams(struct gemm_tile t) { return t.rows == 64 && t.columns % GEMM_GROUP == 0; }
+/* Of X. */
+GEMM_CONSTANT int gemm_tile_x(struct gemm_tile t) { return t.swapped ? t.columns : gemm_tile_p(t); }
+/* Factors of the rows of two tiles; and, if W is P, what each warp has of each row's squares. */
+GEMM_CONSTANT int gemm_row_bytes(struct gemm_tile t) {
+  return 2 * 4 * gemm_tile_x(t) + (t.swapped ? 4 * 4 * t.warpgroups * gemm_tile_stored(t) : 0);
+}
 /* Barriers: full and empty for each stage and slot; and for each of two warpgroups one for parts. */
 GEMM_CONSTANT int gemm_barrier_bytes(struct gemm_tile t, int stages) { return 8 * (2 * stages + 2 + 2 * t.slots); }
 /* All but the buffers. */
 GEMM_CONSTANT int gemm_copied_bytes(struct gemm_tile t, int stages) {
-  return stages * gemm_stage_bytes(t) + t.slots * gemm_slot_bytes(t) + gemm_scale_bytes(t) +
+  return stages * gemm_stage_bytes(t) + t.slots * gemm_slot_bytes(t) + gemm_scale_bytes(t) + gemm_row_bytes(t) +
          gemm_barrier_bytes(t, stages);
 }
 /* Buffers of a warpgroup: two if there is room. */
@@ -182,6 +208,7 @@ struct gemm_portable_parameters {
   const unsigned char *scales;
   struct gemm_finish finish;
   struct completion done;
+  struct gemm_norms norms; /* last: other tasks do not read its lines */
 };
 
 /* KERNEL(chips, parameters, name, threads, rows of a tile of X and W, warps along X and along W, blocks that a
@@ -199,6 +226,15 @@ struct gemm_portable_parameters {
 
 #ifndef __CUDACC__
 extern const struct op op_gemm;
+
+/* After the operands of gemv. */
+enum { GEMM_NORMED = GEMV_OPERANDS, GEMM_SQUARES, GEMM_VECTOR_SQUARES, GEMM_OPERANDS };
+
+/* Does an RMS norm begin or end in the task? gemv's kernels cannot do it. */
+static inline bool gemm_has_norms(const struct op_task *task) {
+  return task->operands[GEMM_NORMED].present || task->operands[GEMM_VECTOR_SQUARES].present;
+}
+static inline int64_t gemm_groups(int64_t columns) { return (columns + GEMM_GROUP - 1) / GEMM_GROUP; }
 
 rondo_status gemm_check(const struct op_task *task);
 int64_t gemm_host_items(const struct op_task *task);

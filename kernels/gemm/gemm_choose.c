@@ -97,6 +97,7 @@ const struct gemm_choice *gemm_choices(size_t *count) {
 static bool may_take(const struct gemm_choice *choice, const struct gemm_problem *problem) {
   if (choice->needs_maps && !problem->has_maps) return false;
   if (choice->has_order_of_its_own && problem->one_order) return false;
+  if (!choice->kernel && problem->has_norms) return false;
   return is_in_range(problem->rows, choice->rows) && is_in_range(problem->k, choice->k);
 }
 

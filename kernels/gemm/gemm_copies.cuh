@@ -36,6 +36,11 @@ DEVICE void box_prefetch(const void *map, int column, int row, int matrix) {
                : "memory");
 }
 
+/* Barriers of warps. Those from GEMM_TURN_BARRIER on are two each: of a warpgroup's turn, and of the factors of the
+ * rows of two tiles, which are there, or which have been read. */
+enum { GEMM_FIRST_BARRIER = 1, GEMM_TURN_BARRIER = 3, GEMM_FULL_BARRIER = 5, GEMM_EMPTY_BARRIER = 7 };
+enum { GEMM_ROW_THREADS = 64 }; /* that make factors */
+
 /* A kernel's tile and stages as types know them. */
 template <int Rows, int Warpgroups, int Turns, int Columns, int AlongP, int AlongQ, int Parts, int Swapped, int Slots,
           int Stages, int Any>
@@ -53,8 +58,8 @@ struct gemm_design {
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
   static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
   static constexpr int SCALES_AHEAD = GEMM_SLOT_STEPS * Slots; /* stages */
-  static constexpr int COPYING_REGISTERS = IS_WIDE || Slots ? 24 : 40, DECODING_REGISTERS = 72;
-  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : Slots ? 208 : 232;
+  static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : 40, DECODING_REGISTERS = 72;
+  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : Slots ? 200 : 232;
 
   /* Results leave in boxes of 64 rows and 64 columns, or fewer along Q. The last box may repeat some of the one before.
    */
@@ -67,10 +72,16 @@ struct gemm_design {
   static constexpr uint32_t BOX_BYTES = BOX * 128;
   static constexpr int PANELS = P_ROWS / 64, IN_STAGE = STAGE_BYTES / BOX_BYTES;
   static constexpr int RESIDUAL_FILLS = (BOXES * PANELS + IN_STAGE - 1) / IN_STAGE;
+
+  /* The residual stream in f32 has boxes of 32 columns: a left and a right one for each box of the sums. */
+  static constexpr bool STREAMS = gemm_tile_streams(TILE) && (!ANY || SLOTS);
+  static constexpr int STREAM_FILLS = (2 * BOXES * PANELS + IN_STAGE - 1) / IN_STAGE;
+  static constexpr int X_ROWS = gemm_tile_x(TILE), FACTOR_THREADS = GEMM_ROW_THREADS + 128 * (Turns ? 1 : Warpgroups);
   static_assert(gemm_shared_bytes(TILE, Stages) <= GEMM_MOST_SHARED_BYTES, "a block has no more");
   static_assert(P_ROWS / AlongQ <= 256 && Columns / AlongP <= 256, "a box has no more rows");
   static_assert(Parts == 1 || (Parts == 2 && !Turns && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
                 "two parts meet in the buffers for results");
+  static_assert(!STREAMS || (STREAM_FILLS < Stages && !OVERLAP), "the residual stream comes through stages");
   static_assert(RESIDUAL_FILLS < Stages && BOXES <= Stages, "boxes of results leave from stages");
   static_assert(!Slots || (Swapped && CLUSTER == Parts && !IS_WIDE && (P_ROWS == 64 || P_ROWS == 128)),
                 "a thread decodes a row or half of one, for its own block");
@@ -81,6 +92,8 @@ template <typename D> struct gemm_block {
   uint32_t stages, slots, scales, staging, full, empty;
   uint32_t slot_full, slot_empty;
   uint32_t met;            /* a barrier for each warpgroup: parts */
+  uint32_t factors;        /* of the rows of two tiles */
+  uint32_t squares;        /* of each warp and row */
   uint32_t cp, cq, part;   /* which tile of the cluster, along P and Q; which part of k */
   uint32_t first, apart;   /* this cluster's first unit, and the distance to its next */
   uint32_t tiles;          /* of this block */
@@ -92,7 +105,9 @@ template <typename D> struct gemm_block {
     slots = stages + D::STAGES * D::STAGE_BYTES;
     scales = slots + D::SLOTS * D::SLOT_BYTES;
     staging = scales + gemm_scale_bytes(D::TILE);
-    full = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
+    factors = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
+    squares = factors + 2 * 4 * D::X_ROWS;
+    full = factors + gemm_row_bytes(D::TILE);
     empty = full + 8 * D::STAGES;
     met = empty + 8 * D::STAGES;
     slot_full = met + 8 * 2;
@@ -106,7 +121,7 @@ template <typename D> struct gemm_block {
     tiles = first < p.units ? (p.units - first + apart - 1) / apart : 0;
     k_begin = D::PARTS > 1 ? p.steps * part / D::PARTS : 0;
     steps = (D::PARTS > 1 ? p.steps * (part + 1) / D::PARTS : p.steps) - k_begin;
-    fills = steps + (!D::IS_WIDE && p.boxed ? D::RESIDUAL_FILLS : 0);
+    fills = steps + (!D::IS_WIDE && p.boxed ? D::STREAMS && p.streamed ? D::STREAM_FILLS : D::RESIDUAL_FILLS : 0);
   }
   /* The rank of the block that has the same part of k, and this tile of the cluster. */
   DEVICE static uint32_t rank_of(uint32_t p, uint32_t q, uint32_t part) {
@@ -154,15 +169,17 @@ template <typename D, bool IsWeights> struct gemm_copier {
   /* Both threads wait for each stage: a parity names one of two neighbouring rounds only. */
   DEVICE void copy_residual() {
     const gemm_place place = gemm_place_of(p, at, turn);
-    rolled_for (int first = 0; first < D::BOXES * D::PANELS; first += D::IN_STAGE) {
-      const int count = min(D::BOXES * D::PANELS - first, D::IN_STAGE);
+    const int halves = D::STREAMS && p.streamed ? 2 : 1, all = D::BOXES * D::PANELS * halves;
+    rolled_for (int first = 0; first < all; first += D::IN_STAGE) {
+      const int count = min(all - first, D::IN_STAGE);
       barrier_wait(at.empty + 8 * stage, parity);
       if (LEADS) {
         barrier_expect(at.full + 8 * stage, count * D::BOX_BYTES);
         rolled_for (int i = 0; i < count; i++) {
-          const int panel = (first + i) % D::PANELS, box = (first + i) / D::PANELS;
+          const int number = (first + i) / halves, panel = number % D::PANELS, box = number / D::PANELS;
           const int along_p = place.p + 64 * panel, along_q = place.q + (int)at.part * D::STORED + D::box_begin(box);
-          box_copy(at.stages + stage * D::STAGE_BYTES + i * D::BOX_BYTES, &p.residual, D::SWAPPED ? along_p : along_q,
+          const int column = (D::SWAPPED ? along_p : along_q) + (first + i) % halves * 32;
+          box_copy(at.stages + stage * D::STAGE_BYTES + i * D::BOX_BYTES, &p.residual, column,
                    D::SWAPPED ? along_q : along_p, place.matrix, at.full + 8 * stage);
         }
       }

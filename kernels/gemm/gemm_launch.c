@@ -36,6 +36,14 @@ static bool moves_in_pairs(const struct op_operand *operand) {
   return !operand->present || op_rows_aligned(operand, rondo_dtype_bits(operand->dtype) / 4);
 }
 
+/* Out, residual and second result move by boxes, with nothing else. */
+static bool is_streamed(const struct op_operand *operands) {
+  const struct op_operand *out = &operands[GEMV_OUT], *residual = &operands[GEMV_RESIDUAL];
+  return out->dtype == RONDO_F32 && has_map(out) && out->shape[out->rank - 1] % 8 == 0 && residual->present &&
+         residual->dtype == RONDO_F32 && has_map(residual) && !operands[GEMV_BIAS].present &&
+         operands[GEMM_NORMED].present && has_map(&operands[GEMM_NORMED]) && op_rows_aligned(&operands[GEMV_NORM], 4);
+}
+
 /* See gemm_problem. */
 static bool has_one_type(const struct op_operand *operands, bool silu_mul) {
   const rondo_dtype dtype = operands[GEMV_VECTORS].dtype;
@@ -52,13 +60,18 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
                         moves_in_pairs(&operands[GEMV_BIAS]) && moves_in_pairs(&operands[GEMV_RESIDUAL]);
   const bool has_codes = operands[GEMV_WEIGHTS].dtype == RONDO_NVFP4;
   const bool maps_weights = has_codes ? fills_slots(call->task) : has_map(&operands[GEMV_WEIGHTS]);
+  const bool streamed = is_streamed(operands), has_second = operands[GEMM_NORMED].present;
   return (struct gemm_problem){
-      .has_maps = chip->version == 90 && in_pairs && maps_weights && has_map(&operands[GEMV_VECTORS]),
+      .has_maps = chip->version == 90 && in_pairs && maps_weights && has_map(&operands[GEMV_VECTORS]) &&
+                  (streamed || !has_second),
       .has_codes = has_codes,
       .one_order = attributes->one_order != 0,
-      .one_type = has_one_type(operands, attributes->silu_mul != 0),
+      .one_type = streamed || has_one_type(operands, attributes->silu_mul != 0),
       .silu_mul = attributes->silu_mul != 0,
       .has_residual = operands[GEMV_RESIDUAL].present,
+      .row_factors = operands[GEMM_VECTOR_SQUARES].present,
+      .streamed = streamed,
+      .has_norms = gemm_has_norms(call->task),
       .batch = shape.batch,
       .rows = shape.count,
       .columns = shape.m,
@@ -87,6 +100,26 @@ static struct gemm_finish finish_of(const struct op_call *call) {
       .silu_mul = (uint32_t)attributes->silu_mul,
       .scale = attributes->scale,
   };
+}
+
+static struct gemm_norms norms_of(const struct op_call *call) {
+  const struct op_operand *operands = call->task->operands, *normed = &operands[GEMM_NORMED];
+  const struct op_operand *squares = &operands[GEMM_SQUARES], *vector_squares = &operands[GEMM_VECTOR_SQUARES];
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  struct gemm_norms norms = {.vector_squares = call->data[GEMM_VECTOR_SQUARES], .norm = call->data[GEMV_NORM]};
+  if (vector_squares->present) {
+    const int64_t k = gemv_shape_of(call->task).k;
+    norms.vector_squares_batch = gemv_batch_stride(vector_squares);
+    norms.vector_squares_group = vector_squares->stride[vector_squares->rank - 2];
+    norms.vector_groups = (uint32_t)gemm_groups(k), norms.in_fours = op_rows_aligned(vector_squares, 16);
+    norms.mean_factor = 1.0f / (float)k, norms.epsilon = attributes->norm_epsilon, norms.scale = attributes->scale;
+  }
+  if (normed->present) {
+    norms.normed = call->data[GEMM_NORMED], norms.squares = call->data[GEMM_SQUARES];
+    norms.normed_batch = gemv_batch_stride(normed), norms.normed_row = normed->stride[normed->rank - 2];
+    norms.squares_batch = gemv_batch_stride(squares), norms.squares_group = squares->stride[squares->rank - 2];
+  }
+  return norms;
 }
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
@@ -124,9 +157,11 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const struct gemm_finish finish = finish_of(call);
   const bool gates_by_box =
       tile->swapped ? has_one_type(call->task->operands, true) : gemm_tile_gates_by_box(*tile) && !finish.residual;
-  const bool by_map = leaves_by_map(out) && (!finish.silu_mul || gates_by_box);
+  const bool streamed = is_streamed(call->task->operands),
+             row_factors = call->task->operands[GEMM_VECTOR_SQUARES].present;
+  const bool by_map = streamed || (leaves_by_map(out) && (!finish.silu_mul || gates_by_box));
   const uint32_t columns = fetched_columns(call);
-  const bool boxed = by_map && columns && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32;
+  const bool boxed = streamed || (by_map && columns && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32);
   const int box_rows = tile->swapped ? (int)smaller(gemm_tile_stored(*tile), 64) : 64;
   const struct op_operand *scales = &call->task->operands[GEMV_WEIGHT_SCALES];
   const struct gemv_attributes *attributes = op_attributes(call->task);
@@ -144,15 +179,18 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
                        (!has_codes || call->settled_operands >> GEMV_WEIGHT_SCALES & 1),
       .by_map = by_map,
       .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !finish.residual,
-      .finishing = has_codes || finish.scale != 1 || call->task->operands[GEMV_BIAS].present ||
+      .finishing = has_codes || finish.scale != 1 || row_factors || call->task->operands[GEMV_BIAS].present ||
                    call->task->operands[GEMV_RESIDUAL].present,
       .fetched = boxed ? 0 : columns,
       .boxed = boxed,
+      .row_factors = row_factors,
+      .streamed = streamed,
       .scale_batch = has_codes ? (uint32_t)gemv_batch_stride(scales) : 0,
       .scale_strides =
           has_codes ? gemv_scale_strides_of(scales, attributes->weight_scale_layout) : (struct gemv_scale_strides){0},
       .scales = call->data[GEMV_WEIGHT_SCALES],
       .finish = finish,
+      .norms = norms_of(call),
   };
   struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
                                         (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
@@ -164,7 +202,8 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
     map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)columns);
   if (!by_map) return RONDO_OK;
   map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows,
-          tile->swapped && finish.silu_mul ? 32 : 64);
+          streamed || (tile->swapped && finish.silu_mul) ? 32 : 64);
+  if (streamed) map_add(launch, offsetof(struct gemm_wgmma_parameters, normed), call, GEMM_NORMED, box_rows, 64);
   return RONDO_OK;
 }
 
@@ -193,6 +232,7 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
       .code_words = has_codes && op_rows_aligned(w, 8),
       .pairs = moves_in_pairs(&call->task->operands[GEMV_OUT]),
       .finish = finish_of(call),
+      .norms = norms_of(call),
   };
   if (has_codes) {
     parameters.scales = call->data[GEMV_WEIGHT_SCALES];

@@ -103,10 +103,10 @@ DEVICE float with_residual(const gemm_finish &f, int64_t matrix, int64_t row, in
   return number + (f.residual ? load_number(f.residual_dtype, f.residual, element) : -0.0f);
 }
 
-/* Two neighbours of a row, or with silu_mul the one that they become. */
-DEVICE void two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_t row, uint32_t column, float x,
-                      float y) {
-  if (row >= p.rows || column >= p.columns) return;
+/* Two neighbours of a row, or with silu_mul the one that they become. The sum of their squares. */
+DEVICE float two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_t row, uint32_t column, float x,
+                       float y) {
+  if (row >= p.rows || column >= p.columns) return 0;
   const gemm_finish &f = p.finish;
   const int64_t begin = matrix * f.out_batch + row * f.out_row;
   const bool both = column + 1 < p.columns;
@@ -114,10 +114,10 @@ DEVICE void two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_
   if (both) y = with_bias(f, matrix, column + 1, y);
   if (f.silu_mul) {
     store_number(f.out_dtype, f.out, begin + column / 2, with_residual(f, matrix, row, column / 2, gated(x, y)));
-    return;
+    return 0;
   }
   x = with_residual(f, matrix, row, column, x);
-  if (both) y = with_residual(f, matrix, row, column + 1, y);
+  y = both ? with_residual(f, matrix, row, column + 1, y) : 0;
   if (!both || !p.pairs) {
     store_number(f.out_dtype, f.out, begin + column, x);
     if (both) store_number(f.out_dtype, f.out, begin + column + 1, y);
@@ -125,6 +125,36 @@ DEVICE void two_store(const gemm_portable_parameters &p, int64_t matrix, uint32_
     *(float2 *)((float *)f.out + begin + column) = make_float2(x, y);
   } else {
     *(uint32_t *)((uint16_t *)f.out + begin + column) = word_of_16(f.out_dtype == RONDO_BF16, x, y);
+  }
+  if (p.norms.normed) {
+    const uint32_t dtype = p.is_bf16 ? RONDO_BF16 : RONDO_F16;
+    const int64_t to = matrix * p.norms.normed_batch + row * p.norms.normed_row + column;
+    store_number(dtype, p.norms.normed, to, x * load_number(dtype, p.norms.norm, column));
+    if (both) store_number(dtype, p.norms.normed, to + 1, y * load_number(dtype, p.norms.norm, column + 1));
+  }
+  return fmaf(x, x, y * y);
+}
+
+/* The factor of a row by the squares of its vector, in a quad of lanes: each has every fourth group. */
+DEVICE float row_factor(const gemm_norms &norms, int64_t matrix, uint32_t row, uint32_t rows) {
+  if (!norms.vector_squares) return 1;
+  const float *from = norms.vector_squares + matrix * norms.vector_squares_batch + min(row, rows - 1);
+  float sum = 0;
+  rolled_for (uint32_t i = threadIdx.x % 4; i < norms.vector_groups; i += 4)
+    sum += from[i * norms.vector_squares_group];
+  return rsqrtf(fmaf(quad_sum(sum), norms.mean_factor, norms.epsilon));
+}
+
+/* A row's sums of squares: those of the warps that have the columns of a group, by way of the stages. */
+template <int Tile, int AlongW>
+DEVICE void squares_store(const gemm_portable_parameters &p, const float *sums, int64_t matrix, int x_row, int w_row) {
+  constexpr int WARPS = GEMM_GROUP * AlongW / Tile; /* of a group */
+  for (uint32_t i = threadIdx.x; i < Tile * AlongW / WARPS; i += blockDim.x) {
+    const uint32_t row = x_row + i % Tile, group = i / Tile, column = w_row + group * GEMM_GROUP;
+    float sum = 0;
+    unrolled_for (int warp = 0; warp < WARPS; warp++) sum += sums[(group * WARPS + warp) * Tile + i % Tile];
+    if (row < p.rows && column < p.columns)
+      p.norms.squares[matrix * p.norms.squares_batch + column / GEMM_GROUP * p.norms.squares_group + row] = sum;
   }
 }
 
@@ -185,11 +215,24 @@ template <int Codes, int Tile, int AlongX, int AlongW> DEVICE void gemm_portable
   else
     tile_multiply<__half, Codes, Tile, THREADS, ROWS, COLUMNS>(p, sums, matrix, x_row, w_row, x_part, w_part);
   constexpr float whole = Codes ? GEMM_CODE_FACTOR : 1.0f;
+  extern __shared__ __align__(128) uint16_t shared[];
+  float *squares = (float *)shared;
+  if (p.norms.squares) __syncthreads(); /* the stages have been read */
   unrolled_for (int i = 0; i < ROWS / 16; i++)
-    unrolled_for (int j = 0; j < COLUMNS / 8; j++)
-      unrolled_for (int h = 0; h < 2; h++)
-        two_store(p, matrix, x_row + x_part + 16 * i + group + 8 * h, w_row + w_part + 8 * j + 2 * quad,
-                  whole * sums[i][j][2 * h], whole * sums[i][j][2 * h + 1]);
+    unrolled_for (int h = 0; h < 2; h++) {
+      const int in_tile = x_part + 16 * i + group + 8 * h, row = x_row + in_tile;
+      const float factor = whole * row_factor(p.norms, matrix, row, p.rows);
+      float sum = 0;
+      unrolled_for (int j = 0; j < COLUMNS / 8; j++)
+        sum += two_store(p, matrix, row, w_row + w_part + 8 * j + 2 * quad, factor * sums[i][j][2 * h],
+                         factor * sums[i][j][2 * h + 1]);
+      if (!p.norms.squares) continue;
+      sum = quad_sum(sum);
+      if (quad == 0) squares[warp % AlongW * Tile + in_tile] = sum;
+    }
+  if (!p.norms.squares) return;
+  __syncthreads();
+  squares_store<Tile, AlongW>(p, squares, matrix, x_row, w_row);
 }
 
 } // namespace

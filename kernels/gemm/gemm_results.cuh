@@ -9,7 +9,8 @@ namespace {
 template <typename D> struct gemm_warpgroup : gemm_registers<D> {
   using base = gemm_registers<D>;
   using base::base, base::p, base::at, base::index, base::thread, base::lane, base::warp, base::sent;
-  using base::share, base::find_lane, base::free_stage, base::matrices_at, base::residual_at, base::gated_by_two;
+  using base::gated_by_two;
+  using base::share, base::find_lane, base::free_stage, base::matrices_at, base::number_of, base::residual_at;
 
   /* ---- Out by boxes ---- */
 
@@ -88,7 +89,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
   /* The last tile's boxes leave by the stages: from where the residual was, or from the rows of P that only this
    * warpgroup has read. */
   DEVICE uint32_t place_in_stages(uint32_t stage, int product, int box) const {
-    if (!D::IS_WIDE && p.boxed) return residual_at(stage, product, box);
+    if (!D::IS_WIDE && p.boxed) return residual_at(stage, number_of(product, box));
     return at.stages + box * D::STAGE_BYTES + (share() * D::PRODUCTS + product) * GEMM_P_PANEL_BYTES;
   }
   DEVICE void send_at_once(int p0, int q0, int matrix, uint32_t stage) const {
@@ -193,7 +194,6 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
                     bool by_stages) {
     const int p0 = place.p + (int)share() * D::PRODUCTS * 64, q0 = place.q + (int)at.part * D::STORED;
     by_stages = by_stages && p.by_map && !(D::SWAPPED && p.finish.silu_mul);
-    if (D::IS_WIDE) find_lane(); /* so it takes no registers during the products */
     unrolled_for (int product = 0; product < D::PRODUCTS; product++) {
       if constexpr (D::PARTS > 1) {
         float own[D::STORED / 2];

@@ -6,14 +6,13 @@
 #pragma once
 
 #include "../common/send.cuh"
+#include "../common/shared_words.cuh"
 #include "gemm_codes.cuh"
 #include "gemm_copies.cuh"
 #include "gemm_finish.cuh"
 #include <type_traits>
 
 namespace {
-
-enum { GEMM_FIRST_BARRIER = 1 }; /* of the warpgroups' own; then those for turns */
 
 DEVICE void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
   if (turned)
@@ -28,6 +27,7 @@ template <typename D> struct gemm_sums {
   const gemm_block<D> &at;
   uint32_t index, thread, lane, warp; /* of the warpgroup in the block, and of the thread in the warpgroup */
   uint32_t sent;                      /* boxes by way of the buffers */
+  uint32_t slot;                      /* of the factors of the tile's rows */
   uint32_t there; /* a thread frees a stage for one of the blocks that share a tile with this one: its `empty` */
 
   DEVICE gemm_sums(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
@@ -79,13 +79,52 @@ template <typename D> struct gemm_sums {
     }
   }
 
+  /* ---- Factors of rows ---- */
+
+  /* Groups of eight rows of Q that are finished at a time, as registers allow. */
+  static constexpr int MANY = D::BOX / 8, FEW = D::IS_WIDE ? 2 : 4;
+  static constexpr int GROUPS = D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP) ? FEW : MANY;
+
+  /* Of a tile's rows of X, from gemm_rows.cuh. */
+  DEVICE void begin_factors(uint32_t turn) {
+    if (D::IS_WIDE || __builtin_expect(!p.row_factors, 1)) return;
+    if (!D::TURNS) slot = turn % 2;
+    warps_meet(GEMM_FULL_BARRIER + (D::TURNS ? index : slot), D::FACTOR_THREADS);
+  }
+  /* They have been read, and those of another tile may take their place. */
+  DEVICE void end_factors(uint32_t turn) const {
+    if (D::IS_WIDE || __builtin_expect(!p.row_factors, 1) || turn + 2 >= at.tiles) return;
+    warps_arrive(GEMM_EMPTY_BARRIER + (D::TURNS ? index : slot), D::FACTOR_THREADS);
+  }
+
+  /* What sums are multiplied with: if W is P, for the rows of a few groups, from group `first` on; else for two rows.
+   */
+  using row_scales = float[D::SWAPPED ? GROUPS : 1][2];
+  DEVICE void find_scales(row_scales &scales, int product, int first) const {
+    constexpr int COUNT = D::SWAPPED ? GROUPS : 1;
+    const uint32_t factors = at.factors + (D::TURNS ? index : slot) * D::X_ROWS * 4;
+    if (D::IS_WIDE || __builtin_expect(!p.row_factors, 1)) {
+      unrolled_for (int j = 0; j < COUNT; j++) scales[j][0] = scales[j][1] = p.finish.scale;
+    } else if constexpr (D::SWAPPED) {
+      unrolled_for (int j = 0; j < COUNT; j++) {
+        const uint32_t row = at.part * D::STORED + 8 * (first + j) + 2 * (lane % 4);
+        const float2 two = load_shared_two(factors + row * 4);
+        scales[j][0] = two.x, scales[j][1] = two.y;
+      }
+    } else {
+      const uint32_t row = 64 * (share() * D::PRODUCTS + product) + 16 * warp + lane / 4;
+      scales[0][0] = load_number(factors + row * 4), scales[0][1] = load_number(factors + row * 4 + 32);
+    }
+  }
+  DEVICE static float scale_of(const row_scales &scales, int j, int i) {
+    return D::SWAPPED ? scales[j][i % 2] : scales[0][i / 2];
+  }
+
   /* ---- Scale, bias, residual ---- */
 
   /* Bias and residual of a few groups of eight rows of Q. p0 and q0 are the lane's first rows. What is absent is -0,
    * which changes no sum. Outside the matrix its first number is loaded: a branch would make each load wait for the one
    * before. */
-  static constexpr int MANY = D::BOX / 8, FEW = D::IS_WIDE ? 2 : 4; /* as registers allow */
-  static constexpr int GROUPS = D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP) ? FEW : MANY;
   using addends = float[GROUPS][4];
 
   template <typename Numbers> DEVICE void load_bias(addends &bias, int p0, int q0, int matrix) const {
@@ -142,8 +181,8 @@ template <typename D> struct gemm_sums {
       }
   }
   /* Where a box of the residual is. `stage`: its first stage of this tile. */
-  DEVICE uint32_t residual_at(uint32_t stage, int product, int box) const {
-    const int number = box * D::PANELS + (int)share() * D::PRODUCTS + product;
+  DEVICE int number_of(int product, int box) const { return box * D::PANELS + (int)share() * D::PRODUCTS + product; }
+  DEVICE uint32_t residual_at(uint32_t stage, int number) const {
     const uint32_t in = stage + number / D::IN_STAGE;
     return at.stages + (in >= D::STAGES ? in - D::STAGES : in) * D::STAGE_BYTES + number % D::IN_STAGE * D::BOX_BYTES;
   }
@@ -159,7 +198,10 @@ template <typename D> struct gemm_sums {
   /* The numbers of a product. p0 and q0 are the lane's first rows; `stage` is the residual's first. */
   template <typename T>
   DEVICE void finish(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage) const {
+    row_scales scales;
+    if (!D::SWAPPED) find_scales(scales, product, 0);
     unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
+      if (D::SWAPPED) find_scales(scales, product, first);
       const int box = min(8 * first / D::BOX, D::BOXES - 1), q = q0 + 8 * first;
       addends bias, residual;
       if (!D::ANY || !p.finish.bias)
@@ -169,7 +211,7 @@ template <typename D> struct gemm_sums {
       else
         load_bias<numbers_16>(bias, p0, q, matrix);
       if (!D::IS_WIDE && p.boxed)
-        take_residual<T>(residual, residual_at(stage, product, box), (8 * first - D::box_begin(box)) / 16);
+        take_residual<T>(residual, residual_at(stage, number_of(product, box)), (8 * first - D::box_begin(box)) / 16);
       else if (!D::ANY || !p.finish.residual || p.finish.silu_mul)
         clear(residual);
       else if (p.finish.residual_dtype == RONDO_F32)
@@ -178,7 +220,8 @@ template <typename D> struct gemm_sums {
         load_residual<numbers_16>(residual, p0, q, matrix);
       unrolled_for (int j = 0; j < GROUPS; j++)
         unrolled_for (int i = 0; i < 4; i++)
-          d[4 * (first + j) + i] = fmaf(whole_sum(d[4 * (first + j) + i]), p.finish.scale, bias[j][i]) + residual[j][i];
+          d[4 * (first + j) + i] =
+              fmaf(whole_sum(d[4 * (first + j) + i]), scale_of(scales, j, i), bias[j][i]) + residual[j][i];
     }
   }
 };

@@ -19,14 +19,11 @@
 
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
-#include "gemm_results.cuh"
+#include "gemm_rows.cuh"
+#include "gemm_stream.cuh"
 #include "gemm_wgmma_slots.cuh"
 
 namespace {
-
-enum {
-  GEMM_TURN_BARRIER = GEMM_FIRST_BARRIER + 2,
-};
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
@@ -68,7 +65,7 @@ DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_
 
 /* A warpgroup's tiles, one after the other. */
 template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
-  gemm_warpgroup<D> me(p, at);
+  gemm_streamer<D> me(p, at);
   for (uint32_t turn = D::TURNS ? me.index : 0; turn < at.tiles; turn += D::TURNS ? 2 : 1) {
     float d[D::PRODUCTS][D::COLUMNS / 2];
     me.fetch_residual(turn);
@@ -90,8 +87,19 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
     wgmma_wait<0>();
     unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
     me.free_stage(reader.left + 1, reader.before());
-    me.template store<T>(d, gemm_place_of(p, at, turn), reader.left, reader.stage,
-                         turn + 1 == at.tiles && (p.boxed || at.steps >= D::STAGES || at.tiles == 1));
+    const gemm_place place = gemm_place_of(p, at, turn);
+    if (D::IS_WIDE) me.find_lane(); /* so it takes no registers during the products */
+    me.begin_factors(turn);
+    const bool is_last = turn + 1 == at.tiles;
+    if constexpr (D::STREAMS)
+      if (__builtin_expect(p.streamed, 0)) { /* its code is long: not among that of plain products */
+        me.template store_stream<T>(d, place, reader.left, reader.stage, is_last);
+        me.end_factors(turn);
+        continue;
+      }
+    me.template store<T>(d, place, reader.left, reader.stage,
+                         is_last && (p.boxed || at.steps >= D::STAGES || at.tiles == 1));
+    me.end_factors(turn);
   }
   me.end();
 }
@@ -115,12 +123,12 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
       barrier_init(at.met + 8 * i, 1);
       barrier_expect(at.met + 8 * i, D::TILE.rows * D::STORED * 4);
     }
-    barriers_are_initialised();
   }
   if (threadIdx.x == 0) {
     tensor_prefetch(&p.p), tensor_prefetch(&p.q);
     if (p.by_map) tensor_prefetch(&p.out);
     if (p.boxed) tensor_prefetch(&p.residual);
+    if (D::STREAMS && p.streamed) tensor_prefetch(&p.normed);
   }
   if (D::CLUSTER > 1)
     meet_cluster();
@@ -165,6 +173,7 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
     vectors.template copy<false>(vectors.all());
   } else {
     only_wait_for_predecessors();
+    if (threadIdx.x >= COPYING + 128 - GEMM_ROW_THREADS) tend_rows<D>(p, shared);
   }
   __syncwarp();
 }

@@ -226,8 +226,8 @@ static struct op_operand operand_of(rondo_dtype dtype, int64_t rows, int64_t col
 
 static const struct op_launch *selected(struct op_operand *operands, int32_t version, struct op_launches *launches) {
   const struct chip chip = {.version = version, .multiprocessors = 132, .shared_bytes = 232448};
-  struct op_task task = {.op = &op_gemm, .operand_count = GEMV_OPERANDS, .operands = operands};
-  struct op_call call = {.task = &task, .data = (void *[GEMV_OPERANDS]){0}, .settled_operands = 1u << GEMV_WEIGHTS};
+  struct op_task task = {.op = &op_gemm, .operand_count = GEMM_OPERANDS, .operands = operands};
+  struct op_call call = {.task = &task, .data = (void *[GEMM_OPERANDS]){0}, .settled_operands = 1u << GEMV_WEIGHTS};
   const struct gemv_attributes attributes = {.scale = 1};
   memcpy(task.attributes, &attributes, sizeof attributes);
   REQUIRE_OK(op_gemm.select(&call, &chip, launches));
@@ -236,7 +236,7 @@ static const struct op_launch *selected(struct op_operand *operands, int32_t ver
 
 /* Tensor maps if X and W can have them and numbers move in pairs; otherwise the portable kernels. */
 Test(gemm, gemm_select_takes_wgmma_where_operands_can_be_mapped) {
-  struct op_operand operands[GEMV_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, 512, 200, 208, 0),
+  struct op_operand operands[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, 512, 200, 208, 0),
                                                [GEMV_VECTORS] = operand_of(RONDO_BF16, 300, 200, 200, 16),
                                                [GEMV_OUT] = operand_of(RONDO_BF16, 300, 512, 512, 32)};
   struct op_launches launches;

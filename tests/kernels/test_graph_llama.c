@@ -78,7 +78,9 @@ static void decodes(rondo_backend backend) {
     desc.rope_frequencies = cases[i].frequencies, desc.head_dimension = cases[i].dimension;
     desc.sequences = cases[i].sequences, desc.name = i % 2 ? "draft" : NULL;
     llama_make(&l, desc, 3 + i);
-    l.layer_norms_are_tasks = l.last_norm_is_a_task = cases[i].sequences > 16;
+    l.last_norm_is_a_task = cases[i].sequences > 16;
+    l.streams = l.last_norm_is_a_task && cases[i].dtype == RONDO_BF16;
+    l.layer_norms_are_tasks = l.last_norm_is_a_task && !l.streams;
     machine_add(&m, backend, l.desc);
     machine_start(&m, &l);
     decode_and_check(&l, &m, cases[i].sequences, cases[i].steps);
@@ -225,9 +227,10 @@ static void prefills(rondo_backend backend) {
     machine_add(&m, backend, desc);
     machine_start(&m, &l);
     set_prefill_pages(&m, &desc);
-    l.layer_norms_are_tasks = cases[i].rows > 16;
+    l.streams = cases[i].rows > 16 && cases[i].dtype == RONDO_BF16;
+    l.layer_norms_are_tasks = cases[i].rows > 16 && !l.streams;
     int32_t next = prefill_and_check(&l, &m, cases[i].rows, cases[i].length, &h);
-    l.layer_norms_are_tasks = false;
+    l.layer_norms_are_tasks = l.streams = false;
     for (int32_t at = cases[i].length; at < cases[i].context; at++) {
       double expected[VOCABULARY];
       llama_set_lists(&m, 0, m.tensors[0].token, (int32_t[]){5, next}, m.tensors[0].position, (int32_t[]){0, at});

@@ -105,9 +105,10 @@ static void prompts(rondo_backend backend) {
     machine_start(&m, &l);
     set_pages(&m, 0, &desc), set_pages(&m, 1, &desc);
     memset(histories, 0, sizeof histories);
-    l.layer_norms_are_tasks = true, l.last_norm_is_a_task = c->every_row;
+    l.streams = c->dtype == RONDO_BF16;
+    l.layer_norms_are_tasks = !l.streams, l.last_norm_is_a_task = c->every_row;
     for (int round = 0; round < ROUNDS; round++) prefill_round(&l, &m, c, round, position, next, histories);
-    l.layer_norms_are_tasks = l.last_norm_is_a_task = false;
+    l.layer_norms_are_tasks = l.last_norm_is_a_task = l.streams = false;
     decode_on(&l, &m, c->feed_back, position, next, histories);
     machine_end(&m);
     llama_free(&l);

@@ -57,10 +57,13 @@ Test(graph_llama, every_task_has_its_name) {
   desc.tokens = 5;
   check_names(desc, of_prefill, 5 * LAYERS + 6);
   desc.tokens = 17;
-  check_names(desc, (const char *const[]){"layer0.qkv norm", "layer1.qkv", "layer1.gate_up norm", NULL},
-              7 * LAYERS + 6);
+  check_names(desc, (const char *const[]){"layer0.qkv norm", "layer1.qkv", "norm", NULL}, 5 * LAYERS + 8);
   desc.with_sampling = desc.feed_back = 0, desc.every_row = 1;
+  check_names(desc, (const char *const[]){"layer1.gate_up", "norm", "head", "next", NULL}, 5 * LAYERS + 4);
+  desc.dtype = desc.weights = RONDO_F16;
   check_names(desc, (const char *const[]){"layer1.gate_up norm", "norm", "head", "next", NULL}, 7 * LAYERS + 3);
+  desc.dtype = desc.weights = RONDO_BF16, desc.one_order = 1;
+  check_names(desc, (const char *const[]){"layer1.qkv norm", "norm", "head", "next", NULL}, 7 * LAYERS + 3);
   desc.every_row = 0, desc.with_sampling = desc.feed_back = 1;
   desc.tokens = 0, desc.one_order = 1;
   check_names(desc, (const char *const[]){"layer0.qkv", "layer1.down", NULL}, 5 * LAYERS + 4);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 enum { MOST_CHECKED = 30000, IMMENSE = 3000000 }; /* results of a problem */
+enum { GROUP = 64 };                              /* columns with a sum of squares */
 
 const struct gemm_size gemm_sizes[] = {
     {64, 4096, 512, "64x64"},      {128, 2048, 576, "64x64_pair"},     {256, 3072, 576, "64x96_turns"},
@@ -76,6 +77,23 @@ static void fill(struct frame *f, struct random *random, double size, bool posit
     frame_write(f, i, positive ? size * (0.5 + random_uniform(random)) : size * random_normal(random));
 }
 
+static int64_t groups_of(int64_t columns) { return (columns + GROUP - 1) / GROUP; }
+
+static void norms_add(struct gemm_trial *t, struct trial *trial, rondo_gemm_desc *desc) {
+  const struct gemm_problem_case *of = &t->of;
+  const int64_t columns = results_of(of);
+  if (of->normed) {
+    t->norm = frame_add(trial, "norm", of->dtype, 1, &columns, of->room, of->unit ? of->unit : 1);
+    t->normed = operand_add(trial, of, "normed", of->dtype, of->rows, columns);
+    t->squares = operand_add(trial, of, "squares", RONDO_F32, groups_of(columns), of->rows);
+    desc->norm = t->norm.view, desc->normed = t->normed.view, desc->squares = t->squares.view;
+  }
+  if (of->epsilon > 0) {
+    t->vector_squares = operand_add(trial, of, "vector squares", RONDO_F32, groups_of(of->k), of->rows);
+    desc->vector_squares = t->vector_squares.view, desc->norm_epsilon = of->epsilon;
+  }
+}
+
 void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm_problem_case *of,
                     struct random *random) {
   *t = (struct gemm_trial){.of = *of};
@@ -106,6 +124,7 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
     desc.residual = t->residual.view;
   }
   if (of->in_place) desc.residual = t->out.view;
+  norms_add(t, trial, &desc);
   REQUIRE_OK(rondo_add_gemm(trial->graph, &desc));
   if (of->packed)
     fill_packed(t, random);
@@ -115,6 +134,8 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
   if (t->bias.bytes) fill(&t->bias, random, 4, of->positive);
   if (t->residual.bytes) fill(&t->residual, random, 8, of->positive);
   if (of->in_place) fill(&t->out, random, 8, of->positive);
+  if (t->norm.bytes) fill(&t->norm, random, 1, false);
+  if (t->vector_squares.bytes) fill(&t->vector_squares, random, 32, true);
 }
 
 void gemm_trial_set(struct gemm_trial *t, struct trial *trial) {
@@ -122,11 +143,14 @@ void gemm_trial_set(struct gemm_trial *t, struct trial *trial) {
   if (t->scales.bytes) frame_set(trial, &t->scales);
   if (t->bias.bytes) frame_set(trial, &t->bias);
   if (t->residual.bytes) frame_set(trial, &t->residual);
+  if (t->norm.bytes) frame_set(trial, &t->norm), frame_set(trial, &t->normed), frame_set(trial, &t->squares);
+  if (t->vector_squares.bytes) frame_set(trial, &t->vector_squares);
 }
 
 void gemm_trial_end(struct gemm_trial *t) {
   free(t->weights.bytes), free(t->scales.bytes), free(t->vectors.bytes), free(t->out.bytes), free(t->bias.bytes),
-      free(t->residual.bytes);
+      free(t->residual.bytes), free(t->norm.bytes), free(t->normed.bytes), free(t->squares.bytes),
+      free(t->vector_squares.bytes);
 }
 
 int64_t gemm_trial_result(const struct gemm_trial *t, int64_t batch, int64_t row, int64_t column) {
@@ -168,19 +192,31 @@ struct bounded {
   double value, error;
 };
 
-/* scale * (W x) + bias of one column. The header's bound, then the roundings of scale and bias. */
+/* 1/sqrt(mean + epsilon) of a row, and what it may be off by, as a part of it. */
+static double factor_of(const struct gemm_trial *t, int64_t batch, int64_t row, double *error) {
+  const int64_t groups = groups_of(t->of.k);
+  double sum = 0;
+  *error = 0;
+  if (!t->vector_squares.bytes) return 1;
+  for (int64_t i = 0; i < groups; i++) sum += frame_read(&t->vector_squares, (batch * groups + i) * t->of.rows + row);
+  *error = (8 + (double)groups) * 0x1p-24;
+  return 1 / sqrt(sum / (double)t->of.k + (double)t->of.epsilon);
+}
+
+/* scale * (W x) + bias of one column, with the row's factor. The header's bound, then the roundings of scale and bias.
+ */
 static struct bounded product_of(const struct gemm_trial *t, const double *w, const double *x, int64_t batch,
                                  int64_t row, int64_t column) {
   const int64_t k = t->of.k;
-  const double scale = t->of.scale == 0 ? 1 : (double)t->of.scale;
+  double magnitude, off;
+  const double scale = (t->of.scale == 0 ? 1 : (double)t->of.scale) * factor_of(t, batch, row, &off);
   const bool own_bias = t->bias.bytes && t->bias.rank == 2;
   const double bias = t->bias.bytes ? frame_read(&t->bias, own_bias ? batch * t->of.columns + column : column) : 0;
-  double magnitude;
   const double sum =
       scale * sum_of(w + (batch * t->of.columns + column) * k, x + (batch * t->of.rows + row) * k, k, &magnitude);
   return (struct bounded){sum + bias,
                           fabs(scale) * ((8 + (double)k / 16) * 0x1p-23 * magnitude + (double)k * 0x1p-133) +
-                              0x1p-23 * (fabs(sum) + fabs(bias)) + 0x1p-148};
+                              off * fabs(sum) + 0x1p-23 * (fabs(sum) + fabs(bias)) + 0x1p-148};
 }
 
 /* silu(gate) * up; silu nowhere rises by more than 1.1. */
@@ -231,6 +267,58 @@ void gemm_trial_check(struct gemm_trial *t, struct trial *trial) {
   free(w), free(x), free(got.bytes);
 }
 
+/* A result in fp32, before it is rounded to out. */
+static struct bounded result_of(const struct gemm_trial *t, const double *w, const double *x, int64_t batch,
+                                int64_t row, int64_t column) {
+  const int64_t i = gemm_trial_result(t, batch, row, column);
+  const double residual = t->of.in_place ? frame_read(&t->out, i) : t->residual.bytes ? frame_read(&t->residual, i) : 0;
+  const struct bounded product = product_of(t, w, x, batch, row, column);
+  return (struct bounded){product.value + residual, product.error + 0x1p-23 * (fabs(product.value) + fabs(residual))};
+}
+
+/* A row's 64 columns from the group's first on. */
+static void group_check(const struct gemm_trial *t, const struct frame *normed, const struct frame *squares,
+                        const double *w, const double *x, int64_t batch, int64_t row, int64_t group) {
+  double sum = 0, error = 0;
+  const int64_t end = (group + 1) * GROUP < t->of.columns ? (group + 1) * GROUP : t->of.columns;
+  for (int64_t column = group * GROUP; column < end; column++) {
+    const struct bounded result = result_of(t, w, x, batch, row, column);
+    const double norm = frame_read(&t->norm, column), value = result.value * norm;
+    const double got = frame_read(normed, gemm_trial_result(t, batch, row, column));
+    double most = (result.error + 0x1p-23 * fabs(result.value)) * fabs(norm);
+    most += frame_half_unit(t->of.dtype, fabs(value) + most);
+    cr_assert(fabs(got - value) <= most,
+              "%lld rows, %lld columns, k %lld: normed[%lld][%lld][%lld] is %.9g, expected "
+              "%.9g within %.3g",
+              (long long)t->of.rows, (long long)t->of.columns, (long long)t->of.k, (long long)batch, (long long)row,
+              (long long)column, got, value, most);
+    sum += result.value * result.value;
+    error += (2 * fabs(result.value) + result.error) * result.error;
+  }
+  const double got = frame_read(squares, (batch * groups_of(t->of.columns) + group) * t->of.rows + row);
+  error += GROUP * 0x1p-23 * sum;
+  cr_assert(fabs(got - sum) <= error,
+            "%lld rows, %lld columns, k %lld: squares[%lld][%lld][%lld] is %.9g, expected "
+            "%.9g within %.3g",
+            (long long)t->of.rows, (long long)t->of.columns, (long long)t->of.k, (long long)batch, (long long)group,
+            (long long)row, got, sum, error);
+}
+
+/* All groups, or of many a sample, with those of the edges. */
+static void norms_check(const struct gemm_trial *t, struct trial *trial) {
+  const int64_t groups = groups_of(t->of.columns), rows = t->of.rows, count = batch_of(&t->of) * rows * groups;
+  struct frame normed = frame_get(trial, &t->normed, "normed"), squares = frame_get(trial, &t->squares, "squares");
+  double *w = decoded_weights(t), *x = decoded(&t->vectors);
+  struct random random = {18};
+  const int64_t mean = count / (MOST_CHECKED / GROUP);
+  for (int64_t i = 0; i < count;) {
+    group_check(t, &normed, &squares, w, x, i / groups / rows, i / groups % rows, i % groups);
+    i += mean ? random_between(&random, 1, 2 * mean + 1) : 1;
+  }
+  if (count) group_check(t, &normed, &squares, w, x, batch_of(&t->of) - 1, rows - 1, groups - 1);
+  free(w), free(x), free(normed.bytes), free(squares.bytes);
+}
+
 void gemm_problems_check(rondo_backend backend, const struct gemm_problem_case *problems, size_t count) {
   struct trial trial;
   struct random random = {count};
@@ -240,7 +328,11 @@ void gemm_problems_check(rondo_backend backend, const struct gemm_problem_case *
   trial_instantiate(&trial);
   for (size_t i = 0; i < count; i++) gemm_trial_set(&trials[i], &trial);
   trial_replay(&trial);
-  for (size_t i = 0; i < count; i++) gemm_trial_check(&trials[i], &trial), gemm_trial_end(&trials[i]);
+  for (size_t i = 0; i < count; i++) {
+    gemm_trial_check(&trials[i], &trial);
+    if (problems[i].normed) norms_check(&trials[i], &trial);
+    gemm_trial_end(&trials[i]);
+  }
   trial_end(&trial);
   free(trials);
 }

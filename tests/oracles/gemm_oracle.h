@@ -16,6 +16,8 @@ struct gemm_problem_case {
   bool bias_for_all;                      /* matrices of a batch */
   bool in_place;                          /* the residual is out itself */
   bool silu_mul;                          /* columns is that of weights; out has half as many */
+  bool normed;                            /* a second result, normed, and its squares */
+  float epsilon;                          /* above 0: rows have factors by squares of the vectors, any numbers */
   bool positive;                          /* no numbers cancel: errors of sums add up */
   int64_t room, unit;                     /* of frame_add; unit 0: 1 */
 };
@@ -23,6 +25,7 @@ struct gemm_problem_case {
 struct gemm_trial {
   struct gemm_problem_case of;
   struct frame weights, scales, vectors, out, bias, residual;
+  struct frame norm, normed, squares, vector_squares;
 };
 
 /* Adds the operands and the task to the trial's graph, and fills the operands. */

@@ -143,7 +143,7 @@ static void attend(const struct llama *l, const struct history *h, int layer, co
 }
 
 static void add_rounded(const struct llama *l, double *x, const double *y) {
-  for (int64_t i = 0; i < l->desc.hidden; i++) x[i] = llama_rounded(l, x[i] + y[i]);
+  for (int64_t i = 0; i < l->desc.hidden; i++) x[i] = l->streams ? x[i] + y[i] : llama_rounded(l, x[i] + y[i]);
 }
 
 static void layer_step(const struct llama *l, struct history *h, int layer, int position, double *x) {
@@ -151,7 +151,7 @@ static void layer_step(const struct llama *l, struct history *h, int layer, int 
   const int64_t d = desc->head_dimension, query = desc->query_heads * d, kv = desc->kv_heads * d, hidden = desc->hidden;
   double normed[MOST_HIDDEN], qkv[MOST_QUERY + 2 * MOST_KV], o[MOST_QUERY], y[MOST_HIDDEN], gates[2 * MOST_GATED],
       gated[MOST_GATED];
-  normalise(l, &l->attention_norm[layer], l->layer_norms_are_tasks, x, normed);
+  normalise(l, &l->attention_norm[layer], l->layer_norms_are_tasks || (l->streams && layer == 0), x, normed);
   multiply(&l->qkv[layer], query + 2 * kv, hidden, normed, qkv);
   for (int64_t i = 0; i < query + 2 * kv; i++) qkv[i] = llama_rounded(l, qkv[i]);
   for (int64_t head = 0; head < desc->query_heads + desc->kv_heads; head++) rotate(l, qkv + head * d, position);
@@ -171,9 +171,12 @@ static void layer_step(const struct llama *l, struct history *h, int layer, int 
 void llama_step(const struct llama *l, struct history *h, int32_t token, int32_t position, double logits[VOCABULARY]) {
   const int64_t hidden = l->desc.hidden;
   double x[MOST_HIDDEN], normed[MOST_HIDDEN];
-  for (int64_t i = 0; i < hidden; i++) x[i] = llama_rounded(l, l->embedding.numbers[token * hidden + i]);
+  for (int64_t i = 0; i < hidden; i++) {
+    const double number = l->embedding.numbers[token * hidden + i];
+    x[i] = l->streams ? number : llama_rounded(l, number);
+  }
   for (int layer = 0; layer < LAYERS; layer++) layer_step(l, h, layer, position, x);
-  normalise(l, &l->norm, l->last_norm_is_a_task, x, normed);
+  normalise(l, &l->norm, l->last_norm_is_a_task || l->streams, x, normed);
   multiply(l->desc.tied_embedding ? &l->embedding : &l->head, VOCABULARY, hidden, normed, logits);
 }
 

@@ -31,6 +31,7 @@ struct llama {
   /* The norms of the layers, and the last one, are tasks, whose results are rounded. Else they are prologues of
    * products, in which only x times the norm's weights is rounded. */
   bool layer_norms_are_tasks, last_norm_is_a_task;
+  bool streams; /* the residual stream is not rounded, and only the first and the last norm are tasks */
 };
 
 /* One sequence of a model in bf16, with logits. */
