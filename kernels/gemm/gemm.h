@@ -56,6 +56,7 @@ struct gemm_wgmma_parameters {
   uint32_t row_factors;      /* 1: rows have factors, by norms.vector_squares */
   uint32_t streamed;         /* out and residual are f32 and boxed, and there is a second result */
   uint32_t scale_batch;      /* W in NVFP4: bytes from the scales of a matrix to the next */
+  uint32_t scale_copies;     /* gemm_scale_copies */
   struct gemv_scale_strides scale_strides;
   const unsigned char *scales;
   struct gemm_finish finish;
@@ -66,7 +67,7 @@ struct gemm_wgmma_parameters {
 /* KERNEL(chips, parameters, name, threads, tile, stages, any)
  * `tile` is a struct gemm_tile: (rows of P that a warpgroup has, warpgroups, they take turns, rows of Q, tiles of
  * a cluster along P, along Q, parts of k, W is P, slots for W in NVFP4). Warpgroups share a tile, unless they take
- * turns at tiles.
+ * turns at tiles (1), or at the stages of a tile (2).
  *
  * `any` is 1 in kernels of every type of out, bias and residual. The others have less code, and so start sooner where
  * other kernels ran before: out and residual have the type of X and W and could move by boxes, and there is no bias. */
@@ -82,10 +83,10 @@ struct gemm_wgmma_parameters {
 #define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1, 0)
 
 /* W in NVFP4: rows of X x rows of W. */
-#define GEMM_TILE_nvfp4_128x128     (64, 2, 0, 128, 1, 1, 1, 1, 4)
-#define GEMM_TILE_nvfp4_64x128      (64, 2, 0, 64, 1, 1, 1, 1, 4)
-#define GEMM_TILE_nvfp4_64x64       (64, 1, 0, 64, 1, 1, 1, 1, 8)
-#define GEMM_TILE_nvfp4_64x64_parts (64, 1, 0, 64, 1, 1, 2, 1, 8)
+#define GEMM_TILE_nvfp4_256x128     (64, 2, 0, 256, 2, 1, 1, 1, 3)
+#define GEMM_TILE_nvfp4_128x128     (64, 2, 0, 128, 2, 1, 1, 1, 4)
+#define GEMM_TILE_nvfp4_64x128      (64, 2, 0, 64, 1, 1, 1, 1, 5)
+#define GEMM_TILE_nvfp4_64x64_parts (64, 2, 2, 64, 1, 1, 2, 1, 6)
 
 #define GEMM_ONE_TYPE_KERNEL(KERNEL, tile, threads, stages)                                                            \
   KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, 0)
@@ -114,10 +115,10 @@ struct gemm_wgmma_parameters {
 #define GEMM_NVFP4_KERNEL(KERNEL, tile, threads, stages)                                                               \
   KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, 1)
 #define GEMM_NVFP4_KERNELS(KERNEL)                                                                                     \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x128, 512, 5)                                                                     \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x128, 512, 7)                                                                      \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64, 384, 10)                                                                      \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_parts, 384, 10)
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_256x128, 384, 4)                                                                     \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x128, 384, 6)                                                                     \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x128, 384, 10)                                                                     \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_parts, 384, 12)
 #define GEMM_WGMMA_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                                    \
@@ -128,20 +129,27 @@ struct gemm_wgmma_parameters {
 enum {
   GEMM_P_PANEL_BYTES = 64 * 128,   /* 64 rows of a stage */
   GEMM_STAGING_BYTES = 64 * 128,   /* of a warpgroup's buffer for results on their way out */
-  GEMM_SLOT_STEPS = 2,             /* stages for which a slot has W in NVFP4 */
-  GEMM_CODE_BYTES = 64,            /* of a row in a slot */
-  GEMM_DECODERS = 128,             /* threads that decode NVFP4: a warpgroup */
+  GEMM_SLOT_STEPS = 4,             /* stages for which a slot has W in NVFP4 */
+  GEMM_CODE_BYTES = 128,           /* of a row in a slot */
+  GEMM_SCALERS = 64,               /* threads that decode scales */
   GEMM_MOST_SHARED_BYTES = 232448, /* of a block of sm_90 */
+};
+
+/* How scales of NVFP4 are copied, so that neighbours in memory are copied by neighbours. */
+enum gemm_scale_copies {
+  GEMM_SCALES_BY_ROW,     /* words of four scales; the next one of a row is its neighbour */
+  GEMM_SCALES_IN_SIXTEEN, /* the same, and rows begin at multiples of 16 bytes */
+  GEMM_SCALES_BLOCKED,    /* words; the next one of a column, of the row 32 further, is its neighbour */
 };
 
 /* What a kernel's tile and stages mean; for C and CUDA. */
 struct gemm_tile {
   int rows, warpgroups; /* rows: of P that a warpgroup has */
-  int turns;            /* 1: warpgroups take turns at tiles; 0: they share a tile */
+  int turns;            /* 1: warpgroups take turns at tiles; 2: at a tile's stages; 0: they share a tile */
   int columns;          /* rows of Q */
   int along_p, along_q, parts;
   int swapped; /* W is P */
-  int slots;   /* for W in NVFP4, of 128 of k; 0: W is in 16 bits */
+  int slots;   /* for W in NVFP4, of 256 of k; 0: W is in 16 bits */
 };
 #ifdef __CUDACC__
 #define GEMM_CONSTANT constexpr __host__ __device__
@@ -152,16 +160,19 @@ GEMM_CONSTANT int gemm_tile_p(struct gemm_tile t) { return t.turns ? t.rows : t.
 GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.along_q * t.parts; }
 /* Columns of results that a block stores after the parts have met. */
 GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.columns / t.parts; }
-GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return (gemm_tile_p(t) + t.columns) * 128; }
+/* W in NVFP4 has no place in the stages. */
+GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return ((t.slots ? 0 : gemm_tile_p(t)) + t.columns) * 128; }
 GEMM_CONSTANT int gemm_slot_bytes(struct gemm_tile t) { return gemm_tile_p(t) * GEMM_CODE_BYTES; }
-/* Of scales: a word for 64 of k for each thread that decodes, as far as the slots reach. */
-GEMM_CONSTANT int gemm_scale_bytes(struct gemm_tile t) { return GEMM_SLOT_STEPS * t.slots * GEMM_DECODERS * 4; }
+/* Of scales, for each row of a stage: a word, and four numbers of 16 bits. */
+GEMM_CONSTANT int gemm_scale_bytes(struct gemm_tile t) { return t.slots * GEMM_SLOT_STEPS * gemm_tile_p(t) * (4 + 8); }
 /* The sums leave a warpgroup few registers, too few for a residual. */
 GEMM_CONSTANT int gemm_tile_is_wide(struct gemm_tile t) { return t.rows * t.columns > 64 * 256; }
 /* With silu_mul: do results leave as boxes of 64 columns? */
 GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= 128; }
 /* Does it write out in f32, the residual stream, with a second result? */
-GEMM_CONSTANT int gemm_tile_streams(struct gemm_tile t) { return t.rows == 64 && t.columns % GEMM_GROUP == 0; }
+GEMM_CONSTANT int gemm_tile_streams(struct gemm_tile t) {
+  return t.rows == 64 && t.columns % GEMM_GROUP == 0 && !(t.slots && t.columns > 128);
+}
 /* Of X. */
 GEMM_CONSTANT int gemm_tile_x(struct gemm_tile t) { return t.swapped ? t.columns : gemm_tile_p(t); }
 /* Factors of the rows of two tiles; and, if W is P, what each warp has of each row's squares. */

@@ -25,6 +25,17 @@ template <> struct gemm_code<__nv_bfloat16> {
     const float scale = (upper ? __high2float(two) : __low2float(two)) * 0x1p118f;
     return pack_two<__nv_bfloat16>(scale, scale);
   }
+  /* One of two numbers, twice. */
+  DEVICE static uint32_t both(uint32_t two, bool upper) {
+    const __nv_bfloat162 numbers = reinterpret_cast<const __nv_bfloat162 &>(two);
+    const __nv_bfloat162 c = upper ? __high2bfloat162(numbers) : __low2bfloat162(numbers);
+    return reinterpret_cast<const uint32_t &>(c);
+  }
+  /* Of two scales, two numbers. */
+  DEVICE static uint32_t two_scales(uint32_t halves) {
+    const __half2 two = reinterpret_cast<const __half2 &>(halves);
+    return pack_two<__nv_bfloat16>(__low2float(two) * 0x1p118f, __high2float(two) * 0x1p118f);
+  }
   DEVICE static uint32_t product(uint32_t a, uint32_t b) {
     const __nv_bfloat162 c =
         __hmul2(reinterpret_cast<const __nv_bfloat162 &>(a), reinterpret_cast<const __nv_bfloat162 &>(b));
@@ -37,6 +48,12 @@ template <> struct gemm_code<__half> {
   DEVICE static uint32_t scale(uint32_t halves, bool upper) {
     return product(permute(halves, 0, upper ? 0x3232 : 0x1010), 0x54005400u); /* 2^6 */
   }
+  DEVICE static uint32_t both(uint32_t two, bool upper) {
+    const __half2 numbers = reinterpret_cast<const __half2 &>(two);
+    const __half2 c = upper ? __high2half2(numbers) : __low2half2(numbers);
+    return reinterpret_cast<const uint32_t &>(c);
+  }
+  DEVICE static uint32_t two_scales(uint32_t halves) { return product(halves, 0x54005400u); }
   DEVICE static uint32_t product(uint32_t a, uint32_t b) {
     const __half2 c = __hmul2(reinterpret_cast<const __half2 &>(a), reinterpret_cast<const __half2 &>(b));
     return reinterpret_cast<const uint32_t &>(c);
@@ -49,12 +66,16 @@ DEVICE uint32_t gemm_two_scales(uint32_t two) {
   return reinterpret_cast<const uint32_t &>(halves);
 }
 
-/* Eight codes, in pairs of neighbours; `scale` is a pair of equal numbers. A byte below 16 is chosen twice, once for
- * its sign, which is zero. */
-template <typename T> DEVICE void decode_eight(uint32_t codes, uint32_t scale, uint32_t (&pairs)[4]) {
+/* Eight codes, in pairs of neighbours; `scale` is a pair of equal numbers, and there may be one for each four codes. A
+ * byte below 16 is chosen twice, once for its sign, which is zero. */
+template <typename T> DEVICE void decode_eight(uint32_t codes, const uint32_t (&scales)[2], uint32_t (&pairs)[4]) {
   const uint32_t even = codes & 0x0f0f0f0fu, odd = codes >> 4 & 0x0f0f0f0fu;
   unrolled_for (uint32_t i = 0; i < 4; i++)
-    pairs[i] = gemm_code<T>::product(gemm_code<T>::bits(permute(even, odd, 0xc480 + 0x1111 * i)), scale);
+    pairs[i] = gemm_code<T>::product(gemm_code<T>::bits(permute(even, odd, 0xc480 + 0x1111 * i)), scales[i / 2]);
+}
+template <typename T> DEVICE void decode_eight(uint32_t codes, uint32_t scale, uint32_t (&pairs)[4]) {
+  const uint32_t scales[2] = {scale, scale};
+  decode_eight<T>(codes, scales, pairs);
 }
 
 } // namespace

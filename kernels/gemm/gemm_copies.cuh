@@ -48,18 +48,18 @@ struct gemm_design {
   static constexpr gemm_tile TILE = {Rows, Warpgroups, Turns, Columns, AlongP, AlongQ, Parts, Swapped, Slots};
   static constexpr int STAGES = Stages, WARPGROUPS = Warpgroups, COLUMNS = Columns, PARTS = Parts;
   static constexpr int ALONG_P = AlongP, ALONG_Q = AlongQ, SLOTS = Slots;
-  static constexpr bool TURNS = Turns, SWAPPED = Swapped, ANY = Any;
+  static constexpr bool TURNS = Turns == 1, SPLITS = Turns == 2, SWAPPED = Swapped, ANY = Any;
   static constexpr int CLUSTER = gemm_tile_cluster(TILE), P_ROWS = gemm_tile_p(TILE);
-  static constexpr int P_BYTES = P_ROWS * 128; /* of a stage */
+  static constexpr int P_BYTES = Slots ? 0 : P_ROWS * 128; /* of a stage */
   static constexpr int STAGE_BYTES = gemm_stage_bytes(TILE), SLOT_BYTES = gemm_slot_bytes(TILE);
   static constexpr int PRODUCTS = Rows / 64;          /* of wgmma for 16 of k, in a warpgroup */
   static constexpr int SHARERS = AlongP + AlongQ - 1; /* blocks of a cluster that a block shares a tile with, and it */
   static constexpr int ARRIVALS = (Turns ? 1 : Warpgroups) * SHARERS; /* that free a stage */
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
   static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
-  static constexpr int SCALES_AHEAD = GEMM_SLOT_STEPS * Slots; /* stages */
-  static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : 40, DECODING_REGISTERS = 72;
-  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : Slots ? 200 : 232;
+  static constexpr int STEP = SPLITS ? Warpgroups : 1; /* from a stage of a warpgroup to its next: with slots */
+  static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : Slots ? 56 : 40;
+  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : Slots ? 224 : 232;
 
   /* Results leave in boxes of 64 rows and 64 columns, or fewer along Q. The last box may repeat some of the one before.
    */
@@ -79,17 +79,18 @@ struct gemm_design {
   static constexpr int X_ROWS = gemm_tile_x(TILE), FACTOR_THREADS = GEMM_ROW_THREADS + 128 * (Turns ? 1 : Warpgroups);
   static_assert(gemm_shared_bytes(TILE, Stages) <= GEMM_MOST_SHARED_BYTES, "a block has no more");
   static_assert(P_ROWS / AlongQ <= 256 && Columns / AlongP <= 256, "a box has no more rows");
-  static_assert(Parts == 1 || (Parts == 2 && !Turns && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
+  static_assert(Parts == 1 || (Parts == 2 && !TURNS && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
                 "two parts meet in the buffers for results");
   static_assert(!STREAMS || (STREAM_FILLS < Stages && !OVERLAP), "the residual stream comes through stages");
   static_assert(RESIDUAL_FILLS < Stages && BOXES <= Stages, "boxes of results leave from stages");
-  static_assert(!Slots || (Swapped && CLUSTER == Parts && !IS_WIDE && (P_ROWS == 64 || P_ROWS == 128)),
-                "a thread decodes a row or half of one, for its own block");
+  static_assert(!Slots || (Swapped && !TURNS && ALONG_Q == 1 && Rows == 64), "a warpgroup decodes W for itself");
+  static_assert(!SPLITS || (Slots && Warpgroups == 2 && COLUMNS * 256 <= BUFFERS * GEMM_STAGING_BYTES),
+                "two warpgroups meet in the second one's buffers");
 };
 
 /* Addresses in shared memory, and the place of the block in its cluster. */
 template <typename D> struct gemm_block {
-  uint32_t stages, slots, scales, staging, full, empty;
+  uint32_t stages, slots, scales, scale_numbers, staging, full, empty;
   uint32_t slot_full, slot_empty;
   uint32_t met;            /* a barrier for each warpgroup: parts */
   uint32_t factors;        /* of the rows of two tiles */
@@ -104,6 +105,7 @@ template <typename D> struct gemm_block {
     stages = shared_address(shared);
     slots = stages + D::STAGES * D::STAGE_BYTES;
     scales = slots + D::SLOTS * D::SLOT_BYTES;
+    scale_numbers = scales + D::SLOTS * GEMM_SLOT_STEPS * D::P_ROWS * 4;
     staging = scales + gemm_scale_bytes(D::TILE);
     factors = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
     squares = factors + 2 * 4 * D::X_ROWS;
@@ -119,9 +121,14 @@ template <typename D> struct gemm_block {
     first = blockIdx.x / D::CLUSTER;
     apart = gridDim.x / D::CLUSTER;
     tiles = first < p.units ? (p.units - first + apart - 1) / apart : 0;
-    k_begin = D::PARTS > 1 ? p.steps * part / D::PARTS : 0;
-    steps = (D::PARTS > 1 ? p.steps * (part + 1) / D::PARTS : p.steps) - k_begin;
+    k_begin = D::PARTS > 1 ? begin_of(p.steps, part) : 0;
+    steps = (D::PARTS > 1 ? begin_of(p.steps, part + 1) : p.steps) - k_begin;
     fills = steps + (!D::IS_WIDE && p.boxed ? D::STREAMS && p.streamed ? D::STREAM_FILLS : D::RESIDUAL_FILLS : 0);
+  }
+  /* The first of a part's steps. With slots it begins at a multiple of a slot's. */
+  DEVICE static uint32_t begin_of(uint32_t steps, uint32_t part) {
+    const uint32_t begin = steps * part / D::PARTS;
+    return D::SLOTS && part < D::PARTS ? begin / GEMM_SLOT_STEPS * GEMM_SLOT_STEPS : begin;
   }
   /* The rank of the block that has the same part of k, and this tile of the cluster. */
   DEVICE static uint32_t rank_of(uint32_t p, uint32_t q, uint32_t part) {
@@ -199,7 +206,7 @@ template <typename D, bool IsWeights> struct gemm_copier {
       const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine() * ROWS * 128;
       const int k = (int)(at.k_begin + step) * GEMM_DEPTH;
       if (!IsFirstRound) barrier_wait(at.empty + 8 * stage, parity);
-      if (LEADS) barrier_expect(full, D::SLOTS ? D::STAGE_BYTES - D::P_BYTES : D::STAGE_BYTES);
+      if (LEADS) barrier_expect(full, D::STAGE_BYTES);
       if (SHARERS == 1)
         box_copy(to, map, k, row, matrix, full);
       else

@@ -135,10 +135,8 @@ rondo_status gemm_few_launch(const struct op_call *call, const struct chip *chip
 static void map_add(struct op_launch *launch, size_t offset, const struct op_call *call, int which, int rows,
                     int columns) {
   struct op_operand operand = with_batch(&call->task->operands[which]);
-  const bool has_codes = operand.dtype == RONDO_NVFP4;
-  if (has_codes) operand = bytes_of_codes(&operand);
+  if (operand.dtype == RONDO_NVFP4) operand = bytes_of_codes(&operand);
   launch_map(launch, offset, &operand, call->data[which], (const uint32_t[]){1, (uint32_t)rows, (uint32_t)columns});
-  if (has_codes) launch->maps[launch->map_count - 1].swizzle_bytes = 0;
 }
 
 /* Columns of a box of the residual: 128 bytes. 0: it has no map, or not the columns of the sums. */
@@ -186,6 +184,9 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .row_factors = row_factors,
       .streamed = streamed,
       .scale_batch = has_codes ? (uint32_t)gemv_batch_stride(scales) : 0,
+      .scale_copies = attributes->weight_scale_layout == RONDO_SCALES_128X4 ? GEMM_SCALES_BLOCKED
+                      : has_codes && op_rows_aligned(scales, 16)            ? GEMM_SCALES_IN_SIXTEEN
+                                                                            : GEMM_SCALES_BY_ROW,
       .scale_strides =
           has_codes ? gemv_scale_strides_of(scales, attributes->weight_scale_layout) : (struct gemv_scale_strides){0},
       .scales = call->data[GEMV_WEIGHT_SCALES],

@@ -31,7 +31,7 @@ static double leaving_cycles(const struct gemm_problem *problem, const struct ge
   enum { PLAIN, ADDED, GATED, SHARED = 0, TURNS, LONG_TURNS, WIDE };
   static const double cycles[][4] = {
       [PLAIN] = {2100, 1600, 3200, 3200}, [ADDED] = {3500, 4600, 5300, 5300}, [GATED] = {3500, 2000, 5700, 3500}};
-  const int which = gemm_tile_is_wide(*tile) ? WIDE : !tile->turns ? SHARED : tile->rows == 64 ? TURNS : LONG_TURNS;
+  const int which = gemm_tile_is_wide(*tile) ? WIDE : tile->turns != 1 ? SHARED : tile->rows == 64 ? TURNS : LONG_TURNS;
   if (!problem->silu_mul) return cycles[problem->has_residual ? ADDED : PLAIN][which];
   if (gemm_tile_gates_by_box(*tile) && !problem->has_residual) return cycles[GATED][which];
   if (tile->slots && problem->one_type) return 3500;
@@ -42,13 +42,13 @@ static double leaving_cycles(const struct gemm_problem *problem, const struct ge
  * in. Of kernels that take turns only the last results are waited for. */
 static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves) {
   const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), count = (double)waves;
-  /* W in NVFP4: shared memory, or the threads that decode, keep tensor cores waiting. */
-  const double rate = tile->slots ? 0.52 : 0.92, decoding = !tile->slots ? 0 : m > 64 ? 780 : 600;
-  const double step = fmax(fmax(m * n / (32 * rate), decoding), 128 * (m + n) / 54);
+  /* W in NVFP4 is decoded by the threads that multiply. */
+  const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53, decoding = !tile->slots ? 0 : m > 64 ? 760 : 430;
+  const double step = fmax(fmax(m * n / (32 * rate), decoding), 128 * ((tile->slots ? 0.28 : 1) * m + n) / 54);
   const double meeting = tile->parts > 1 ? 1150 : 0, turn = 770;
   const double steps = count * (double)divide_up(problem->k, GEMM_DEPTH) / tile->parts;
   const double leaving = leaving_cycles(problem, tile);
-  return START_CYCLES + steps * step + share * (tile->turns ? count * turn + leaving : count * leaving) + meeting;
+  return START_CYCLES + steps * step + share * (tile->turns == 1 ? count * turn + leaving : count * leaving) + meeting;
 }
 
 bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan) {

@@ -1,5 +1,6 @@
-/* gemm_rows.cuh - what the two warps that neither copy nor multiply do for RMS norms, for gemm_wgmma.cuh: the factors
- * of a tile's rows, from the sums of squares of X, while the tile is multiplied; and the numbers of a norm come near.
+/* gemm_rows.cuh - what the two warps that neither copy W or X nor multiply do for RMS norms, for gemm_wgmma.cuh: the
+ * factors of a tile's rows, from the sums of squares of X, while the tile is multiplied; and the numbers of a norm come
+ * near.
  */
 #pragma once
 
@@ -34,24 +35,22 @@ DEVICE float add_lanes(float sum) {
   return sum + __shfl_xor_sync(0xffffffffu, sum, 16);
 }
 
-/* A warp has 32 rows at a time: each lane four of them, of a fourth of the groups. A sum has the same order in every
- * tile. */
-template <typename D> DEVICE void make_factors(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
+/* Of a tile. A warp has 32 rows at a time: each lane four of them, of a fourth of the groups. A sum has the same order
+ * in every tile. */
+template <typename D> DEVICE void make_factors(const gemm_wgmma_parameters &p, const gemm_block<D> &at, uint32_t turn) {
   const gemm_norms &norms = p.norms;
   const uint32_t lane = threadIdx.x % 32, begin = threadIdx.x % GEMM_ROW_THREADS / 32 * 32 + lane % 8 * 4;
-  rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) {
-    const gemm_place place = gemm_place_of(p, at, turn);
-    const uint32_t slot = turn % 2, first = (uint32_t)(D::SWAPPED ? place.q : place.p);
-    if (turn >= 2) warps_meet(GEMM_EMPTY_BARRIER + slot, D::FACTOR_THREADS);
-    rolled_for (uint32_t row = begin; row < D::X_ROWS; row += GEMM_ROW_THREADS) {
-      const float4 four = four_squares(norms, place.matrix, first + row, p.rows, lane / 8);
-      const float x = add_lanes(four.x), y = add_lanes(four.y), z = add_lanes(four.z), w = add_lanes(four.w);
-      const float sum = lane < 16 ? lane < 8 ? x : y : lane < 24 ? z : w;
-      store_number(at.factors + (slot * D::X_ROWS + row + lane / 8) * 4,
-                   norms.scale * rsqrtf(fmaf(sum, norms.mean_factor, norms.epsilon)));
-    }
-    warps_arrive(GEMM_FULL_BARRIER + slot, D::FACTOR_THREADS);
+  const gemm_place place = gemm_place_of(p, at, turn);
+  const uint32_t slot = turn % 2, first = (uint32_t)(D::SWAPPED ? place.q : place.p);
+  if (turn >= 2) warps_meet(GEMM_EMPTY_BARRIER + slot, D::FACTOR_THREADS);
+  rolled_for (uint32_t row = begin; row < D::X_ROWS; row += GEMM_ROW_THREADS) {
+    const float4 four = four_squares(norms, place.matrix, first + row, p.rows, lane / 8);
+    const float x = add_lanes(four.x), y = add_lanes(four.y), z = add_lanes(four.z), w = add_lanes(four.w);
+    const float sum = lane < 16 ? lane < 8 ? x : y : lane < 24 ? z : w;
+    store_number(at.factors + (slot * D::X_ROWS + row + lane / 8) * 4,
+                 norms.scale * rsqrtf(fmaf(sum, norms.mean_factor, norms.epsilon)));
   }
+  warps_arrive(GEMM_FULL_BARRIER + slot, D::FACTOR_THREADS);
 }
 
 /* Loads the norm of the tiles' columns, so that the threads that need it find it in L1. */
@@ -69,7 +68,8 @@ template <typename D> DEVICE void tend_rows(const gemm_wgmma_parameters &p, cons
   if (D::IS_WIDE || (!p.row_factors && !p.streamed)) return;
   const gemm_block<D> at(p, shared);
   if (D::STREAMS && p.streamed) touch_norm(p, at);
-  if (p.row_factors) make_factors(p, at);
+  if (!p.row_factors) return;
+  rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) make_factors(p, at, turn);
 }
 
 } // namespace

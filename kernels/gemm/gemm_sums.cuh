@@ -43,7 +43,7 @@ template <typename D> struct gemm_sums {
     lane = number % 32, warp = number / 32 % 4, index = number / 128;
   }
   /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
-  DEVICE uint32_t share() const { return D::TURNS ? 0 : index; }
+  DEVICE uint32_t share() const { return D::TURNS || D::SPLITS ? 0 : index; }
 
   /* Frees a stage for the blocks that copy to it, if one will. `left`: the block's stages from this one on. */
   DEVICE void free_stage(uint32_t left, uint32_t stage) const {
@@ -83,7 +83,8 @@ template <typename D> struct gemm_sums {
 
   /* Groups of eight rows of Q that are finished at a time, as registers allow. */
   static constexpr int MANY = D::BOX / 8, FEW = D::IS_WIDE ? 2 : 4;
-  static constexpr int GROUPS = D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP) ? FEW : MANY;
+  static constexpr int GROUPS =
+      D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP || (D::SLOTS && D::COLUMNS == 256)) ? FEW : MANY;
 
   /* Of a tile's rows of X, from gemm_rows.cuh. */
   DEVICE void begin_factors(uint32_t turn) {

@@ -6,7 +6,7 @@
  * tiles: the results of one leave while the other multiplies. A cluster shares tiles, of which each block copies a part
  * to all; or its blocks have parts of k, whose sums meet in shared memory.
  *
- * W in NVFP4 comes to slots of its own, from where a warpgroup decodes it to the stages (gemm_wgmma_slots.cuh).
+ * W in NVFP4 comes to slots of its own, and is decoded to registers (gemm_wgmma_slots.cuh).
  *
  * A residual that has the boxes of out comes through the stages too, after the last k of its tile.
  *
@@ -112,17 +112,18 @@ template <int Count> DEVICE void more_registers() { asm volatile("setmaxnreg.inc
 template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   if (threadIdx.x == 128 * D::WARPGROUPS) {
     for (int i = 0; i < D::STAGES; i++) {
-      barrier_init(at.full + 8 * i, D::SLOTS ? 1 + GEMM_DECODERS / 32 : 1); /* warps that decode arrive too */
+      barrier_init(at.full + 8 * i, 1);
       barrier_init(at.empty + 8 * i, D::ARRIVALS);
     }
     for (int i = 0; i < D::SLOTS; i++) {
-      barrier_init(at.slot_full + 8 * i, 1);
-      barrier_init(at.slot_empty + 8 * i, GEMM_DECODERS / 32);
+      barrier_init(at.slot_full + 8 * i, 1 + GEMM_SCALERS / 32); /* warps that decode scales arrive too */
+      barrier_init(at.slot_empty + 8 * i, 4 * D::WARPGROUPS);
     }
     for (int i = 0; D::PARTS > 1 && i < D::WARPGROUPS; i++) {
       barrier_init(at.met + 8 * i, 1);
       barrier_expect(at.met + 8 * i, D::TILE.rows * D::STORED * 4);
     }
+    barriers_are_initialised();
   }
   if (threadIdx.x == 0) {
     tensor_prefetch(&p.p), tensor_prefetch(&p.q);
@@ -146,7 +147,12 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
     only_wait_for_predecessors();
     more_registers<D::MULTIPLYING_REGISTERS>();
     const gemm_block<D> at(p, shared);
-    if constexpr (D::ANY && !D::SLOTS)
+    if constexpr (D::SLOTS > 0) {
+      if (p.is_bf16)
+        multiply_code_tiles<__nv_bfloat16>(p, at);
+      else
+        multiply_code_tiles<__half>(p, at);
+    } else if constexpr (D::ANY)
       multiply_tiles<either>(p, at);
     else if (p.is_bf16)
       multiply_tiles<__nv_bfloat16>(p, at);
@@ -154,12 +160,6 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
       multiply_tiles<__half>(p, at);
     return;
   }
-  if constexpr (D::SLOTS)
-    if (threadIdx.x >= COPYING + 128) {
-      if (D::WARPGROUPS > 1) fewer_registers<D::DECODING_REGISTERS>();
-      decode<D>(p, shared);
-      return;
-    }
   fewer_registers<D::COPYING_REGISTERS>();
   if (threadIdx.x == COPYING) {
     std::conditional_t<(D::SLOTS > 0), gemm_code_copier<D>, gemm_copier<D, true>> weights(p, shared);
@@ -171,6 +171,8 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
     gemm_copier<D, false> vectors(p, shared);
     only_wait_for_predecessors();
     vectors.template copy<false>(vectors.all());
+  } else if (D::SLOTS && threadIdx.x >= COPYING + 64) {
+    if constexpr (D::SLOTS > 0) decode_scales<D>(p, shared);
   } else {
     only_wait_for_predecessors();
     if (threadIdx.x >= COPYING + 128 - GEMM_ROW_THREADS) tend_rows<D>(p, shared);

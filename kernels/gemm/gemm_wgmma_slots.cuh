@@ -1,21 +1,29 @@
-/* gemm_wgmma_slots.cuh - W in NVFP4, for gemm_wgmma.cuh: a warpgroup of its own decodes it to the stages, 64 of k at a
- * time.
+/* gemm_wgmma_slots.cuh - W in NVFP4, for gemm_wgmma.cuh. The warpgroups that multiply decode W to registers, wgmma's
+ * operand of rows, while the products of the stage before run. So W takes no time of shared memory but for its codes.
  *
- * A thread copies the codes of a tile's rows by a tensor map, 128 of k to a slot. Each thread that decodes has a row,
- * or half of one. It copies the scales of its row a few stages ahead, four bytes for 64 of k, in either layout.
+ * A thread copies the codes of a tile's rows by a tensor map, 256 of k to a slot. Two warps decode their scales, in
+ * either layout, to numbers of X's type. A lane's part of an operand are two neighbours in k of each group of eight:
+ * one byte of each word of codes. So the four lanes that share a row load the same words, each chooses its bytes.
  *
- * Shared memory bounds it: a stage of W is written there once more than if it came in 16 bits. With few vectors the
- * threads that decode do, some 800 cycles for 128 rows and 64 of k. */
+ * Warpgroups share a tile, 64 rows each; or they take turns at the stages of a tile, and their sums meet at its end. */
 #pragma once
 
 #include "../common/shared_words.cuh"
 #include "gemm_codes.cuh"
-#include "gemm_results.cuh"
+#include "gemm_rows.cuh"
+#include "gemm_rows_product.cuh"
+#include "gemm_stream.cuh"
 
 namespace {
 
+enum { GEMM_SPLIT_BARRIER = GEMM_TURN_BARRIER, GEMM_SCALE_BARRIER = GEMM_EMPTY_BARRIER + 2 };
+
 DEVICE void cp_async_word(uint32_t to, const unsigned char *from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+/* The first `bytes` bytes, and zeros. */
+DEVICE void cp_async_four_words(uint32_t to, const unsigned char *from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 /* The place of a reader or writer among the slots. */
@@ -25,6 +33,10 @@ template <typename D> struct gemm_slot {
     if (++slot == D::SLOTS) slot = 0, parity ^= 1;
   }
 };
+
+template <typename D> DEVICE uint32_t slots_of_tile(const gemm_block<D> &at) {
+  return (at.steps + GEMM_SLOT_STEPS - 1) / GEMM_SLOT_STEPS;
+}
 
 /* ---- Codes ------------------------------------------------------------------------------------------------------- */
 
@@ -52,155 +64,267 @@ template <typename D> struct gemm_code_copier {
       place = gemm_place_of(p, at, turn);
     }
   }
-  DEVICE uint32_t all() const { return at.tiles * ((at.steps + GEMM_SLOT_STEPS - 1) / GEMM_SLOT_STEPS); }
+  DEVICE uint32_t all() const { return at.tiles * slots_of_tile(at); }
   DEVICE uint32_t first_round() const { return min((uint32_t)D::SLOTS, all()); }
 };
 
 /* ---- Scales ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's copies of the scales of its row, a word for each stage. Only this thread reads them. */
+/* The two warps that also tend rows (gemm_rows.cuh) decode the scales. They copy those of a slot's rows a few slots
+ * ahead, a word for each stage, and decode them to four numbers for each row of a stage. */
 template <typename D> struct gemm_scales {
-  const gemm_wgmma_parameters &p;
-  const gemm_block<D> &at;
-  const uint32_t words; /* the first of this thread's */
-  uint32_t turn = 0, step = 0, number = 0;
-  const unsigned char *from;
+  static constexpr uint32_t ROWS = D::P_ROWS / GEMM_SCALERS, AHEAD = D::SLOTS - 1; /* slots */
 
-  DEVICE gemm_scales(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
-      : p(p), at(at), words(at.scales + 4 * (threadIdx.x % GEMM_DECODERS)) {
-    find_row();
+  const gemm_wgmma_parameters &p;
+  const gemm_block<D> at;
+  const uint32_t thread;
+  uint32_t turn = 0, step = 0;
+  gemm_slot<D> to = {0, 0};
+  gemm_place place;
+
+  DEVICE gemm_scales(const gemm_wgmma_parameters &p, const void *shared)
+      : p(p), at(p, shared), thread(threadIdx.x % GEMM_SCALERS), place(gemm_place_of(p, at, 0)) {}
+
+  /* The words of a row, in shared memory and of the next slot. Past the last row of W its scales are taken: the results
+   * are not stored. */
+  DEVICE uint32_t words(uint32_t slot, uint32_t row) const {
+    return at.scales + (slot * D::P_ROWS + row) * 4 * GEMM_SLOT_STEPS;
   }
-  DEVICE uint32_t word(uint32_t number) const { return words + number % D::SCALES_AHEAD * GEMM_DECODERS * 4; }
-  /* Past the last row of W its scales are taken: the results are not stored. */
-  DEVICE void find_row() {
-    const gemm_place place = gemm_place_of(p, at, turn);
-    const uint32_t row = min(place.p + threadIdx.x % D::P_ROWS, p.columns - 1);
-    from = p.scales +
-           (place.matrix * p.scale_batch + scales_of_row(p.scale_strides, row) + at.k_begin * p.scale_strides.four);
+  DEVICE const unsigned char *words_of(uint32_t row) const {
+    return p.scales +
+           (place.matrix * p.scale_batch + scales_of_row(p.scale_strides, min(place.p + row, p.columns - 1)) +
+            (at.k_begin + step) * p.scale_strides.four);
   }
-  /* Those of the next stage. Each call makes a group of copies, which may be empty. */
+
+  /* Of the next slot. Each call makes a group of copies, which may be empty. */
   DEVICE void copy() {
     if (turn < at.tiles) {
-      cp_async_word(word(number), from);
-      from += p.scale_strides.four;
-      if (++step == at.steps) {
-        step = 0, turn++;
-        if (turn < at.tiles) find_row();
+      const uint32_t stages = min(at.steps - step, (uint32_t)GEMM_SLOT_STEPS);
+      if (p.scale_copies == GEMM_SCALES_IN_SIXTEEN) {
+        unrolled_for (uint32_t i = 0; i < ROWS; i++) {
+          const uint32_t row = thread + i * GEMM_SCALERS;
+          cp_async_four_words(words(to.slot, row), words_of(row), 4 * stages);
+        }
+      } else {
+        rolled_for (uint32_t i = thread; i < D::P_ROWS * GEMM_SLOT_STEPS; i += GEMM_SCALERS) {
+          const uint32_t apart = D::P_ROWS / 32, in_column = i % D::P_ROWS;
+          const bool is_blocked = p.scale_copies == GEMM_SCALES_BLOCKED;
+          const uint32_t row = is_blocked ? in_column / apart + in_column % apart * 32 : i / GEMM_SLOT_STEPS;
+          const uint32_t stage = is_blocked ? i / D::P_ROWS : i % GEMM_SLOT_STEPS;
+          if (stage < stages)
+            cp_async_word(words(to.slot, row) + 4 * stage, words_of(row) + stage * p.scale_strides.four);
+        }
       }
+      step += GEMM_SLOT_STEPS;
+      if (step >= at.steps) {
+        step = 0, turn++;
+        place = gemm_place_of(p, at, turn);
+      }
+      to.next();
     }
-    number++;
     cp_async_commit();
   }
   DEVICE void copy_ahead() {
-    rolled_for (int i = 0; i < D::SCALES_AHEAD - 1; i++) copy();
-  }
-};
-
-/* ---- Decoding ---------------------------------------------------------------------------------------------------- */
-
-/* Other warps do not hide a decoder's latencies. So it loads what it decodes next before it waits for anything, and
- * says that a stage is full when the next one has been decoded in registers. */
-template <typename T, typename D> struct gemm_decoder {
-  static constexpr uint32_t CHUNKS = 2 * D::P_ROWS / GEMM_DECODERS; /* of 32 codes of a stage that a thread has */
-
-  const gemm_block<D> &at;
-  gemm_scales<D> &scales;
-  uint32_t row, part, stage = 0, parity = 1, number = 0, in_slot = 0;
-  uint32_t written = 0; /* the barrier of a stage that is not yet said to be full, or 0 */
-  gemm_slot<D> from = {0, 0};
-  uint4 codes[CHUNKS];
-  uint32_t four_scales;
-
-  DEVICE gemm_decoder(const gemm_block<D> &at, gemm_scales<D> &scales) : at(at), scales(scales) {
-    const uint32_t thread = threadIdx.x % GEMM_DECODERS;
-    row = thread % D::P_ROWS, part = thread / D::P_ROWS;
+    rolled_for (uint32_t i = 0; i < AHEAD; i++) copy();
   }
 
-  DEVICE void fill_stage() {
-    if (!written) return;
-    writes_reach_products();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(written);
-    written = 0;
-  }
-  DEVICE void next_stage() {
-    written = at.full + 8 * stage;
-    if (++stage == D::STAGES) stage = 0, parity ^= 1;
-  }
-
-  /* In a slot every other pair of rows takes its chunks in the other order, against conflicts of banks. */
-  DEVICE uint32_t chunk_of(uint32_t i) const { return (part + i) ^ (row >> 1 & 1); }
-
-  /* The next 64 of k, from a new slot or the second half of one. */
-  DEVICE void load() {
-    if (in_slot == 0) {
-      fill_stage();
-      barrier_wait(at.slot_full + 8 * from.slot, from.parity);
-    }
-    cp_async_wait<D::SCALES_AHEAD - 2>();
-    four_scales = load_word(scales.word(number++));
-    const uint32_t codes_at = at.slots + from.slot * D::SLOT_BYTES + row * GEMM_CODE_BYTES + in_slot * 32;
-    unrolled_for (uint32_t i = 0; i < CHUNKS; i++) codes[i] = load_four_words(codes_at + 16 * chunk_of(i));
-    scales.copy();
-  }
-
-  /* All codes of a slot's half are in registers, and with `is_last` the second half is not used. */
-  DEVICE void leave_slot(bool is_last) {
-    if (++in_slot < GEMM_SLOT_STEPS && !is_last) return;
-    in_slot = 0;
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_empty + 8 * from.slot);
-    from.next();
-  }
-
-  /* A stage has rows of 128 bytes, of which the eight chunks are exchanged, as tensor copies do. */
-  DEVICE void decode_stage() {
-    uint32_t pairs[CHUNKS][4][4];
-    unrolled_for (uint32_t i = 0; i < CHUNKS; i++) {
-      const uint32_t words[] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
-      const uint32_t halves = gemm_two_scales(four_scales >> 16 * chunk_of(i));
-      unrolled_for (uint32_t j = 0; j < 4; j++)
-        decode_eight<T>(words[j], gemm_code<T>::scale(halves, j / 2), pairs[i][j]);
-    }
-    fill_stage();
-    barrier_wait(at.empty + 8 * stage, parity);
-    const uint32_t to = at.stages + stage * D::STAGE_BYTES + row * 128;
-    unrolled_for (uint32_t i = 0; i < CHUNKS; i++)
-      unrolled_for (uint32_t j = 0; j < 4; j++)
-        store_four_words(to + (((4 * chunk_of(i) + j) ^ (row & 7)) << 4),
-                         make_uint4(pairs[i][j][0], pairs[i][j][1], pairs[i][j][2], pairs[i][j][3]));
-    next_stage();
-  }
-
-  DEVICE void decode_all() {
-    if (at.tiles && at.steps) load();
-    rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) {
-      rolled_for (uint32_t step = 1; step <= at.steps; step++) {
-        decode_stage();
-        leave_slot(step == at.steps);
-        if (step < at.steps || turn + 1 < at.tiles) load();
+  template <typename T> DEVICE void decode_all() {
+    gemm_slot<D> next = {0, 1};
+    const uint32_t of_tile = slots_of_tile(at);
+    uint32_t tile = 0, in_tile = 0;
+    rolled_for (uint32_t count = at.tiles * of_tile; count; count--, next.next()) {
+      cp_async_wait<AHEAD - 1>();
+      warps_meet(GEMM_SCALE_BARRIER, GEMM_SCALERS);
+      copy();
+      barrier_wait(at.slot_empty + 8 * next.slot, next.parity);
+      unrolled_for (uint32_t i = 0; i < ROWS; i++) {
+        const uint32_t row = thread + i * GEMM_SCALERS;
+        uint32_t four[GEMM_SLOT_STEPS];
+        load_four_words(words(next.slot, row), four);
+        unrolled_for (uint32_t stage = 0; stage < GEMM_SLOT_STEPS; stage++)
+          store_two_words(at.scale_numbers + ((next.slot * GEMM_SLOT_STEPS + stage) * D::P_ROWS + row) * 8,
+                          gemm_code<T>::two_scales(gemm_two_scales(four[stage])),
+                          gemm_code<T>::two_scales(gemm_two_scales(four[stage] >> 16)));
       }
-      rolled_for (uint32_t i = at.steps; i < at.fills; i++) { /* stages of the residual */
-        fill_stage();
-        barrier_wait(at.empty + 8 * stage, parity);
-        next_stage();
-      }
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_full + 8 * next.slot);
+      if (p.row_factors && in_tile == 0) make_factors(p, at, tile);
+      if (++in_tile == of_tile) in_tile = 0, tile++;
     }
-    fill_stage();
     cp_async_wait<0>();
   }
 };
 
-template <typename D> DEVICE void decode(const gemm_wgmma_parameters &p, const void *shared) {
-  const gemm_block<D> at(p, shared);
-  gemm_scales<D> scales(p, at);
+template <typename D> DEVICE void decode_scales(const gemm_wgmma_parameters &p, const void *shared) {
+  gemm_scales<D> scales(p, shared);
   if (p.weights_early) scales.copy_ahead();
   only_wait_for_predecessors();
   if (!p.weights_early) scales.copy_ahead();
+  if (D::STREAMS && p.streamed) touch_norm(p, scales.at);
   if (p.is_bf16)
-    gemm_decoder<__nv_bfloat16, D>(at, scales).decode_all();
+    scales.template decode_all<__nv_bfloat16>();
   else
-    gemm_decoder<__half, D>(at, scales).decode_all();
+    scales.template decode_all<__half>();
+}
+
+/* ---- Decoding ---------------------------------------------------------------------------------------------------- */
+
+/* A lane's numbers of wgmma's rows: a[k / 16] for 64 of k. */
+using gemm_fragments = uint32_t[GEMM_DEPTH / 16][4];
+
+/* A lane's codes of a stage, loaded ahead, of rows `row` and `row` + 8. */
+template <typename T, typename D> struct gemm_decoder {
+  const gemm_block<D> &at;
+  uint32_t rows_at, numbers_at, swizzle, selector;
+  uint32_t first, in_slot; /* stage in a slot: this warpgroup's first, and the next */
+  gemm_slot<D> from = {0, 0};
+  uint4 codes[2][2];
+  uint2 scales[2];
+
+  DEVICE gemm_decoder(const gemm_block<D> &at, const gemm_warpgroup<D> &me) : at(at) {
+    const uint32_t row = 64 * me.share() + 16 * me.warp + me.lane / 4;
+    rows_at = at.slots + row * GEMM_CODE_BYTES;
+    numbers_at = at.scale_numbers + row * 8;
+    swizzle = row % 8 * 16;
+    selector = 0x40 + 0x11 * (me.lane % 4);
+    first = in_slot = D::SPLITS ? me.index : 0;
+  }
+
+  /* The next stage's, maybe of a new slot. Its sixteen-byte pieces are exchanged as tensor copies do. */
+  DEVICE void load() {
+    if (in_slot == first) barrier_wait(at.slot_full + 8 * from.slot, from.parity);
+    const uint32_t codes_at = rows_at + from.slot * D::SLOT_BYTES;
+    unrolled_for (uint32_t i = 0; i < 2; i++)
+      unrolled_for (uint32_t half = 0; half < 2; half++)
+        codes[i][half] = load_four_words(codes_at + 8 * i * GEMM_CODE_BYTES + ((32 * in_slot + 16 * half) ^ swizzle));
+    unrolled_for (uint32_t i = 0; i < 2; i++)
+      scales[i] = load_two_words(numbers_at + (from.slot * GEMM_SLOT_STEPS + in_slot) * D::P_ROWS * 8 + 64 * i);
+  }
+
+  /* The codes in registers, whose stage is left: and with it the slot, after the warpgroup's last stage there. */
+  DEVICE void decode(gemm_fragments &a, bool is_last) {
+    unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++) {
+      uint32_t bytes[2], factors[2];
+      unrolled_for (uint32_t i = 0; i < 2; i++) {
+        const uint4 &c = codes[i][k / 2];
+        bytes[i] = permute(k % 2 ? c.z : c.x, k % 2 ? c.w : c.y, selector);
+        factors[i] = gemm_code<T>::both(k / 2 ? scales[i].y : scales[i].x, k % 2);
+      }
+      uint32_t pairs[4]; /* of the first row: k from 0 and from 8; then of the second row */
+      decode_eight<T>(permute(bytes[0], bytes[1], 0x5410), factors, pairs);
+      a[k][0] = pairs[0], a[k][1] = pairs[2], a[k][2] = pairs[1], a[k][3] = pairs[3];
+    }
+    unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++) pin(a[k]);
+    in_slot += D::STEP;
+    if (in_slot < GEMM_SLOT_STEPS && !is_last) return;
+    in_slot = first;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_empty + 8 * from.slot);
+    from.next();
+  }
+};
+
+/* ---- Products ---------------------------------------------------------------------------------------------------- */
+
+/* d := the sum over this warpgroup's part of k. `before`: the block's stages before this tile. */
+template <typename T, typename D> struct gemm_code_products {
+  const gemm_block<D> &at;
+  const gemm_warpgroup<D> &me;
+  gemm_decoder<T, D> &codes;
+  uint32_t step, left, stage, parity; /* left: the block's stages from this one on */
+
+  DEVICE gemm_code_products(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_decoder<T, D> &codes,
+                            uint32_t before)
+      : at(at), me(me), codes(codes), step(codes.first), left(at.tiles * at.fills - before - step),
+        stage((before + step) % D::STAGES), parity((before + step) / D::STAGES & 1) {}
+
+  DEVICE uint32_t stage_before() const { return stage >= D::STEP ? stage - D::STEP : stage + D::STAGES - D::STEP; }
+
+  /* One stage, whose W is in `a`. Meanwhile `next` gets that of the next one. */
+  template <bool IsFirst> DEVICE void multiply(gemm_fragments &a, gemm_fragments &next, float (&d)[D::COLUMNS / 2]) {
+    barrier_wait(at.full + 8 * stage, parity);
+    const uint64_t q = operand_descriptor(at.stages + stage * D::STAGE_BYTES, 16);
+    pin(d);
+    wgmma_fence();
+    unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++)
+      gemm_rows_product<T, D::COLUMNS>::add_to(d, a[k], operand_further(q, 32 * k), !IsFirst || k);
+    wgmma_commit();
+    pin(d);
+    if (!IsFirst) {
+      wgmma_wait<1>();
+      unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++) pin(next[k]);
+      me.free_stage(left + D::STEP, stage_before());
+    }
+    step += D::STEP, left -= D::STEP, stage += D::STEP;
+    if (stage >= D::STAGES) stage -= D::STAGES, parity ^= 1;
+    if (step >= at.steps) return;
+    codes.decode(next, step + D::STEP >= at.steps);
+    if (step + D::STEP < at.steps) codes.load();
+  }
+
+  DEVICE void multiply_tile(float (&d)[D::COLUMNS / 2]) {
+    gemm_fragments a, b;
+    codes.load();
+    codes.decode(a, step + D::STEP >= at.steps);
+    if (step + D::STEP < at.steps) codes.load();
+    multiply<true>(a, b, d);
+    rolled_for (; step < at.steps;) {
+      multiply<false>(b, a, d);
+      if (step < at.steps) multiply<false>(a, b, d);
+    }
+  }
+};
+
+/* The sums of two warpgroups, which have taken turns at stages. The first one gets their sum, and true. */
+template <typename D>
+DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, float (&d)[D::COLUMNS / 2]) {
+  const uint32_t slot = at.staging + D::BUFFERS * GEMM_STAGING_BYTES + me.thread * 16;
+  if (me.index) {
+    unrolled_for (int i = 0; i < D::COLUMNS / 2; i += 4)
+      store_four_words(slot + i / 4 * 2048, make_uint4(__float_as_uint(d[i]), __float_as_uint(d[i + 1]),
+                                                       __float_as_uint(d[i + 2]), __float_as_uint(d[i + 3])));
+    warps_arrive(GEMM_SPLIT_BARRIER, 256);
+    return false;
+  }
+  warps_meet(GEMM_SPLIT_BARRIER, 256);
+  unrolled_for (int i = 0; i < D::COLUMNS / 2; i += 4) {
+    const float4 theirs = load_shared_four(slot + i / 4 * 2048);
+    d[i] += theirs.x, d[i + 1] += theirs.y, d[i + 2] += theirs.z, d[i + 3] += theirs.w;
+  }
+  return true;
+}
+
+/* A warpgroup's tiles, one after the other. */
+template <typename T, typename D>
+DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
+  gemm_streamer<D> me(p, at);
+  gemm_decoder<T, D> codes(at, me);
+  rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) {
+    float d[1][D::COLUMNS / 2];
+    me.fetch_residual(turn);
+    const uint32_t before = turn * at.fills, end = before + at.steps;
+    gemm_code_products<T, D> products(at, me, codes, before);
+    products.multiply_tile(d[0]);
+    for (uint32_t i = end; i < before + at.fills; i++) barrier_wait(at.full + 8 * (i % D::STAGES), i / D::STAGES & 1);
+    wgmma_wait<0>();
+    pin(d[0]);
+    me.free_stage(products.left + D::STEP, products.stage_before());
+    if constexpr (D::SPLITS)
+      if (!meet_in_block<D>(at, me, d[0])) return;
+    const gemm_place place = gemm_place_of(p, at, turn);
+    const uint32_t left = at.tiles * at.fills - end, stage = end % D::STAGES;
+    const bool is_last = turn + 1 == at.tiles;
+    me.begin_factors(turn);
+    if constexpr (D::STREAMS)
+      if (__builtin_expect(p.streamed, 0)) {
+        me.template store_stream<T>(d, place, left, stage, is_last);
+        me.end_factors(turn);
+        continue;
+      }
+    me.template store<T>(d, place, left, stage, is_last && p.boxed);
+    me.end_factors(turn);
+  }
+  me.end();
 }
 
 } // namespace
