@@ -776,9 +776,9 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  * T is x's type; with x in f32 that of norm, f16 or bf16, or bf16 without norm. Weights are all T, e4m3 (each with
  * optional scales, f32 [rows of weights]) or nvfp4 (each with scales, e4m3 [rows of weights, columns/16]).
  *
- * Sums are fp32. Intermediate results (the normalised x * norm, q, new rows of k and v, the
- * attention's result, gated columns) are rounded to T or kept in up to fp32. A row has the same bits in every replay,
- * but may have others with another number of rows.
+ * Sums are fp32. Intermediate results (the normalised x * norm, q, new rows of k and v, the attention's result, gated
+ * columns) are rounded to T or kept in up to fp32. A row has the same bits in every replay, but may have others with
+ * another number of rows.
  *
  * Error bounds, with u of x's type, added = sum of out_parts, and e the deviation of added if each intermediate number
  * had an independent relative error of u of T:

@@ -164,9 +164,9 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *   "last row"                                                   prefill: gathers row `last`
  *   "norm"                                  after halves, with a head in NVFP4 or 17 sequences; else in "head"
  *   "head", "next"                                               product that gives logits; argmax or draw
- * Sums and logits are f32, and between halves the residual stream; else that and all results are `dtype`. Each task has
- * the bound of its operation; logits have none. With two layers of random weights their error is at most 0.01 (f16) or
- * 0.08 (bf16) of the root mean square of their row.
+ * Sums and logits are f32, and so is the residual stream between halves and, in bf16, of 17 or more short rows; else
+ * that and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
+ * random weights their error is at most 0.01 (f16) or 0.08 (bf16) of the root mean square of their row.
  *
  * Prefill takes a prompt in chunks of `tokens` rows at consecutive positions. Each chunk begins where the previous one
  * ended. Rows up to `last` count; next and logits belong to row `last`. Later rows are padding of any tokens, such as
