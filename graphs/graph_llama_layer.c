@@ -204,80 +204,56 @@ static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, c
                           b->form.last_part_is_late);
 }
 
-static rondo_status layer_products_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
-  const rondo_dtype weights = b->desc.weights;
-  char name[NAME_BYTES];
-  rondo_status status = llama_product_add(b, weights, b->rows,
-                                          (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".qkv", i),
-                                                            .weights = layer->qkv,
-                                                            .weight_scales = layer->qkv_scales,
-                                                            .vectors = b->hidden,
-                                                            .norm = layer->attention_norm,
-                                                            .out = b->qkv});
-  if (status == RONDO_OK) status = attention_add(b, i, layer);
-  if (status == RONDO_OK)
-    status = llama_product_add(b, weights, b->rows,
-                               (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".output", i),
-                                                 .weights = layer->output,
-                                                 .weight_scales = layer->output_scales,
-                                                 .vectors = b->attended,
-                                                 .residual = b->hidden,
-                                                 .out = b->hidden});
-  if (status == RONDO_OK)
-    status = llama_product_add(b, weights, b->rows,
-                               (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".gate_up", i),
-                                                 .weights = layer->gate_up,
-                                                 .weight_scales = layer->gate_up_scales,
-                                                 .vectors = b->hidden,
-                                                 .norm = layer->feed_forward_norm,
-                                                 .silu_mul = 1,
-                                                 .out = b->gated});
-  if (status != RONDO_OK) return status;
-  return llama_product_add(b, weights, b->rows,
-                           (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".down", i),
-                                             .weights = layer->down,
-                                             .weight_scales = layer->down_scales,
-                                             .vectors = b->gated,
-                                             .residual = b->hidden,
-                                             .out = b->hidden});
+/* A product whose norm has begun in the product before, or with a norm of its own. */
+static rondo_status normed_add(const struct llama_builder *b, bool has_begun, rondo_gemv_desc product) {
+  return has_begun ? llama_normed_product_add(b, product) : llama_product_add(b, b->desc.weights, b->rows, product);
 }
 
-/* The norm before a layer's first product began in the product before it; that of the first layer is a task. */
-static rondo_status layer_stream_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
+/* A product that is added to the stream; there the norm that follows may begin. */
+static rondo_status joined_add(const struct llama_builder *b, rondo_gemv_desc product, rondo_tensor next_norm) {
+  return b->streams ? llama_stream_add(b, product, next_norm) : llama_product_add(b, b->desc.weights, b->rows, product);
+}
+
+/* In a stream the norm before a layer's first product begins in the product before it; in the first layer it is a task.
+ */
+static rondo_status layer_products_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
   const rondo_tensor after = i + 1 < b->desc.layers ? b->made->layers[i + 1].attention_norm : b->made->norm;
   char name[NAME_BYTES];
-  const rondo_gemv_desc qkv = {.name = llama_name(b, name, "layer%" PRId32 ".qkv", i),
-                               .weights = layer->qkv,
-                               .weight_scales = layer->qkv_scales,
-                               .vectors = b->hidden,
-                               .norm = layer->attention_norm,
-                               .out = b->qkv};
-  rondo_status status = i ? llama_normed_product_add(b, qkv) : llama_product_add(b, b->desc.weights, b->rows, qkv);
+  rondo_status status = normed_add(b, b->streams && i,
+                                   (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".qkv", i),
+                                                     .weights = layer->qkv,
+                                                     .weight_scales = layer->qkv_scales,
+                                                     .vectors = b->hidden,
+                                                     .norm = layer->attention_norm,
+                                                     .out = b->qkv});
   if (status == RONDO_OK) status = attention_add(b, i, layer);
   if (status == RONDO_OK)
-    status = llama_stream_add(b,
-                              (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".output", i),
-                                                .weights = layer->output,
-                                                .weight_scales = layer->output_scales,
-                                                .vectors = b->attended,
-                                                .residual = b->hidden,
-                                                .out = b->hidden},
-                              layer->feed_forward_norm);
+    status = joined_add(b,
+                        (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".output", i),
+                                          .weights = layer->output,
+                                          .weight_scales = layer->output_scales,
+                                          .vectors = b->attended,
+                                          .residual = b->hidden,
+                                          .out = b->hidden},
+                        layer->feed_forward_norm);
   if (status == RONDO_OK)
-    status = llama_normed_product_add(b, (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".gate_up", i),
-                                                           .weights = layer->gate_up,
-                                                           .weight_scales = layer->gate_up_scales,
-                                                           .silu_mul = 1,
-                                                           .out = b->gated});
+    status = normed_add(b, b->streams,
+                        (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".gate_up", i),
+                                          .weights = layer->gate_up,
+                                          .weight_scales = layer->gate_up_scales,
+                                          .vectors = b->hidden,
+                                          .norm = layer->feed_forward_norm,
+                                          .silu_mul = 1,
+                                          .out = b->gated});
   if (status != RONDO_OK) return status;
-  return llama_stream_add(b,
-                          (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".down", i),
-                                            .weights = layer->down,
-                                            .weight_scales = layer->down_scales,
-                                            .vectors = b->gated,
-                                            .residual = b->hidden,
-                                            .out = b->hidden},
-                          after);
+  return joined_add(b,
+                    (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".down", i),
+                                      .weights = layer->down,
+                                      .weight_scales = layer->down_scales,
+                                      .vectors = b->gated,
+                                      .residual = b->hidden,
+                                      .out = b->hidden},
+                    after);
 }
 
 rondo_status llama_layers_add(const struct llama_builder *b) {
@@ -285,8 +261,6 @@ rondo_status llama_layers_add(const struct llama_builder *b) {
   rondo_status status = RONDO_OK;
   for (int32_t i = 0; i < b->desc.layers && status == RONDO_OK; i++) status = layer_tensors_add(b, i, &layers[i]);
   for (int32_t i = 0; i < b->desc.layers && status == RONDO_OK; i++)
-    status = (b->form.in_halves ? layer_halves_add
-              : b->streams      ? layer_stream_add
-                                : layer_products_add)(b, i, &layers[i]);
+    status = (b->form.in_halves ? layer_halves_add : layer_products_add)(b, i, &layers[i]);
   return status;
 }

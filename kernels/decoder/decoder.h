@@ -69,7 +69,7 @@ struct decoder_shape {
 };
 
 /* decoder_shape.c */
-/* The type of numbers in between: x's, or if x is f32 the norm's. */
+/* The type of numbers in between: x's; or, if x is f32, the norm's, or without a norm bf16. */
 rondo_dtype decoder_dtype_of(const struct op_task *task);
 struct decoder_shape decoder_shape_of(const struct op_task *task);
 /* Rows of both matrices, and of their scales, lie without gaps; each begins at a multiple of 16 bytes, NVFP4's scales

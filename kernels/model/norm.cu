@@ -6,7 +6,8 @@
  * rounded once.
  *
  * rms_norm_sums: first adds parts to x, and may store these sums. Bound by the latency of the loads, since a decode
- * step has few rows. A block has a row, and a thread loads sixteen parts of each of two numbers at once.
+ * step has few rows. A block has a row; eight blocks share a long one, since 100 KB take a multiprocessor a
+ * microsecond. A thread loads sixteen parts of each of two numbers at once.
  *
  * Sums have a fixed order: first each thread's own, then a tree over the lanes of a warp, then the warps in turn. */
 #include "../common/cluster.cuh"

@@ -11,7 +11,7 @@ enum {
   RMS_NORM_BLOCK = 256,    /* the fewest threads of a block */
   RMS_NORM_OUTER = 3,      /* outer dimensions at most */
   RMS_NORM_PARTS = 16,     /* parts that a thread loads at once */
-  RMS_NORM_CLUSTER = 8,    /* blocks that share a row with parts, if it is long */
+  RMS_NORM_CLUSTER = 8,    /* blocks that share a row with parts, from RMS_NORM_LONG columns on */
   RMS_NORM_LONG = 1024,
   RMS_NORM_HELD_SUMS = 2, /* numbers that a thread keeps in registers between sum and product, with parts */
   RMS_NORM_HELD = 2,      /* groups of eight numbers that it keeps, without parts */
@@ -21,9 +21,9 @@ enum {
 /* Of all kernels. Strides are counted in elements. */
 struct rms_norm_parameters {
   const void *x, *norm; /* norm may be NULL */
-  const float *parts;   /* of rondo_rms_norm_parts; or NULL */
-  void *out, *sum;      /* sum: or NULL */
-  float *zeros;
+  const float *parts;   /* of the kernels with parts, as sum and zeros are; or NULL */
+  void *out, *sum;      /* sum: of x and its parts, or NULL */
+  float *zeros;         /* zero_count parts that become zeros */
   int64_t x_stride[RMS_NORM_OUTER], out_stride[RMS_NORM_OUTER], parts_stride[RMS_NORM_OUTER];
   int64_t part, zero;              /* the stride from one part to the next */
   int64_t sum_row, zero_row;       /* from one row to the next */
