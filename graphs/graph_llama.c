@@ -7,6 +7,7 @@
  * on the residual stream and parts of a sum. The second form is a prefill, and a decode step of sizes that no kernel
  * suits or whose sequences must not depend on each other's number (one_order): there norms are prologues of products,
  * gates and residuals their epilogues. All layers share their temporaries, since each task waits for the one before it.
+ * More sequences than a half takes are several chains of the first form.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -88,6 +89,25 @@ static rondo_status places_add(struct llama_builder *b) {
 
 static int64_t results_of(const struct llama_builder *b) { return has_last_row(b) ? llama_items(b) : b->rows; }
 
+/* The norm after the last halves, which adds their parts. */
+static rondo_status chains_norm_add(const struct llama_builder *b, rondo_tensor normed) {
+  char name[NAME_BYTES];
+  rondo_status status = RONDO_OK;
+  for (int64_t i = 0; i < b->chain_count && status == RONDO_OK; i++) {
+    const struct llama_chain *chain = &b->chains[i];
+    rondo_tensor out;
+    status = llama_chain_rows(b, chain, normed, &out);
+    if (status == RONDO_OK)
+      status = rondo_add_rms_norm(b->graph, &(rondo_rms_norm_desc){.name = llama_name(b, name, "norm"),
+                                                                   .x = chain->hidden,
+                                                                   .norm = b->made->norm,
+                                                                   .out = out,
+                                                                   .epsilon = b->desc.epsilon,
+                                                                   .x_parts = chain->gated_parts});
+  }
+  return status;
+}
+
 /* The head's vectors, and the norm that its product applies to them. After layer halves the norm is a task of its own,
  * which adds the last half's parts. So it is with an NVFP4 head, whose product is faster without a norm, and with many
  * rows. */
@@ -112,13 +132,13 @@ static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, 
   if (status != RONDO_OK || !has_own_norm) return status;
   *norm = (rondo_tensor){0};
   status = rondo_temporary(b->graph, llama_name(b, name, "normed"), b->desc.dtype, 2, shape, seen);
+  if (status == RONDO_OK && b->form.in_halves) return chains_norm_add(b, *seen);
   if (status != RONDO_OK) return status;
   return rondo_add_rms_norm(b->graph, &(rondo_rms_norm_desc){.name = llama_name(b, name, "norm"),
                                                              .x = rows,
                                                              .norm = b->made->norm,
                                                              .out = *seen,
-                                                             .epsilon = b->desc.epsilon,
-                                                             .x_parts = b->gated_parts});
+                                                             .epsilon = b->desc.epsilon});
 }
 
 static rondo_status head_add(const struct llama_builder *b, rondo_tensor *logits) {

@@ -12,8 +12,16 @@ enum {
   LLAMA_MOST_VECTORS = 16, /* rows of a step whose products are rondo_add_gemv's; more are rondo_add_gemm's */
   LLAMA_PADDING = LLAMA_MOST_VECTORS - 1, /* rows of a cache after the context */
   LLAMA_MOST_SEQUENCES = 256,
+  LLAMA_MOST_CHAINS = LLAMA_MOST_SEQUENCES / LLAMA_MOST_VECTORS,
   LLAMA_MOST_TOKENS = 8192,
   LLAMA_MOST_PENALIZED = 1024
+};
+
+/* Some sequences of a decode step in halves. Chains depend on each other nowhere between embedding and head. */
+struct llama_chain {
+  int64_t first, rows;
+  rondo_tensor hidden, between, position;   /* their rows; between: the residual stream between the halves of a layer */
+  rondo_tensor attended_parts, gated_parts; /* f32 [parts, rows, hidden], written by the halves */
 };
 
 /* The graph while it is described. */
@@ -29,8 +37,8 @@ struct llama_builder {
   bool streams;                    /* with many rows: the residual stream is f32, and norms begin and end in products */
   rondo_tensor squares;            /* of the rows of the stream, for the norm that has begun */
   rondo_tensor q, new_k, new_v, o; /* heads in them */
-  rondo_tensor between;            /* the residual stream between the halves of a layer */
-  rondo_tensor attended_parts, gated_parts; /* f32 [parts, rows, hidden], written by the halves */
+  struct llama_chain chains[LLAMA_MOST_CHAINS]; /* of a step in halves */
+  int64_t chain_count;
 };
 
 typedef rondo_status (*llama_tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
@@ -69,6 +77,9 @@ rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weight
 
 struct layer_form llama_form_of(const struct llama_builder *b);
 bool llama_streams(const struct llama_builder *b);
+/* [rows, ..]: the chain's rows of it. */
+rondo_status llama_chain_rows(const struct llama_builder *b, const struct llama_chain *chain, rondo_tensor all,
+                              rondo_tensor *seen);
 /* Temporaries that all layers share. */
 rondo_status llama_temporaries_add(struct llama_builder *b);
 rondo_status llama_layers_add(const struct llama_builder *b);

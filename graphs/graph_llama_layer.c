@@ -8,8 +8,7 @@
 
 struct layer_form llama_form_of(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  if (llama_is_prefill(b) || desc->one_order || desc->page_rows || b->rows > LLAMA_MOST_VECTORS)
-    return (struct layer_form){0};
+  if (llama_is_prefill(b) || desc->one_order || desc->page_rows) return (struct layer_form){0};
   return layer_form_of(&(struct layer_sizes){.rows = desc->sequences,
                                              .hidden = desc->hidden,
                                              .query_heads = desc->query_heads,
@@ -99,21 +98,50 @@ static rondo_status rows_add(const struct llama_builder *b, const char *part, ro
   return rondo_temporary(b->graph, llama_name(b, name, "%s", part), dtype, 2, (int64_t[]){b->rows, columns}, tensor);
 }
 
-static rondo_status parts_add(const struct llama_builder *b, const char *part, int64_t count, rondo_tensor *tensor) {
+rondo_status llama_chain_rows(const struct llama_builder *b, const struct llama_chain *chain, rondo_tensor all,
+                              rondo_tensor *seen) {
+  return rondo_view(b->graph, all, (int64_t[]){chain->first, 0}, (int64_t[]){chain->rows, b->desc.hidden}, seen);
+}
+
+static rondo_status chain_parts_add(const struct llama_builder *b, const char *part, int64_t count, int64_t rows,
+                                    rondo_tensor *tensor) {
   char name[NAME_BYTES];
   return rondo_temporary(b->graph, llama_name(b, name, "%s", part), RONDO_F32, 3,
-                         (int64_t[]){count, b->rows, b->desc.hidden}, tensor);
+                         (int64_t[]){count, rows, b->desc.hidden}, tensor);
+}
+
+/* Parts are dense, so each chain has its own; the stream is one tensor for all. */
+static rondo_status chain_add(const struct llama_builder *b, rondo_tensor between, struct llama_chain *chain) {
+  const bool is_list = b->rows > 1; /* of positions */
+  chain->position = b->position;
+  rondo_status status = llama_chain_rows(b, chain, b->hidden, &chain->hidden);
+  if (status == RONDO_OK) status = llama_chain_rows(b, chain, between, &chain->between);
+  if (status == RONDO_OK && is_list)
+    status = rondo_view(b->graph, b->position, &chain->first, &chain->rows, &chain->position);
+  if (status == RONDO_OK)
+    status = chain_parts_add(b, "attended", b->form.attention_parts, chain->rows, &chain->attended_parts);
+  return status == RONDO_OK ? chain_parts_add(b, "gated", b->form.feed_forward_parts, chain->rows, &chain->gated_parts)
+                            : status;
+}
+
+/* As few chains as can be, and as even. */
+static rondo_status chains_add(struct llama_builder *b) {
+  const int64_t count = b->chain_count = (b->rows + b->form.chain_rows - 1) / b->form.chain_rows;
+  rondo_tensor between;
+  rondo_status status = rows_add(b, "hidden between", RONDO_F32, b->desc.hidden, &between);
+  for (int64_t i = 0; i < count && status == RONDO_OK; i++) {
+    struct llama_chain *chain = &b->chains[i];
+    chain->first = b->rows * i / count, chain->rows = b->rows * (i + 1) / count - chain->first;
+    status = chain_add(b, between, chain);
+  }
+  return status;
 }
 
 rondo_status llama_temporaries_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const rondo_dtype dtype = desc->dtype, stream = b->form.in_halves || b->streams ? RONDO_F32 : dtype;
   rondo_status status = rows_add(b, "hidden", stream, desc->hidden, &b->hidden);
-  if (b->form.in_halves) {
-    if (status == RONDO_OK) status = rows_add(b, "hidden between", stream, desc->hidden, &b->between);
-    if (status == RONDO_OK) status = parts_add(b, "attended", b->form.attention_parts, &b->attended_parts);
-    return status == RONDO_OK ? parts_add(b, "gated", b->form.feed_forward_parts, &b->gated_parts) : status;
-  }
+  if (b->form.in_halves) return status == RONDO_OK ? chains_add(b) : status;
   if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK)
     status = rows_add(b, "normed rows", dtype, desc->hidden, &b->normed);
   if (b->streams && status == RONDO_OK) status = squares_add(b, &b->squares);
@@ -162,16 +190,37 @@ static rondo_status attention_add(const struct llama_builder *b, int32_t i, cons
                                                      .rope_pairing = desc->rope_pairing});
 }
 
+/* The caches of the chain's sequences. */
+static rondo_status chain_cache_of(const struct llama_builder *b, const struct llama_chain *chain, rondo_tensor cache,
+                                   rondo_tensor *seen) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  return rondo_view(b->graph, cache, (int64_t[]){chain->first, 0, 0, 0},
+                    (int64_t[]){chain->rows, desc->context + LLAMA_PADDING, desc->kv_heads, desc->head_dimension},
+                    seen);
+}
+
+/* "layer3.attention", or with several chains "layer3.attention.0". */
+static const char *half_name(const struct llama_builder *b, char text[NAME_BYTES], int32_t layer, const char *half,
+                             const struct llama_chain *chain) {
+  if (b->chain_count == 1) return llama_name(b, text, "layer%" PRId32 ".%s", layer, half);
+  return llama_name(b, text, "layer%" PRId32 ".%s.%d", layer, half, (int)(chain - b->chains));
+}
+
 /* Attention adds the parts of the layer before to hidden and writes between; the feed forward adds attention's parts to
  * between and writes hidden. */
-static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
+static rondo_status chain_halves_add(const struct llama_builder *b, const struct llama_chain *chain, int32_t i,
+                                     const rondo_llama_layer *layer) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const float scale = desc->weights == RONDO_NVFP4 ? desc->nvfp4_scale : 0;
   char name[NAME_BYTES];
-  rondo_status status = rondo_add_attention_block(
-      b->graph, &(rondo_attention_block_desc){.name = llama_name(b, name, "layer%" PRId32 ".attention", i),
-                                              .x = b->hidden,
-                                              .x_parts = i ? b->gated_parts : (rondo_tensor){0},
+  rondo_tensor k, v;
+  rondo_status status = chain_cache_of(b, chain, layer->k, &k);
+  if (status == RONDO_OK) status = chain_cache_of(b, chain, layer->v, &v);
+  if (status != RONDO_OK) return status;
+  status = rondo_add_attention_block(
+      b->graph, &(rondo_attention_block_desc){.name = half_name(b, name, i, "attention", chain),
+                                              .x = chain->hidden,
+                                              .x_parts = i ? chain->gated_parts : (rondo_tensor){0},
                                               .norm = layer->attention_norm,
                                               .norm_epsilon = desc->epsilon,
                                               .scale = scale,
@@ -179,19 +228,19 @@ static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, c
                                               .qkv_scales = layer->qkv_scales,
                                               .output = layer->output,
                                               .output_scales = layer->output_scales,
-                                              .k = layer->k,
-                                              .v = layer->v,
-                                              .position = b->position,
+                                              .k = k,
+                                              .v = v,
+                                              .position = chain->position,
                                               .rope_frequencies = b->made->frequencies,
                                               .rope_base = desc->rope_base,
                                               .rope_pairing = desc->rope_pairing,
-                                              .out = b->between,
-                                              .out_parts = b->attended_parts});
+                                              .out = chain->between,
+                                              .out_parts = chain->attended_parts});
   if (status != RONDO_OK) return status;
   return feed_forward_add(b->graph,
-                          &(rondo_feed_forward_desc){.name = llama_name(b, name, "layer%" PRId32 ".feed_forward", i),
-                                                     .x = b->between,
-                                                     .x_parts = b->attended_parts,
+                          &(rondo_feed_forward_desc){.name = half_name(b, name, i, "feed_forward", chain),
+                                                     .x = chain->between,
+                                                     .x_parts = chain->attended_parts,
                                                      .norm = layer->feed_forward_norm,
                                                      .norm_epsilon = desc->epsilon,
                                                      .scale = scale,
@@ -199,9 +248,16 @@ static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, c
                                                      .gate_up_scales = layer->gate_up_scales,
                                                      .down = layer->down,
                                                      .down_scales = layer->down_scales,
-                                                     .out = b->hidden,
-                                                     .out_parts = b->gated_parts},
+                                                     .out = chain->hidden,
+                                                     .out_parts = chain->gated_parts},
                           b->form.last_part_is_late);
+}
+
+static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
+  rondo_status status = RONDO_OK;
+  for (int64_t c = 0; c < b->chain_count && status == RONDO_OK; c++)
+    status = chain_halves_add(b, &b->chains[c], i, layer);
+  return status;
 }
 
 /* A product whose norm has begun in the product before, or with a norm of its own. */

@@ -160,7 +160,7 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *   "embedding"
  *   "layer0.qkv", ".attention", ".output", ".gate_up", ".down"   .attention also rotates and appends to the KV cache
  *   "layer0.qkv norm", ".gate_up norm"                           with more than 16 tokens or sequences
- *   "layer0.attention", ".feed_forward"                          halves (rondo_add_attention_block)
+ *   "layer0.attention", ".feed_forward"                          halves; of several chains ".attention.0"
  *   "last row"                                                   prefill: gathers row `last`
  *   "norm"                                  after halves, with a head in NVFP4 or 17 sequences; else in "head"
  *   "head", "next"                                               product that gives logits; argmax or draw

@@ -17,7 +17,8 @@ struct layer_sizes {
 
 /* The form in which the layer is fastest. A half's parts are as many as its kernel has clusters. */
 struct layer_form {
-  bool in_halves; /* false: five tasks, and the rest is zero */
+  bool in_halves;     /* false: five tasks, and the rest is zero */
+  int64_t chain_rows; /* of halves: more rows are as many at a time, in chains of halves that run side by side */
   int64_t attention_parts, feed_forward_parts;
   bool last_part_is_late; /* the feed forward's last cluster finds room only after attention has ended */
 };

@@ -12,6 +12,7 @@
 
 enum {
   SMALL_HIDDEN = 1024, /* to here the weights of a half fit in the shared memory of its clusters */
+  CHAINED_ROWS = 48,   /* in chains of at most DECODER_MOST_ROWS, which run side by side */
   LARGE_PARTS = 15     /* clusters of eight blocks that an H200 runs at once */
 };
 
@@ -26,7 +27,7 @@ struct measured {
 
 static const struct measured cases[] = {
     {.head_dimension = 128, .rows = {1, 1}, .hidden = {1, SMALL_HIDDEN}},
-    {.head_dimension = 64, .rows = {1, DECODER_MOST_ROWS}, .hidden = {1, SMALL_HIDDEN}},
+    {.head_dimension = 64, .rows = {1, CHAINED_ROWS}, .hidden = {1, SMALL_HIDDEN}},
     {.head_dimension = 64,
      .rows = {1, 1},
      .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
@@ -62,6 +63,7 @@ struct layer_form layer_form_of(const struct layer_sizes *layer) {
   const struct measured *measured = case_of(layer);
   if (!measured) return (struct layer_form){0};
   return (struct layer_form){.in_halves = true,
+                             .chain_rows = DECODER_MOST_ROWS,
                              .attention_parts = measured->attention_is_steps ? 1 : attention_parts(layer),
                              .feed_forward_parts =
                                  layer->hidden <= SMALL_HIDDEN ? FEED_FORWARD_KNOWN_PARTS : LARGE_PARTS,
