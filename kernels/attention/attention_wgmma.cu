@@ -190,5 +190,9 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
     publish(p.done);                                                                                                   \
   }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+#ifdef F16_ALONE /* build/compile-device makes those of bf16 from these */
+ATTENTION_WGMMA_F16_KERNELS(DEFINE)
+#else
 ATTENTION_WGMMA_KERNELS(DEFINE)
+#endif
 #endif
