@@ -1,20 +1,22 @@
 /* attention_wgmma.c - which attentions go to the kernels of attention_wgmma.cu and attention_wgmma_e4m3.cu, to which,
  * how tiles are dealt, and the launch.
  *
- * Three warpgroups (high tiles) beat two at head dimension 64 where few of their rows are wasted; pairs of blocks that
- * share copies of K and V beat single ones where they do not have to be started for a few tiles. */
+ * Three warpgroups (high tiles) beat two at head dimension 64 where few of their rows are wasted. Pairs of blocks that
+ * share copies of K and V beat single ones where they do not have to be started for a few tiles. Pairs that share query
+ * tiles, and take half of the KV tiles each, beat single ones where the longest query tile takes longest. */
 #include <math.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "attention_choose.h"
 
-/* Blocks of a cluster copy a share each: rows of narrow heads, else columns. */
+/* Blocks that share copies have a share each: rows of narrow heads, else columns. */
 #define BOX_ROWS(dimension, tile, cluster)                                                                             \
   ((dimension) == ATTENTION_WGMMA_LEAST_DIMENSION ? (tile) / (cluster) : (tile))
 #define BOX_COLUMNS(dimension, cluster)                                                                                \
   ((dimension) == ATTENTION_WGMMA_LEAST_DIMENSION ? (dimension) : (dimension) / (cluster))
-#define IS_E4M3(element) ((element) == RONDO_E4M3)
+#define SHARES(mask, blocks) ((blocks) / ATTENTION_WGMMA_PARTS(ATTENTION_WGMMA_##mask, blocks))
+#define IS_E4M3(element)     ((element) == RONDO_E4M3)
 /* Of V in e4m3, each of two warps copies half of a KV tile. */
 #define VARIANT(chips, parameters, name, threads, element, dimension, mask_of_kernel, warpgroups, tile_rows, kv_slots, \
                 query_slots, blocks, early)                                                                            \
@@ -25,13 +27,15 @@
    .rows = INT64_C(64) * (warpgroups),                                                                                 \
    .tile = (tile_rows),                                                                                                \
    .cluster = (blocks),                                                                                                \
+   .parts = ATTENTION_WGMMA_PARTS(ATTENTION_WGMMA_##mask_of_kernel, blocks),                                           \
    .shared_bytes = IS_E4M3(element)                                                                                    \
                        ? ATTENTION_E4M3_SHARED_BYTES(dimension, warpgroups, tile_rows, kv_slots, query_slots)          \
                        : ATTENTION_WGMMA_SHARED_BYTES(dimension, ATTENTION_WGMMA_##mask_of_kernel, warpgroups,         \
-                                                      tile_rows, kv_slots, query_slots),                               \
-   .key_box_rows = BOX_ROWS(dimension, tile_rows, blocks),                                                             \
-   .value_box_rows = IS_E4M3(element) ? (tile_rows) / 2 : BOX_ROWS(dimension, tile_rows, blocks),                      \
-   .box_columns = BOX_COLUMNS(dimension, blocks)},
+                                                      tile_rows, kv_slots, query_slots, blocks),                       \
+   .key_box_rows = BOX_ROWS(dimension, tile_rows, SHARES(mask_of_kernel, blocks)),                                     \
+   .value_box_rows =                                                                                                   \
+       IS_E4M3(element) ? (tile_rows) / 2 : BOX_ROWS(dimension, tile_rows, SHARES(mask_of_kernel, blocks)),            \
+   .box_columns = BOX_COLUMNS(dimension, SHARES(mask_of_kernel, blocks))},
 static const struct attention_wgmma_variant variants[] = {ATTENTION_WGMMA_KERNELS(VARIANT)
                                                               ATTENTION_E4M3_KERNELS(VARIANT)};
 
@@ -39,7 +43,6 @@ enum {
   SHORT_CAPACITY = 1024,     /* KV rows: fewer need no splits */
   KV_ROWS_OF_A_ROW = 4,      /* with new rows: KV rows of the capacity for each row of a query head */
   TOGETHER_BYTES = 36 << 20, /* of K and V of a group of heads, which stay in L2 */
-  PACKED_TILE_ROWS = 128,    /* an item's last tile wastes fewer rows than one of 192 */
   PACKED_ITEM_ROWS = 16      /* with fewer rows an item, most rows of tiles are wasted: other kernels fold heads too */
 };
 
@@ -49,8 +52,9 @@ static const struct speed {
   int64_t head_dimension, rows, cluster;
   int64_t tile_ns, query_ns, launch_ns;
 } speeds[] = {
-    {64, 128, 1, 960, 900, 0},      {64, 192, 1, 1240, 1460, 0}, {128, 128, 1, 1310, 2050, 0},
-    {128, 128, 2, 1275, 2040, 600}, {256, 128, 1, 636, 2270, 0}, {256, 128, 2, 618, 2180, 600},
+    {64, 128, 1, 960, 900, 0},     {64, 128, 2, 960, 2400, 0},     {64, 192, 1, 1240, 1460, 0},
+    {128, 128, 1, 1310, 2050, 0},  {128, 128, 2, 1275, 2040, 600}, {256, 128, 1, 636, 2270, 0},
+    {256, 128, 2, 618, 2180, 600},
 };
 
 static const struct speed *speed_of(const struct attention_wgmma_variant *variant) {
@@ -85,28 +89,42 @@ static bool is_possible(const struct attention_problem *problem) {
   return problem->has_maps && scale_log2 > 0.0f && has_scale && has_tiles(problem);
 }
 
-/* KV tiles that the rows of a query tile see, at full lengths. */
+/* Query positions of a head that a cluster takes. */
+static int64_t cluster_rows(const struct attention_wgmma_variant *variant) {
+  return variant->rows * variant->cluster / variant->parts;
+}
+
+/* KV tiles that the rows of a query tile see, at full lengths; of two parts the larger. */
 static int64_t kv_tiles(const struct attention_shape *shape, const struct attention_wgmma_variant *variant,
                         int64_t row_tile) {
   const int64_t first = row_tile * variant->rows, offset = shape->capacity - shape->query_length;
   int64_t limit = shape->capacity, begin = 0;
   if (shape->causal) limit = smaller(first + variant->rows + offset, limit);
   if (shape->window) begin = larger(first + 1 + offset - shape->window, 0);
-  return larger(divide_up(limit - begin, variant->tile), 1);
+  return larger(divide_up(limit - begin, variant->tile * variant->parts), 1);
 }
 
 /* Without a mask, query tiles take equally long and come in whole rounds. Others are dealt so that all blocks have the
  * same work. */
-static int64_t estimate_ns(const struct attention_problem *problem, const struct attention_wgmma_variant *variant) {
-  const struct attention_shape *shape = &problem->shape;
+static int64_t shape_ns(const struct attention_problem *problem, const struct attention_shape *shape,
+                        const struct attention_wgmma_variant *variant) {
   const struct speed *speed = speed_of(variant);
   const int64_t heads = shape->batch * shape->query_heads, clusters = problem->chip.multiprocessors / variant->cluster;
-  const int64_t row_tiles = divide_up(shape->query_length, variant->rows * variant->cluster);
+  const int64_t row_tiles = divide_up(shape->query_length, cluster_rows(variant));
   const int64_t longest_ns = kv_tiles(shape, variant, row_tiles - 1) * speed->tile_ns + speed->query_ns;
   if (!shape->causal) return divide_up(heads * row_tiles, clusters) * longest_ns + speed->launch_ns;
   int64_t head_ns = 0;
   for (int64_t i = 0; i < row_tiles; i++) head_ns += kv_tiles(shape, variant, i) * speed->tile_ns + speed->query_ns;
   return larger(divide_up(heads * head_ns, clusters), longest_ns) + speed->launch_ns;
+}
+
+/* New rows end anywhere in the capacity: the mean of both ends. */
+static int64_t estimate_ns(const struct attention_problem *problem, const struct attention_wgmma_variant *variant) {
+  const int64_t last_ns = shape_ns(problem, &problem->shape, variant);
+  if (!problem->shape.has_ends) return last_ns;
+  struct attention_shape first = problem->shape;
+  first.capacity = smaller(first.capacity, first.query_length);
+  return (shape_ns(problem, &first, variant) + last_ns) / 2;
 }
 
 /* General kernels place KV tiles so that the last ends with a query tile's last visible row. This is better wherever
@@ -128,7 +146,7 @@ static const struct attention_wgmma_variant *variant_of(const struct attention_p
     const struct attention_wgmma_variant *v = &variants[i];
     if (!(v->kernel.chips & launch_chip(&problem->chip)) || v->dtype != problem->q || v->mask != mask ||
         v->head_dimension != dimension || v->shared_bytes > problem->chip.shared_bytes ||
-        v->cluster > problem->chip.multiprocessors || (problem->shape.packed && v->rows > PACKED_TILE_ROWS))
+        v->cluster > problem->chip.multiprocessors)
       continue;
     if (!best || estimate_ns(problem, v) < estimate_ns(problem, best)) best = v;
   }
@@ -195,7 +213,7 @@ bool attention_wgmma_plan_of(const struct attention_problem *problem, struct att
   plan->variant = is_possible(problem) ? variant_of(problem) : NULL;
   if (!plan->variant) return false;
   const int64_t heads = shape->batch * shape->query_heads;
-  plan->row_tiles = divide_up(shape->query_length, plan->variant->rows * plan->variant->cluster);
+  plan->row_tiles = divide_up(shape->query_length, cluster_rows(plan->variant));
   if (shape->packed) {
     plan->row_tiles = shape->query_length / plan->variant->rows + shape->items; /* attention_items.cuh */
     deal(problem, heads, plan);

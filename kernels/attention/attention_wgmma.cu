@@ -8,6 +8,9 @@
  * O += P V(j - 1), exponentials run beside the latter, and warpgroups take turns at the tensor cores. KV tiles go from
  * the last to the first. So tiles that need a mask come first and, with a window, tiles at its edge last.
  *
+ * Few query tiles leave multiprocessors idle, while those with the most KV tiles take long. Then two blocks of a
+ * cluster take every second KV tile each, and exchange halves of O (merge).
+ *
  * If scores of a query tile's first KV tile lie so far apart that a later weight may overflow, all its KV tiles take a
  * running maximum (first_steps): 1.05 to 1.2 times as long. Other faults show in the sums and in O, and the same launch
  * computes the query tile again: in the second pass with a running maximum, if sums are out of range; in the third
@@ -52,7 +55,11 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   /* The last KV tile, which comes first. */
   DEVICE void weigh_first_tile(const query_tile &tile, int j) {
     if (needs_mask(tile, j)) this->mask_tile(tile, j);
-    note_if(weigh_first(s, rows, p.scale_log2, far_apart(tile, j)));
+    note_if(weigh_first(s, rows, p.scale_log2, far_apart(tile, j)) || hides(tile, j));
+  }
+  /* Does a row see nothing of KV tile j? With parts, the block's next tile may need no mask, but a reference. */
+  DEVICE bool hides(const query_tile &tile, int j) const {
+    return Size::parts > 1 && limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64) <= j * Size::tile;
   }
   DEVICE void round() { round_weights<T>(weights, s); }
   DEVICE void end_accumulate_and_round() {
@@ -80,10 +87,10 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   DEVICE int first_steps(const query_tile &tile, int j) {
     bool all = false;
     if constexpr (Size::causal) {
-      rolled_for (; j >= 0; j--) {
+      rolled_for (; j >= 0; j -= Size::parts) {
         if (!all && !needs_mask(tile, j)) {
           if (!uniform(this->any_of_warpgroup(wide))) break;
-          all = !needs_mask(tile, j + 1);
+          all = !needs_mask(tile, j + Size::parts);
         }
         this->score_beside_accumulate();
         weigh_tile_with_maximum(tile, j);
@@ -127,7 +134,7 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
 
   DEVICE void attend_rest(const query_tile &tile, int j) {
     j = first_steps(tile, j);
-    for (const int end = edge_end(tile); j >= end; j--) step<false>(tile, j);
+    for (const int end = edge_end(tile); j >= end; j -= Size::parts) step<false>(tile, j);
     if constexpr (Size::general)
       for (; j >= 0; j--) step<true>(tile, j);
   }

@@ -32,7 +32,7 @@ struct attention_wgmma_parameters {
   struct completion done;
   uint32_t query_heads, group; /* group: query heads of a KV head */
   uint32_t heads;              /* batch * query heads */
-  uint32_t row_tiles;          /* of a head, or of two blocks' in a cluster */
+  uint32_t row_tiles;          /* of a head, each for a cluster */
   uint32_t heads_together;     /* under the causal mask: heads of a group, which is dealt as one */
   uint32_t rounds;             /* of a group: a cluster takes one tile in each */
   int32_t query_length, capacity;
@@ -58,12 +58,17 @@ struct attention_wgmma_parameters {
  *
  * e4m3: V is transposed, with eight rows more. The two warps that transpose it have two landings each, of half a KV
  * tile, and a word for each column. */
+/* Blocks that take a part each of a query tile's KV tiles. */
+#define ATTENTION_WGMMA_PARTS(mask, cluster) ((mask) == ATTENTION_WGMMA_CAUSAL ? (cluster) : 1)
+/* Of a warpgroup's packet: half of O, two references and two sums of each thread. */
+#define ATTENTION_WGMMA_EXCHANGE_BYTES(dimension)      (128 * ((dimension) + 16))
 #define ATTENTION_WGMMA_COLUMN_BYTES(mask, warpgroups) ((mask) == ATTENTION_WGMMA_GENERAL ? 24 * (warpgroups) : 4)
 #define ATTENTION_WGMMA_STATE_BYTES(warpgroups, query_slots)                                                           \
   (ATTENTION_WGMMA_BARRIER_BYTES + 32 * (warpgroups) * (query_slots) + 8 * (warpgroups) +                              \
    2 * (ATTENTION_WGMMA_MOST_TILES / 8 + 4))
-#define ATTENTION_WGMMA_SHARED_BYTES(dimension, mask, warpgroups, tile, kv_slots, query_slots)                         \
+#define ATTENTION_WGMMA_SHARED_BYTES(dimension, mask, warpgroups, tile, kv_slots, query_slots, cluster)                \
   (2 * (dimension) * (64 * (warpgroups) * (query_slots) + 2 * (tile) * (kv_slots)) +                                   \
+   (ATTENTION_WGMMA_PARTS(mask, cluster) > 1 ? 2 * (warpgroups)*ATTENTION_WGMMA_EXCHANGE_BYTES(dimension) : 0) +       \
    ATTENTION_WGMMA_STATE_BYTES(warpgroups, query_slots) + (dimension)*ATTENTION_WGMMA_COLUMN_BYTES(mask, warpgroups))
 #define ATTENTION_E4M3_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots)                                \
   ((dimension) * (64 * (warpgroups) * (query_slots) + (tile) * ((kv_slots) + 2)) +                                     \
@@ -84,7 +89,7 @@ struct attention_wgmma_parameters {
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_pair, 384, T, 256, ALL, 2, 64, 2, 1, 2, 4)                \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_causal, 384, T, 256, CAUSAL, 2, 64, 2, 1, 1, 4)           \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_general, 384, T, 64, GENERAL, 2, 128, 4, 2, 1, 4)          \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high_general, 512, T, 64, GENERAL, 3, 128, 4, 2, 1, 2)     \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_parts_causal, 384, T, 64, CAUSAL, 2, 128, 4, 2, 2, 4)      \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_general, 384, T, 128, GENERAL, 2, 128, 2, 2, 1, 4)        \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_general, 384, T, 256, GENERAL, 2, 64, 2, 1, 1, 4)
 #define ATTENTION_WGMMA_F16_KERNELS(KERNEL) ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_f16, RONDO_F16)
@@ -107,6 +112,7 @@ struct attention_wgmma_variant {
   int64_t rows; /* of a query tile */
   int64_t tile; /* KV rows */
   int64_t cluster;
+  int64_t parts; /* of a query tile's KV tiles: blocks that take one each */
   int64_t shared_bytes;
   int64_t key_box_rows, value_box_rows, box_columns; /* of one copy of K and of V */
 };

@@ -21,10 +21,15 @@ struct wgmma_tiling {
   static constexpr bool causal = Mask != ATTENTION_WGMMA_ALL, general = Mask == ATTENTION_WGMMA_GENERAL;
   static constexpr int dimension = Dimension, warpgroups = Warpgroups, tile = Tile;
   static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = Cluster;
+  /* Under the causal mask, the two blocks of a cluster take a part each of a query tile's KV tiles, and exchange
+   * results. Else they have query tiles of their own, and share copies of K and V. */
+  static constexpr int parts = causal ? Cluster : 1;
+  static constexpr bool shares_copies = Cluster > parts;
+  static constexpr int exchange_bytes = parts > 1 ? ATTENTION_WGMMA_EXCHANGE_BYTES(Dimension) : 0; /* of a warpgroup */
   /* Barriers of copies of V that are cleaned. The other block of a pair may be a slot ahead: what it copies for that
    * must not be counted for this one. */
-  static constexpr int landings = Cluster == 2 ? KvSlots : 1, landing_bytes = 0; /* V is cleaned in its slot */
-  static constexpr int early = Tile / 2 * Early / 8 / 4 * 4;                     /* scores weighed before the wait */
+  static constexpr int landings = shares_copies ? KvSlots : 1, landing_bytes = 0; /* V is cleaned in its slot */
+  static constexpr int early = Tile / 2 * Early / 8 / 4 * 4;                      /* scores weighed before the wait */
   static constexpr int rows = 64 * Warpgroups, panels = Dimension / 64, row_bytes = 2 * Dimension;
   static constexpr int column_bytes = ATTENTION_WGMMA_COLUMN_BYTES(Mask, Warpgroups);
   static constexpr int query_bytes = 64 * row_bytes, kv_bytes = Tile * row_bytes,
@@ -34,7 +39,7 @@ struct wgmma_tiling {
   static constexpr int value_warps = 1;                                             /* that bring V */
   /* 64 Ki registers: as many at launch for each warpgroup, then few for the one that copies. */
   static constexpr int copying_registers = Warpgroups == 2 ? 40 : 32, computing_registers = Warpgroups == 2 ? 232 : 160;
-  static_assert(!(causal && Cluster > 1), "blocks of a cluster walk over the same KV tiles");
+  static_assert(!general || Cluster == 1, "parts of a window's KV tiles are not tried");
   static_assert(Cluster <= 2, "a share is half of a KV tile");
   static_assert((KvSlots & (KvSlots - 1)) == 0, "a slot's number is bits of a count");
 };
@@ -61,6 +66,7 @@ template <typename Size> struct shared_layout {
   uint32_t columns_free, columns_full;                   /* one */
   uint32_t tile;                                         /* what a slot of Q is of, for each slot and warpgroup */
   uint32_t unwritten;                                    /* hold() */
+  uint32_t exchange, exchanged;                          /* parts: two packets of each warpgroup, and their barriers */
   uint32_t wide;                                         /* two words for each warpgroup */
   uint32_t failed;                                       /* for two passes: a word, and a bit for each tile */
   uint32_t columns;                                      /* what the third pass has taken out of each column of V */
@@ -70,7 +76,8 @@ template <typename Size> struct shared_layout {
     key = query + Size::query_slots * Size::warpgroups * Size::query_bytes;
     value = key + Size::kv_slots * Size::kv_bytes;
     landing = value + Size::kv_slots * Size::value_bytes;
-    key_full = landing + Size::landings * Size::landing_bytes;
+    exchange = landing + Size::landings * Size::landing_bytes;
+    key_full = exchange + 2 * Size::warpgroups * Size::exchange_bytes;
     key_empty = key_full + 8 * Size::kv_slots;
     value_full = key_empty + 8 * Size::kv_slots;
     value_empty = value_full + 8 * Size::kv_slots;
@@ -81,11 +88,13 @@ template <typename Size> struct shared_layout {
     columns_free = pass_ended + 8;
     columns_full = columns_free + 8;
     unwritten = columns_full + 8;
+    exchanged = unwritten + 8;
     tile = key_full + ATTENTION_WGMMA_BARRIER_BYTES;
     wide = tile + 32 * Size::query_slots * Size::warpgroups;
     failed = wide + 8 * Size::warpgroups;
     columns = failed + 2 * PASS_BYTES;
-    static_assert(32 * Size::kv_slots + 16 * Size::query_slots * Size::warpgroups + 8 * Size::landings + 32 <=
+    static_assert(32 * Size::kv_slots + 16 * Size::query_slots * Size::warpgroups + 8 * Size::landings + 32 +
+                          (Size::parts > 1 ? 16 * Size::warpgroups : 0) <=
                       ATTENTION_WGMMA_BARRIER_BYTES,
                   "barriers");
   }

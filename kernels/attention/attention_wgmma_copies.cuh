@@ -42,16 +42,16 @@ DEVICE void copy_query(const attention_wgmma_parameters &p, const shared_layout<
   }
 }
 
-/* Copies KV rows from `row` on. The blocks of a cluster copy a share each: panels if there are several, else rows. */
+/* Copies KV rows from `row` on. Blocks that share copies have a share each: panels if there are several, else rows. */
 template <typename Size>
 DEVICE void copy_rows(const void *map, uint32_t to, int row, int head, int batch, uint32_t rank, uint32_t barrier,
                       uint64_t policy) {
   const uint32_t share = to + rank * (Size::kv_bytes / 2);
-  if constexpr (Size::cluster == 2 && Size::panels == 4)
+  if constexpr (Size::shares_copies && Size::panels == 4)
     tensor_copy_to(3, share, map, 0, row, head, batch, (int)rank * 2, barrier, policy);
-  else if constexpr (Size::cluster == 2 && Size::panels == 2)
+  else if constexpr (Size::shares_copies && Size::panels == 2)
     tensor_copy_to(3, share, map, (int)rank * 64, row, head, batch, barrier, policy);
-  else if constexpr (Size::cluster == 2)
+  else if constexpr (Size::shares_copies)
     tensor_copy_to(3, share, map, 0, row + (int)rank * (Size::tile / 2), head, batch, barrier, policy);
   else if constexpr (Size::panels == 1)
     tensor_copy(to, map, 0, row, head, batch, barrier, policy);
@@ -126,7 +126,7 @@ DEVICE void clean(const attention_wgmma_parameters &p, const shared_layout<Size>
   __syncwarp();
 }
 
-/* All KV tiles of a query tile, from the last to the first. */
+/* The block's KV tiles of a query tile, from the last to the first. */
 template <typename Size, bool Values>
 DEVICE void copy_kv(const attention_wgmma_parameters &p, const shared_layout<Size> &at, const query_tile &tile,
                     uint32_t rank, uint32_t pass, ring_writer<Size::kv_slots> &ring, uint32_t &landed,
@@ -143,7 +143,7 @@ DEVICE void copy_kv(const attention_wgmma_parameters &p, const shared_layout<Siz
       store_word(at.columns + 4 * i, Size::general ? 0 : 0xffffffffu);
     __syncwarp();
   }
-  rolled_for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
+  rolled_for (int j = last_kv_tile_of<Size>(p, tile, rank); j >= 0; j -= Size::parts) {
     int row = j * Size::tile;
     if constexpr (Size::general) row += kv_begin_of<Size>(p, tile);
     const uint32_t slot = to + ring.slot * Size::kv_bytes, barrier = full + 8 * ring.slot;

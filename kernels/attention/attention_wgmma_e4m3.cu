@@ -22,7 +22,8 @@ struct e4m3_tiling {
   template <int Columns> using product = e4m3_product<Columns>;
   static constexpr int dimension = Dimension, warpgroups = Warpgroups, tile = Tile, early = Early;
   static constexpr bool is_e4m3 = true, causal = Mask == ATTENTION_WGMMA_CAUSAL, general = false;
-  static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = 1;
+  static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = 1, parts = 1, exchange_bytes = 0;
+  static constexpr bool shares_copies = false;
   static constexpr int rows = 64 * Warpgroups, panels = 1, row_bytes = Dimension;
   static constexpr int weight_words = Tile / 8; /* a thread's words of P */
   static constexpr int value_panel_bytes = 16,

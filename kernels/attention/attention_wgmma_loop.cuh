@@ -40,13 +40,13 @@ template <typename Policy> struct attention_loop : Policy {
     uint32_t number = 0;
     if (this->warpgroup == Size::warpgroups - 1) this->pass_turn();
     if (!query.wait(tile)) return;
-    int j = kv_tiles_of<Size>(p, tile) - 1;
+    int j = last_kv_tile_of<Size>(p, tile, this->rank);
     this->score_alone();
     this->weigh_first_tile(tile, j);
     this->round();
     while (true) {
       this->clear();
-      this->attend_rest(tile, j - 1);
+      this->attend_rest(tile, j - Size::parts);
       query.release();
       /* The first score of the next query tile beside the last sums of this one. */
       const query_tile done = tile;
@@ -54,12 +54,13 @@ template <typename Policy> struct attention_loop : Policy {
         tile = done;
         break;
       }
-      j = kv_tiles_of<Size>(p, tile) - 1;
+      j = last_kv_tile_of<Size>(p, tile, this->rank);
       this->score_beside_accumulate();
-      const softmax_rows done_rows = rows;
+      softmax_rows done_rows = rows;
       this->weigh_first_tile(tile, j);
       this->end_accumulate_and_round();
       this->sums_end();
+      this->merge(done, done_rows);
       this->finish(done, done_rows, 0, number);
       number = Size::causal && !Size::is_e4m3 ? uniform(number + 1) : number + 1; /* no register is left for it */
     }
@@ -67,6 +68,7 @@ template <typename Policy> struct attention_loop : Policy {
     this->begin_accumulate();
     this->end_accumulate();
     this->sums_end();
+    this->merge(tile, rows);
     this->finish(tile, rows, 0, number);
   }
 
@@ -79,7 +81,7 @@ template <typename Policy> struct attention_loop : Policy {
       if (pass == PASSES - 1) barrier_arrive(at.columns_free);
       rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
       this->clear();
-      rolled_for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
+      rolled_for (int j = last_kv_tile_of<Size>(p, tile, this->rank); j >= 0; j -= Size::parts) {
         this->score_alone();
         this->mask_tile(tile, j);
         scale_first(s, p.scale_log2);
@@ -93,6 +95,7 @@ template <typename Policy> struct attention_loop : Policy {
       query.release();
       if (pass == PASSES - 1) this->put_back(parity);
       parity ^= 1;
+      this->merge(tile, rows);
       this->finish(tile, rows, pass, tile.number);
     }
   }
@@ -107,7 +110,7 @@ template <typename Size> DEVICE void prepare(const attention_wgmma_parameters &p
     tensor_prefetch(&p.k);
     tensor_prefetch(&p.v);
     for (uint32_t i = 0; i < Size::kv_slots; i++) {
-      const uint32_t warps = 4 * Size::warpgroups * Size::cluster;
+      const uint32_t warps = 4 * Size::warpgroups * (Size::cluster / Size::parts);
       barrier_init(at.key_full + 8 * i, 1);
       barrier_init(at.value_full + 8 * i, Size::value_warps);
       barrier_init(at.key_empty + 8 * i, warps);
@@ -118,6 +121,8 @@ template <typename Size> DEVICE void prepare(const attention_wgmma_parameters &p
       barrier_init(at.query_empty + 8 * i, 4);
     }
     for (uint32_t i = 0; i < Size::landings; i++) barrier_init(at.value_landed + 8 * i, 1);
+    if constexpr (Size::parts > 1)
+      for (uint32_t i = 0; i < 2 * Size::warpgroups; i++) barrier_init(at.exchanged + 8 * i, 1);
     barrier_init(at.pass_ended, 4 * (1 + Size::warpgroups));
     barrier_init(at.columns_free, 128 * Size::warpgroups);
     barrier_init(at.columns_full, 32 * Size::value_warps);

@@ -2,6 +2,7 @@
  * registers, its products, and its masks. `Size` is the kernel's tiling. */
 #pragma once
 
+#include "../common/send.cuh"
 #include "../common/wgmma.cuh"
 #include "attention_wgmma_copies.cuh"
 #include "attention_wgmma_softmax.cuh"
@@ -21,11 +22,16 @@ template <typename Size, int Bytes> struct ring_reader {
     const uint32_t barrier = empty + 8 * slot();
     if (leads) {
       barrier_arrive(barrier);
-      if constexpr (Size::cluster == 2) barrier_arrive_there(address_in_block(barrier, rank ^ 1));
+      if constexpr (Size::shares_copies) barrier_arrive_there(address_in_block(barrier, rank ^ 1));
     }
     taken++;
   }
 };
+
+DEVICE float4 four_numbers(uint32_t from) {
+  const uint4 v = load_four_words(from);
+  return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+}
 
 /* This warpgroup's 64 rows of a query tile. */
 template <typename Size> struct query_ring {
@@ -76,7 +82,8 @@ template <typename Size> struct warpgroup_products {
   float s[Size::tile / 2], o[Size::output / 2];
   uint32_t weights[Size::weight_words];
   softmax_rows rows;
-  bool wide; /* the scores of this thread's rows lie far apart */
+  bool wide;              /* the scores of this thread's rows lie far apart */
+  uint32_t exchanges = 0; /* with the cluster's other block */
 
   DEVICE warpgroup_products(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t warpgroup,
                             uint32_t rank)
@@ -201,6 +208,53 @@ template <typename Size> struct warpgroup_products {
     mask_before(s, begin_of<Size>(p, tile, row) - column, begin_of<Size>(p, tile, row + 8) - column);
   }
 
+  /* ---- Parts ---- */
+
+  /* 0 * infinity would be NaN: a row that sees an infinity of V gets it, however small its weight is. */
+  static DEVICE float scaled(float value, float factor) { return isinf(value) ? value : value * factor; }
+
+  /* After this, the first half of o has the columns that this block stores, and `mine` is of all KV tiles. Two blocks
+   * send each other what they have of the other's columns. There are two places for packets of the other block, in
+   * turn: it sends again only after the packet before has arrived, so after this block has read the one before that. */
+  DEVICE void merge(const query_tile &tile, softmax_rows &mine) {
+    if constexpr (Size::parts > 1) {
+      constexpr int kept = Size::output / 4;
+      float sent[kept];
+      unroll<kept>([&](int i) {
+        sent[i] = rank ? o[i] : o[kept + i];
+        o[i] = rank ? o[kept + i] : o[i];
+      });
+      if (kv_tiles_of<Size>(p, tile) == 1) return;
+      const uint32_t place = exchanges % 2 * Size::warpgroups + warpgroup, barrier = at.exchanged + 8 * place;
+      const uint32_t packet = at.exchange + place * Size::exchange_bytes + threadIdx.x % 128 * 16;
+      const uint32_t to = address_in_block(packet, rank ^ 1), there = address_in_block(barrier, rank ^ 1);
+      if (threadIdx.x % 128 == 0) barrier_expect(barrier, Size::exchange_bytes);
+      unroll<kept / 4>([&](int i) {
+        send_four(to + i * 2048, make_float4(sent[4 * i], sent[4 * i + 1], sent[4 * i + 2], sent[4 * i + 3]), there);
+      });
+      send_four(to + kept / 4 * 2048, make_float4(mine.reference[0], mine.reference[1], mine.sum[0], mine.sum[1]),
+                there);
+      barrier_wait_cluster(barrier, exchanges++ / 2 & 1);
+      const float4 rows = four_numbers(packet + kept / 4 * 2048);
+      const float reference[2] = {rows.x, rows.y}, sum[2] = {rows.z, rows.w};
+      float own_factor[2], factor[2];
+      unroll<2>([&](int half) {
+        const float highest = fmaxf(mine.reference[half], reference[half]), against = against_of(highest);
+        own_factor[half] = exp2_approximate(mine.reference[half] - against);
+        factor[half] = exp2_approximate(reference[half] - against);
+        mine.reference[half] = highest;
+        /* The same in both blocks. */
+        mine.sum[half] = __fadd_rn(__fmul_rn(mine.sum[half], own_factor[half]), __fmul_rn(sum[half], factor[half]));
+      });
+      unroll<kept / 4>([&](int i) {
+        const float4 four = four_numbers(packet + i * 2048);
+        const float other[4] = {four.x, four.y, four.z, four.w};
+        unroll<4>(
+            [&](int k) { o[4 * i + k] = scaled(o[4 * i + k], own_factor[k / 2]) + scaled(other[k], factor[k / 2]); });
+      });
+    }
+  }
+
   /* ---- Results ---- */
 
   DEVICE int rows_end(const query_tile &tile) const { return min(p.query_length, end_of<Size>(p, tile)); }
@@ -211,13 +265,14 @@ template <typename Size> struct warpgroup_products {
     const uint32_t lane = threadIdx.x % 4;
     uint16_t *to = static_cast<uint16_t *>(p.o) + tile.batch * p.o_stride.batch + tile.head * p.o_stride.head +
                    row * p.o_stride.position;
-    unrolled_for (int g = 0; g < Size::dimension / 8; g += 4) {
+    const uint32_t begin = Size::parts > 1 ? rank * (Size::dimension / 8 / Size::parts) : 0;
+    unrolled_for (int g = 0; g < Size::dimension / 8 / Size::parts; g += 4) {
       uint32_t word[4];
       unroll<4>([&](int j) { word[j] = pack(4 * (g + j) + 2 * Half); });
       transpose(word);
-      const bool in_head = Size::dimension > ATTENTION_WGMMA_LEAST_DIMENSION || 8 * (int)(g + lane) < p.head_dimension;
-      if (there && in_head)
-        *reinterpret_cast<uint4 *>(to + 8 * (g + lane)) = make_uint4(word[0], word[1], word[2], word[3]);
+      const uint32_t eight = begin + g + lane;
+      const bool in_head = Size::dimension > ATTENTION_WGMMA_LEAST_DIMENSION || 8 * (int)eight < p.head_dimension;
+      if (there && in_head) *reinterpret_cast<uint4 *>(to + 8 * eight) = make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
   template <int Half> DEVICE void store_lse(const query_tile &tile, float reference, float sum) const {

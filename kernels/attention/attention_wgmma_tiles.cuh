@@ -32,7 +32,7 @@ template <typename Size> struct tile_walk {
       if (p.starts) return next_packed(tile);
     uint32_t row_tile;
     if (!next_place(tile.batch, tile.head, row_tile)) return false;
-    tile.row_begin = (int)(row_tile * Size::cluster + rank) * Size::rows;
+    tile.row_begin = (int)(Size::parts > 1 ? row_tile : row_tile * Size::cluster + rank) * Size::rows;
     tile.item = tile.batch;
     tile.length = p.capacity;
     if (p.kv_lengths) tile.length = min(max(p.kv_lengths[tile.batch], 0), p.most_length);
@@ -119,6 +119,14 @@ template <typename Size> DEVICE int kv_tiles_of(const attention_wgmma_parameters
   int rows = limit_of<Size>(p, tile, last_row_of<Size>(p, tile));
   if constexpr (Size::general) rows -= begin_of<Size>(p, tile, tile.row_begin);
   return max((rows + Size::tile - 1) / Size::tile, 1);
+}
+
+/* Of these, the last that the block takes. With two parts it takes every second, but both blocks take an only tile, and
+ * then need not exchange anything. */
+template <typename Size>
+DEVICE int last_kv_tile_of(const attention_wgmma_parameters &p, const query_tile &tile, uint32_t rank) {
+  const int tiles = kv_tiles_of<Size>(p, tile);
+  return tiles - 1 - (Size::parts > 1 && tiles > 1 ? (int)rank : 0);
 }
 
 /* The first row of the first of them. With a window the last ends with the last row that is seen, wherever that is, and

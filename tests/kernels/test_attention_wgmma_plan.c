@@ -22,7 +22,8 @@ static struct attention_problem random_problem(struct random *random) {
   static const int32_t multiprocessors[] = {1, 16, 78, 114, 132};
   static const int64_t dimensions[] = {64, 128, 256}, groups[] = {1, 1, 3, 8};
   static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16, RONDO_E4M3};
-  const int64_t kv_heads = random_between(random, 1, 40), group = RANDOM_OF(random, groups);
+  const int64_t kv_heads = random_between(random, 1, random_between(random, 0, 1) ? 40 : 2),
+                group = RANDOM_OF(random, groups);
   const bool causal = random_between(random, 0, 1);
   struct attention_problem problem = {
       .chip = {90, RANDOM_OF(random, multiprocessors), 232448},
@@ -36,6 +37,7 @@ static struct attention_problem random_problem(struct random *random) {
                 .group = group,
                 .query_length = random_between(random, 64, 2000),
                 .capacity = random_between(random, 1, 3000),
+                .has_ends = causal && random_between(random, 0, 1),
                 .head_dimension = RANDOM_OF(random, dimensions)},
       .q = RANDOM_OF(random, dtypes),
       .has_maps = true};
@@ -60,16 +62,18 @@ static void check_variant(const struct attention_problem *problem, const struct 
   const int64_t number_bytes = problem->q == RONDO_E4M3 ? 1 : 2;
   cr_assert_geq(variant->shared_bytes, number_bytes * variant->head_dimension * (variant->rows + 4 * variant->tile));
   const int64_t tile_numbers = variant->tile * variant->head_dimension, landings = number_bytes == 1 ? 2 : 1;
-  cr_assert_eq(variant->key_box_rows * variant->box_columns * variant->cluster, tile_numbers);
-  cr_assert_eq(variant->value_box_rows * variant->box_columns * variant->cluster * landings, tile_numbers);
-  cr_assert(variant->cluster == 1 || variant->mask == ATTENTION_WGMMA_ALL); /* blocks walk over the same KV tiles */
+  const int64_t shares = variant->cluster / variant->parts; /* of blocks that walk over the same KV tiles */
+  cr_assert_eq(variant->key_box_rows * variant->box_columns * shares, tile_numbers);
+  cr_assert_eq(variant->value_box_rows * variant->box_columns * shares * landings, tile_numbers);
+  cr_assert(shares == 1 || variant->mask == ATTENTION_WGMMA_ALL);
+  cr_assert(variant->parts == 1 || (variant->parts == variant->cluster && variant->mask == ATTENTION_WGMMA_CAUSAL));
 }
 
 static void check_plan(const struct attention_problem *problem, const struct attention_wgmma_plan *plan) {
   const struct attention_wgmma_variant *variant = plan->variant;
   const struct attention_shape *shape = &problem->shape;
   check_variant(problem, variant);
-  const int64_t rows = variant->rows * variant->cluster, heads = shape->batch * shape->query_heads;
+  const int64_t rows = variant->rows * variant->cluster / variant->parts, heads = shape->batch * shape->query_heads;
   cr_assert(plan->row_tiles * rows >= shape->query_length && (plan->row_tiles - 1) * rows < shape->query_length);
   cr_assert(plan->heads_together >= 1 && plan->heads_together <= heads);
   cr_assert(plan->blocks >= 1 && plan->blocks <= problem->chip.multiprocessors && plan->blocks % variant->cluster == 0);
@@ -86,17 +90,19 @@ static bool equal(const struct attention_wgmma_plan *a, const struct attention_w
 Test(attention_wgmma_plan, whatever_is_planned_covers_every_row) {
   enum { PROBLEMS = 4000 };
   struct random random = {23};
-  int64_t planned = 0;
+  int64_t planned = 0, in_parts = 0;
   for (int i = 0; i < PROBLEMS; i++) {
     const struct attention_problem problem = random_problem(&random);
     struct attention_plan plan, again;
     if (!attention_wgmma_plan_of(&problem, &plan)) continue;
     planned++;
     check_plan(&problem, &plan.wgmma);
+    in_parts += plan.wgmma.variant->parts > 1;
     cr_assert(attention_wgmma_plan_of(&problem, &again));
     cr_assert(equal(&plan.wgmma, &again.wgmma));
   }
   cr_expect_gt(planned, PROBLEMS / 2);
+  cr_expect_gt(in_parts, PROBLEMS / 400);
 }
 
 /* Another chip, operands without tensor maps, a negative or infinite scale, a chip with less shared memory. */
@@ -269,14 +275,14 @@ Test(attention_wgmma_plan, new_rows_are_planned_without_their_position) {
     bool appends;
     const char *kernel;
   } cases[] = {
-      {9, 128, 4111, true, "rondo_attention_wgmma_bf16_64_causal"},
-      {9, 128, 4608, true, "rondo_attention_wgmma_bf16_64_causal"},
+      {9, 128, 4111, true, "rondo_attention_wgmma_bf16_64_parts_causal"},
+      {9, 128, 4608, true, "rondo_attention_wgmma_bf16_64_parts_causal"},
       {9, 128, 4609, true, "rondo_attention_bf16_64"},
       {9, 128, 4111, false, "rondo_attention_bf16_64"},
       {9, 63, 2000, true, "rondo_attention_bf16_64"},
-      {9, 64, 2000, true, "rondo_attention_wgmma_bf16_64_causal"},
+      {9, 64, 2000, true, "rondo_attention_wgmma_bf16_64_parts_causal"},
       {33, 2048, 4111, true, "rondo_attention_wgmma_bf16_64_high_causal"},
-      {33, 2048, 4111, false, "rondo_attention_wgmma_bf16_64_high_general"},
+      {33, 2048, 4111, false, "rondo_attention_wgmma_bf16_64_general"},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct description d;
@@ -319,9 +325,8 @@ Test(attention_wgmma_plan, windows_caps_and_uneven_lengths_have_kernels_of_their
     const char *kernel;
   } cases[] = {
       {64, 512, 512, 1, 128, 0.0f, "64_general"},
-      {64, 4096, 4096, 1, 1024, 0.0f, "64_high_general"},
-      {64, 4096, 4096, 1, 0, 50.0f, "64_high_general"},
-      {64, 4096, 4096, 0, 0, 50.0f, "64_high_general"},
+      {64, 4096, 4096, 1, 1024, 0.0f, "64_general"},
+      {64, 4096, 4096, 0, 0, 50.0f, "64_general"},
       {128, 512, 512, 1, 512, 0.0f, "128_causal"}, /* all of them */
       {128, 512, 512, 1, 511, 0.0f, "128_general"},
       {128, 300, 330, 1, 0, 0.0f, "128_general"},
