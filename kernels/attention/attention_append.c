@@ -87,6 +87,8 @@ const float *attention_frequencies(const struct op_call *call, float room[ATTENT
 
 static void *after(void *scratch, uint64_t bytes) { return scratch ? (unsigned char *)scratch + bytes : NULL; }
 
+static bool is_settled(const struct op_call *call, uint32_t operand) { return call->settled_operands >> operand & 1; }
+
 static void rest_make(const struct op_call *call, const struct attention_shape *shape, struct attention_rest *rest) {
   struct attention_attributes attributes;
   memcpy(&attributes, call->task->attributes, sizeof attributes);
@@ -113,6 +115,10 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
     rest->operands[i] = (struct op_operand){0};
     rest->data[i] = NULL;
   }
+  /* The kernel that attends need not wait for the length then. */
+  if (shape->appends && !shape->packed && is_settled(call, ATTENTION_POSITION) &&
+      call->task->operands[ATTENTION_POSITION].shape[0] == 1)
+    rest->data[ATTENTION_POSITION] = call->data[ATTENTION_POSITION];
   rest->task = *call->task;
   rest->task.operands = rest->operands;
   attributes.rope_base = 0.0f;
@@ -192,6 +198,8 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
       .by_halves = shape.by_halves,
       .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,
       .per_item = operands[ATTENTION_POSITION].shape[0] > 1,
+      .early = shape.rotates && !shape.packed && is_settled(call, ATTENTION_POSITION) &&
+               (!operands[ATTENTION_ROPE_FREQUENCIES].present || is_settled(call, ATTENTION_ROPE_FREQUENCIES)),
   };
   const int64_t heads = (int64_t)parameters.rotated_heads + 2 * (int64_t)parameters.new_heads;
   const int64_t columns = shape.batch * shape.query_length * parameters.row_pairs;

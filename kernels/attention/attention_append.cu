@@ -161,11 +161,19 @@ DEVICE void clear_row(const attention_append_parameters &p, int64_t row, uint32_
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
+/* Of a settled operand. */
+DEVICE uint32_t load_settled(const void *from) {
+  uint32_t word;
+  asm volatile("ld.global.nc.u32 %0, [%1];" EARLY : "=r"(word) : "l"(from));
+  return word;
+}
+
 DEVICE rotation rotation_at(const attention_append_parameters &p, int64_t row, uint32_t pair) {
   return rotation_of((float)row * (p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair]));
 }
 
 DEVICE void append_pairs(const attention_append_parameters &p) {
+  only_wait_for_predecessors();
   const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
   write_item(p, index);
   if (index >= p.threads) return;
@@ -212,7 +220,8 @@ DEVICE void rotate_pairs(uint32_t (&words)[4], const rotation (&by)[ATTENTION_AP
 }
 
 /* A thread has the same pairs of every head that it moves, and so the same sines and cosines. It loads two heads at
- * once: the compiler does not move a load before a store. The first loads run beside the sines and cosines. */
+ * once: the compiler does not move a load before a store. Sines and cosines are there before the predecessors end; if
+ * a predecessor writes the positions, the first loads run beside them. */
 DEVICE void append_rows(const attention_append_parameters &p) {
   __shared__ __align__(16) rotation rotations[ATTENTION_APPEND_MOST_ROWS][ATTENTION_MOST_PAIRS];
   const uint32_t in_block = threadIdx.x / p.row_threads, thread = threadIdx.x & (p.row_threads - 1);
@@ -221,12 +230,21 @@ DEVICE void append_rows(const attention_append_parameters &p) {
   const bool is_row = own_row < p.batch * p.query_length;
   const uint32_t any_row = is_row ? own_row : 0;
   const uint32_t batch = any_row / p.query_length, query = any_row - batch * p.query_length;
+  int64_t row;
+  if (p.early) {
+    row = (int64_t)(int32_t)load_settled(p.positions + (p.per_item ? batch : 0)) + query;
+    for (uint32_t i = thread; i < p.row_pairs; i += p.row_threads) {
+      const float frequency = p.frequencies ? __uint_as_float(load_settled(p.frequencies + i)) : p.base_frequencies[i];
+      rotations[in_block][i] = rotation_of((float)row * frequency);
+    }
+  }
+  only_wait_for_predecessors();
   write_item(p, blockIdx.x * (int64_t)ATTENTION_APPEND_ROW_THREADS + threadIdx.x);
   const row_place at = p.row_offsets ? packed_place_of_warp(p, (int)query) : row_place{batch, query};
   const bool is_item = at.item < p.items;
   if (!is_item && is_row) clear_row(p, query, part * p.row_threads + thread, p.row_parts * p.row_threads);
   const uint32_t item = is_item ? at.item : 0;
-  const int64_t row = (int64_t)p.positions[p.per_item ? item : 0] + at.query;
+  if (!p.early) row = (int64_t)p.positions[p.per_item ? item : 0] + at.query;
   const uint32_t fours = p.row_pairs / ATTENTION_APPEND_PAIRS, log = 31 - __clz(fours); /* a power of two */
   const uint32_t pair = (thread & (fours - 1)) * ATTENTION_APPEND_PAIRS;
   const uint32_t first_at = p.by_halves ? pair : 2 * pair, second_at = p.by_halves ? pair + p.row_pairs : first_at + 4;
@@ -242,7 +260,7 @@ DEVICE void append_rows(const attention_append_parameters &p) {
     }
   };
   load();
-  if (p.rotates)
+  if (p.rotates && !p.early)
     for (uint32_t i = thread; i < p.row_pairs; i += p.row_threads) rotations[in_block][i] = rotation_at(p, row, i);
   __syncthreads();
   rotation by[ATTENTION_APPEND_PAIRS];
@@ -262,4 +280,6 @@ DEVICE void append_rows(const attention_append_parameters &p) {
   }
 }
 
-ATTENTION_APPEND_KERNELS(DEFINE_SHORT_KERNEL)
+#define DEFINE(chips, parameters, name, threads, ...)                                                                  \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, 0, __VA_ARGS__)
+ATTENTION_APPEND_KERNELS(DEFINE)

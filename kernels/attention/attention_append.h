@@ -40,6 +40,7 @@ struct attention_append_parameters {
   int32_t capacity, most_length;
   int32_t rotates, by_halves, bf16;
   int32_t per_item; /* 1: a position for each item; 0: one for all */
+  int32_t early;    /* rotates, without packed rows, and positions and frequencies are settled */
   float base_frequencies[ATTENTION_MOST_PAIRS];
   struct completion done;
 };

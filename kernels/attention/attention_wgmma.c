@@ -236,6 +236,7 @@ static struct attention_wgmma_parameters parameters_of(const struct op_call *cal
       .o = call->data[ATTENTION_O],
       .lse = call->data[ATTENTION_LSE],
       .kv_lengths = call->data[ATTENTION_KV_LENGTHS],
+      .position = call->data[ATTENTION_POSITION],
       .o_stride = o_stride,
       .lse_batch_stride = shape->packed ? 0 : lse_stride[0],
       .lse_head_stride = lse_stride[1],

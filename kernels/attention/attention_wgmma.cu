@@ -29,8 +29,9 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   using base::base, base::p, base::at, base::s, base::o, base::weights, base::rows, base::keys, base::wide;
   using base::first_row, base::warpgroup, base::needs_mask, base::edge_end, base::end_accumulate;
 
-  static DEVICE void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank) {
-    copy_tiles<Size, value_copies<Size>>(p, at, rank);
+  static DEVICE void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank,
+                          int position) {
+    copy_tiles<Size, value_copies<Size>>(p, at, rank, position);
   }
 
   DEVICE void clear() {

@@ -52,8 +52,9 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
   uint32_t totals[Size::dimension / 4]; /* of O, two in bf16 to a word; totals of the sums are in rows */
   float totals_factor[2];               /* that totals are still to be multiplied by */
 
-  static DEVICE void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank) {
-    copy_tiles<Size, value_transposer<Size>>(p, at, rank);
+  static DEVICE void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank,
+                          int position) {
+    copy_tiles<Size, value_transposer<Size>>(p, at, rank, position);
   }
 
   DEVICE void clear() {

@@ -25,6 +25,7 @@ struct query_tile {
 template <typename Size> struct tile_walk {
   const attention_wgmma_parameters &p;
   uint32_t rank; /* of the block in its cluster */
+  int position;  /* what p.position is the address of */
   uint32_t number = 0, turn = 0, group = 0, round = 0;
 
   DEVICE bool next(query_tile &tile) {
@@ -35,7 +36,10 @@ template <typename Size> struct tile_walk {
     tile.row_begin = (int)(Size::parts > 1 ? row_tile : row_tile * Size::cluster + rank) * Size::rows;
     tile.item = tile.batch;
     tile.length = p.capacity;
-    if (p.kv_lengths) tile.length = min(max(p.kv_lengths[tile.batch], 0), p.most_length);
+    if (p.position)
+      tile.length = (int)min(max((int64_t)position + p.query_length, (int64_t)0), (int64_t)p.most_length);
+    else if (p.kv_lengths)
+      tile.length = min(max(p.kv_lengths[tile.batch], 0), p.most_length);
     tile.number = number++;
     return true;
   }
