@@ -378,11 +378,11 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
     products.free_stage_before();
     if constexpr (D::SPLITS) {
       if (first > (at.steps - 1) % GEMM_SLOT_STEPS) codes.enter_slot(), codes.leave_slot(); /* it has no stage of it */
-      if (!meet_in_block<D>(at, me, turn, d[0])) {
-        /* It looks at every round of its stages: a parity names one of two neighbouring rounds only. */
+      /* It looks at every round of its stages, as a parity names one of two neighbouring rounds only: before the one
+       * that stores may free them. */
+      if (first)
         for (uint32_t i = at.steps + (at.steps ^ first) % 2; i < at.fills; i += 2) wait_for_fill(at, before + i);
-        continue;
-      }
+      if (!meet_in_block<D>(at, me, turn, d[0])) continue;
     }
     for (uint32_t i = end; i < before + at.fills; i++) wait_for_fill(at, i);
     const gemm_place place = gemm_place_of(p, at, turn);
