@@ -67,7 +67,7 @@ struct gemm_wgmma_parameters {
 /* KERNEL(chips, parameters, name, threads, tile, stages, any)
  * `tile` is a struct gemm_tile: (rows of P that a warpgroup has, warpgroups, they take turns, rows of Q, tiles of
  * a cluster along P, along Q, parts of k, W is P, slots for W in NVFP4). Warpgroups share a tile, unless they take
- * turns at tiles (1), or two of them at the stages of the same rows (2).
+ * turns at tiles (1), or at the stages of a tile (2).
  *
  * `any` is 1 in kernels of every type of out, bias and residual. The others have less code, and so start sooner where
  * other kernels ran before: out and residual have the type of X and W and could move by boxes, and there is no bias. */
@@ -85,7 +85,7 @@ struct gemm_wgmma_parameters {
 /* W in NVFP4: rows of X x rows of W. */
 #define GEMM_TILE_nvfp4_256x128     (64, 2, 0, 256, 2, 1, 1, 1, 3)
 #define GEMM_TILE_nvfp4_128x128     (64, 2, 0, 128, 2, 1, 1, 1, 4)
-#define GEMM_TILE_nvfp4_64x128      (64, 4, 2, 64, 1, 1, 1, 1, 5)
+#define GEMM_TILE_nvfp4_64x128      (64, 2, 0, 64, 1, 1, 1, 1, 5)
 #define GEMM_TILE_nvfp4_64x64_parts (64, 2, 2, 64, 1, 1, 2, 1, 6)
 
 #define GEMM_ONE_TYPE_KERNEL(KERNEL, tile, threads, stages)                                                            \
@@ -117,7 +117,7 @@ struct gemm_wgmma_parameters {
 #define GEMM_NVFP4_KERNELS(KERNEL)                                                                                     \
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_256x128, 384, 4)                                                                     \
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x128, 384, 6)                                                                     \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x128, 640, 8)                                                                      \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x128, 384, 10)                                                                     \
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_parts, 384, 12)
 #define GEMM_WGMMA_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                                     \
@@ -156,11 +156,7 @@ struct gemm_tile {
 #else
 #define GEMM_CONSTANT static inline
 #endif
-/* Warpgroups that have the same rows of P. */
-GEMM_CONSTANT int gemm_tile_takers(struct gemm_tile t) { return t.turns == 2 ? 2 : 1; }
-/* Warpgroups that store results. */
-GEMM_CONSTANT int gemm_tile_storers(struct gemm_tile t) { return t.warpgroups / gemm_tile_takers(t); }
-GEMM_CONSTANT int gemm_tile_p(struct gemm_tile t) { return t.turns == 1 ? t.rows : t.rows * gemm_tile_storers(t); }
+GEMM_CONSTANT int gemm_tile_p(struct gemm_tile t) { return t.turns ? t.rows : t.rows * t.warpgroups; }
 GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.along_q * t.parts; }
 /* Columns of results that a block stores after the parts have met. */
 GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.columns / t.parts; }
@@ -181,7 +177,7 @@ GEMM_CONSTANT int gemm_tile_streams(struct gemm_tile t) {
 GEMM_CONSTANT int gemm_tile_x(struct gemm_tile t) { return t.swapped ? t.columns : gemm_tile_p(t); }
 /* Factors of the rows of two tiles; and, if W is P, what each warp has of each row's squares. */
 GEMM_CONSTANT int gemm_row_bytes(struct gemm_tile t) {
-  return 2 * 4 * gemm_tile_x(t) + (t.swapped ? 4 * 4 * gemm_tile_storers(t) * gemm_tile_stored(t) : 0);
+  return 2 * 4 * gemm_tile_x(t) + (t.swapped ? 4 * 4 * t.warpgroups * gemm_tile_stored(t) : 0);
 }
 /* Barriers: full and empty for each stage and slot; and for each of two warpgroups one for parts. */
 GEMM_CONSTANT int gemm_barrier_bytes(struct gemm_tile t, int stages) { return 8 * (2 * stages + 2 + 2 * t.slots); }
@@ -190,20 +186,12 @@ GEMM_CONSTANT int gemm_copied_bytes(struct gemm_tile t, int stages) {
   return stages * gemm_stage_bytes(t) + t.slots * gemm_slot_bytes(t) + gemm_scale_bytes(t) + gemm_row_bytes(t) +
          gemm_barrier_bytes(t, stages);
 }
-/* The sums of warpgroups that do not store results. */
-GEMM_CONSTANT int gemm_sums_bytes(struct gemm_tile t) {
-  return (t.warpgroups - gemm_tile_storers(t)) * 256 * t.columns;
-}
-/* Buffers of a warpgroup that stores: two if there is room. */
+/* Buffers of a warpgroup: two if there is room. */
 GEMM_CONSTANT int gemm_tile_buffers(struct gemm_tile t, int stages) {
-  return gemm_copied_bytes(t, stages) + gemm_sums_bytes(t) + 2 * gemm_tile_storers(t) * GEMM_STAGING_BYTES <=
-                 GEMM_MOST_SHARED_BYTES
-             ? 2
-             : 1;
+  return gemm_copied_bytes(t, stages) + 2 * t.warpgroups * GEMM_STAGING_BYTES <= GEMM_MOST_SHARED_BYTES ? 2 : 1;
 }
 GEMM_CONSTANT int gemm_shared_bytes(struct gemm_tile t, int stages) {
-  return gemm_copied_bytes(t, stages) + gemm_sums_bytes(t) +
-         gemm_tile_buffers(t, stages) * gemm_tile_storers(t) * GEMM_STAGING_BYTES;
+  return gemm_copied_bytes(t, stages) + gemm_tile_buffers(t, stages) * t.warpgroups * GEMM_STAGING_BYTES;
 }
 
 /* ---- Every chip -------------------------------------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
 #include "../common/launch.h"
 
 enum { PAIR_ROWS = 64, MOST_ROWS_OF_PARTS = 128, LEAST_K_OF_PARTS = 2048, LEAST_K_OF_CODES = 512 };
-enum { LEAST_K_OF_PAIRS = 2 * GEMM_DEPTH }; /* each of two warpgroups has a stage */
 
 #define TILE(...)                                                                                                      \
   { __VA_ARGS__ }
@@ -61,9 +60,9 @@ static const struct gemm_choice choices[] = {
     {WGMMA(128x256_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 128x256, for every type"},
     {WGMMA(64x64_parts_any), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
      .why = "as 64x64_parts, for every type"},
-    {WGMMA(nvfp4_64x128), .has_order_of_its_own = true, .k = {LEAST_K_OF_PAIRS, 0},
-     .why = "for few vectors, or few tiles: two of four warpgroups share the stages of 64 rows of W"},
-    {WGMMA(nvfp4_128x128), .why = "W is decoded once for 128 vectors, while tensor cores multiply"},
+    {WGMMA(nvfp4_64x128), .why = "for few vectors, or few tiles: W is read once, and X for 128 rows of W"},
+    {WGMMA(nvfp4_128x128), .rows = {PAIR_ROWS + 1, 0},
+     .why = "W is decoded once for 128 vectors, while tensor cores multiply"},
     {WGMMA(nvfp4_256x128), .rows = {2 * PAIR_ROWS + 1, 0},
      .why = "the fewest bytes for a product: W is decoded once for 256 vectors"},
     {WGMMA(nvfp4_64x64_parts), .has_order_of_its_own = true, .k = {LEAST_K_OF_CODES, 0},

@@ -54,16 +54,12 @@ struct gemm_design {
   static constexpr int STAGE_BYTES = gemm_stage_bytes(TILE), SLOT_BYTES = gemm_slot_bytes(TILE);
   static constexpr int PRODUCTS = Rows / 64;          /* of wgmma for 16 of k, in a warpgroup */
   static constexpr int SHARERS = AlongP + AlongQ - 1; /* blocks of a cluster that a block shares a tile with, and it */
-  static constexpr int STORERS = gemm_tile_storers(TILE);
-  static constexpr int ARRIVALS = (Turns == 1 ? 1 : STORERS) * SHARERS; /* that free a stage */
+  static constexpr int ARRIVALS = (Turns ? 1 : Warpgroups) * SHARERS; /* that free a stage */
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
   static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
-  static constexpr int STEP = gemm_tile_takers(TILE); /* from a stage of a warpgroup to its next: with slots */
+  static constexpr int STEP = SPLITS ? Warpgroups : 1; /* from a stage of a warpgroup to its next: with slots */
   static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : Slots ? 56 : 40;
-  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240
-                                               : Warpgroups == 4          ? 104
-                                               : Slots                    ? 224
-                                                                          : 232;
+  static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : Slots ? 224 : 232;
 
   /* Results leave in boxes of 64 rows and 64 columns, or fewer along Q. The last box may repeat some of the one before.
    */
@@ -80,7 +76,7 @@ struct gemm_design {
   /* The residual stream in f32 has boxes of 32 columns: a left and a right one for each box of the sums. */
   static constexpr bool STREAMS = gemm_tile_streams(TILE) && (!ANY || SLOTS);
   static constexpr int STREAM_FILLS = (2 * BOXES * PANELS + IN_STAGE - 1) / IN_STAGE;
-  static constexpr int X_ROWS = gemm_tile_x(TILE), FACTOR_THREADS = GEMM_ROW_THREADS + 128 * (Turns == 1 ? 1 : STORERS);
+  static constexpr int X_ROWS = gemm_tile_x(TILE), FACTOR_THREADS = GEMM_ROW_THREADS + 128 * (Turns ? 1 : Warpgroups);
   static_assert(gemm_shared_bytes(TILE, Stages) <= GEMM_MOST_SHARED_BYTES, "a block has no more");
   static_assert(P_ROWS / AlongQ <= 256 && Columns / AlongP <= 256, "a box has no more rows");
   static_assert(Parts == 1 || (Parts == 2 && !TURNS && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
@@ -88,15 +84,13 @@ struct gemm_design {
   static_assert(!STREAMS || (STREAM_FILLS < Stages && !OVERLAP), "the residual stream comes through stages");
   static_assert(RESIDUAL_FILLS < Stages && BOXES <= Stages, "boxes of results leave from stages");
   static_assert(!Slots || (Swapped && !TURNS && ALONG_Q == 1 && Rows == 64), "a warpgroup decodes W for itself");
-  static_assert(!SPLITS || (Slots && GEMM_SLOT_STEPS % STEP == 0 && Stages % STEP == 0 && STORERS <= 2),
-                "each warpgroup has stages of its own");
-  static_assert(!SPLITS || (RESIDUAL_FILLS % STEP == 0 && STREAM_FILLS % STEP == 0) || Parts > 1,
-                "the residual leaves them as they are");
+  static_assert(!SPLITS || (Slots && Warpgroups == 2 && COLUMNS * 256 <= BUFFERS * GEMM_STAGING_BYTES),
+                "two warpgroups meet in the second one's buffers");
 };
 
 /* Addresses in shared memory, and the place of the block in its cluster. */
 template <typename D> struct gemm_block {
-  uint32_t stages, slots, scales, scale_numbers, staging, sums, full, empty;
+  uint32_t stages, slots, scales, scale_numbers, staging, full, empty;
   uint32_t slot_full, slot_empty;
   uint32_t met;            /* a barrier for each warpgroup: parts */
   uint32_t factors;        /* of the rows of two tiles */
@@ -113,8 +107,7 @@ template <typename D> struct gemm_block {
     scales = slots + D::SLOTS * D::SLOT_BYTES;
     scale_numbers = scales + D::SLOTS * GEMM_SLOT_STEPS * D::P_ROWS * 4;
     staging = scales + gemm_scale_bytes(D::TILE);
-    sums = staging + D::BUFFERS * D::STORERS * GEMM_STAGING_BYTES;
-    factors = sums + gemm_sums_bytes(D::TILE);
+    factors = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
     squares = factors + 2 * 4 * D::X_ROWS;
     full = factors + gemm_row_bytes(D::TILE);
     empty = full + 8 * D::STAGES;

@@ -43,8 +43,7 @@ static double leaving_cycles(const struct gemm_problem *problem, const struct ge
 static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves) {
   const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), count = (double)waves;
   /* W in NVFP4 is decoded by the threads that multiply. */
-  const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53, rows = m > 64 ? 760 : 430;
-  const double decoding = !tile->slots ? 0 : tile->turns && m > 64 ? 670 : rows;
+  const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53, decoding = !tile->slots ? 0 : m > 64 ? 760 : 430;
   const double step = fmax(fmax(m * n / (32 * rate), decoding), 128 * ((tile->slots ? 0.28 : 1) * m + n) / 54);
   const double meeting = tile->parts > 1 ? 1150 : 0, turn = 770;
   const double steps = count * (double)divide_up(problem->k, GEMM_DEPTH) / tile->parts;
@@ -69,9 +68,6 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   if ((problem->has_residual || problem->row_factors) && gemm_tile_is_wide(*tile)) return false;
   if (problem->streamed && !gemm_tile_streams(*tile)) return false;
   if (tile->parts > 1 && plan->units > clusters) return false; /* the parts meet in buffers that are used once */
-  const int64_t takers = gemm_tile_takers(*tile);
-  if (plan->units > clusters && divide_up(problem->k, GEMM_DEPTH) % takers)
-    return false; /* stages would change hands */
   plan->grid = smaller(plan->units, clusters) * cluster;
   const int64_t unit_bytes = 2 * problem->k * gemm_tile_p(*tile) * tile->along_p;
   plan->group = plan->units > clusters ? larger(LEAST_GROUP, smaller(MOST_GROUP, GROUP_BYTES / unit_bytes)) : 1;

@@ -145,7 +145,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
 
   /* One thread of a tile fetches into L2 what the block's results are added to. */
   DEVICE void fetch_residual(uint32_t turn) const {
-    if (!D::ANY || !p.fetched || thread || (D::TURNS ? 0 : index)) return;
+    if (!D::ANY || !p.fetched || thread || share()) return;
     const gemm_place place = gemm_place_of(p, at, turn);
     const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
     const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::BOX : 64;

@@ -14,8 +14,8 @@ template <typename D> struct gemm_streamer : gemm_warpgroup<D> {
   using base = gemm_warpgroup<D>;
   using base::base, base::p, base::at, base::index, base::thread, base::lane, base::warp;
 
+  using row_scales = typename base::row_scales;
   static constexpr int GROUPS = D::BOX / 8;
-  using row_scales = float[D::SWAPPED ? GROUPS : 1][2];
 
   DEVICE uint32_t stream_at(uint32_t stage, int product, int box, int half) const {
     return base::residual_at(stage, 2 * base::number_of(product, box) + half);

@@ -31,8 +31,8 @@ template <typename D> struct gemm_sums {
   uint32_t there; /* a thread frees a stage for one of the blocks that share a tile with this one: its `empty` */
 
   DEVICE gemm_sums(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
-      : p(p), at(at), index(D::SPLITS ? __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) : threadIdx.x / 128),
-        thread(threadIdx.x % 128), lane(threadIdx.x % 32), warp(threadIdx.x / 32 % 4), sent(0), there(0) {
+      : p(p), at(at), index(threadIdx.x / 128), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
+        warp(threadIdx.x / 32 % 4), sent(0), there(0) {
     if (D::SHARERS == 1 || thread >= D::SHARERS) return;
     const uint32_t other = thread - D::ALONG_Q + (thread - D::ALONG_Q >= at.cp);
     there = address_in_block(at.empty, thread < D::ALONG_Q ? at.rank_of(at.cp, thread, at.part)
@@ -43,7 +43,7 @@ template <typename D> struct gemm_sums {
     lane = number % 32, warp = number / 32 % 4, index = number / 128;
   }
   /* Which rows of a tile's P: warpgroups share it, or each has tiles of its own. */
-  DEVICE uint32_t share() const { return D::TURNS ? 0 : D::SPLITS ? index % D::STORERS : index; }
+  DEVICE uint32_t share() const { return D::TURNS || D::SPLITS ? 0 : index; }
 
   /* Frees a stage for the blocks that copy to it, if one will. `left`: the block's stages from this one on. */
   DEVICE void free_stage(uint32_t left, uint32_t stage) const {
@@ -84,7 +84,7 @@ template <typename D> struct gemm_sums {
   /* Groups of eight rows of Q that are finished at a time, as registers allow. */
   static constexpr int MANY = D::BOX / 8, FEW = D::IS_WIDE ? 2 : 4;
   static constexpr int GROUPS =
-      D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP || (D::SLOTS && D::COLUMNS == 256) || D::WARPGROUPS == 4) ? FEW : MANY;
+      D::BOX >= 32 && (D::IS_WIDE || D::OVERLAP || (D::SLOTS && D::COLUMNS == 256)) ? FEW : MANY;
 
   /* Of a tile's rows of X, from gemm_rows.cuh. */
   DEVICE void begin_factors(uint32_t turn) {
@@ -101,7 +101,8 @@ template <typename D> struct gemm_sums {
   /* What sums are multiplied with: if W is P, for the rows of a few groups, from group `first` on; else for two rows.
    */
   using row_scales = float[D::SWAPPED ? GROUPS : 1][2];
-  template <int COUNT> DEVICE void find_scales(float (&scales)[COUNT][2], int product, int first) const {
+  DEVICE void find_scales(row_scales &scales, int product, int first) const {
+    constexpr int COUNT = D::SWAPPED ? GROUPS : 1;
     const uint32_t factors = at.factors + (D::TURNS ? index : slot) * D::X_ROWS * 4;
     if (D::IS_WIDE || __builtin_expect(!p.row_factors, 1)) {
       unrolled_for (int j = 0; j < COUNT; j++) scales[j][0] = scales[j][1] = p.finish.scale;
@@ -116,7 +117,7 @@ template <typename D> struct gemm_sums {
       scales[0][0] = load_number(factors + row * 4), scales[0][1] = load_number(factors + row * 4 + 32);
     }
   }
-  template <int COUNT> DEVICE static float scale_of(const float (&scales)[COUNT][2], int j, int i) {
+  DEVICE static float scale_of(const row_scales &scales, int j, int i) {
     return D::SWAPPED ? scales[j][i % 2] : scales[0][i / 2];
   }
 

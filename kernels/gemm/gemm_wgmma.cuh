@@ -119,7 +119,7 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
       barrier_init(at.slot_full + 8 * i, 1 + GEMM_SCALERS / 32); /* warps that decode scales arrive too */
       barrier_init(at.slot_empty + 8 * i, 4 * D::WARPGROUPS);
     }
-    for (int i = 0; D::PARTS > 1 && i < D::STORERS; i++) {
+    for (int i = 0; D::PARTS > 1 && i < D::WARPGROUPS; i++) {
       barrier_init(at.met + 8 * i, 1);
       barrier_expect(at.met + 8 * i, D::TILE.rows * D::STORED * 4);
     }

@@ -5,8 +5,7 @@
  * either layout, to numbers of X's type. A lane's part of an operand are two neighbours in k of each group of eight:
  * one byte of each word of codes. So the four lanes that share a row load the same words, each chooses its bytes.
  *
- * Warpgroups share a tile, 64 rows each; or two of them take turns at the stages of the same rows, and their sums meet
- * at the end of a tile. Stages come in pairs then, so that each warpgroup has stages of its own. */
+ * Warpgroups share a tile, 64 rows each; or they take turns at the stages of a tile, and their sums meet at its end. */
 #pragma once
 
 #include "../common/shared_words.cuh"
@@ -17,7 +16,7 @@
 
 namespace {
 
-enum { GEMM_SPLIT_BARRIER = GEMM_TURN_BARRIER, GEMM_SCALE_BARRIER = GEMM_EMPTY_BARRIER + 2, GEMM_READ_BARRIER };
+enum { GEMM_SPLIT_BARRIER = GEMM_TURN_BARRIER, GEMM_SCALE_BARRIER = GEMM_EMPTY_BARRIER + 2 };
 
 DEVICE void cp_async_word(uint32_t to, const unsigned char *from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
@@ -173,19 +172,37 @@ template <typename D> DEVICE void decode_scales(const gemm_wgmma_parameters &p, 
 /* A lane's numbers of wgmma's rows: a[k / 16] for 64 of k. */
 using gemm_fragments = uint32_t[GEMM_DEPTH / 16][4];
 
-/* A lane's codes of a stage, of rows `row` and `row` + 8, and their scales. */
-template <typename T, typename D> struct gemm_lane_codes {
+/* A lane's codes of a stage, loaded ahead, of rows `row` and `row` + 8. */
+template <typename T, typename D> struct gemm_decoder {
+  const gemm_block<D> &at;
+  uint32_t rows_at, numbers_at, swizzle, selector;
+  uint32_t first, in_slot; /* stage in a slot: this warpgroup's first, and the next */
+  gemm_slot<D> from = {0, 0};
   uint4 codes[2][2];
   uint2 scales[2];
 
-  /* `codes_at`, of the first row: the second sixteen bytes are exchanged with them as tensor copies do. */
-  DEVICE void load(uint32_t codes_at, uint32_t scales_at) {
-    unrolled_for (uint32_t half = 0; half < 2; half++)
-      unrolled_for (uint32_t i = 0; i < 2; i++)
-        codes[i][half] = load_four_words((codes_at ^ 16 * half) + 8 * i * GEMM_CODE_BYTES);
-    unrolled_for (uint32_t i = 0; i < 2; i++) scales[i] = load_two_words(scales_at + 64 * i);
+  DEVICE gemm_decoder(const gemm_block<D> &at, const gemm_warpgroup<D> &me) : at(at) {
+    const uint32_t row = 64 * me.share() + 16 * me.warp + me.lane / 4;
+    rows_at = at.slots + row * GEMM_CODE_BYTES;
+    numbers_at = at.scale_numbers + row * 8;
+    swizzle = row % 8 * 16;
+    selector = 0x40 + 0x11 * (me.lane % 4);
+    first = in_slot = D::SPLITS ? me.index : 0;
   }
-  DEVICE void decode(gemm_fragments &a, uint32_t selector) const {
+
+  /* The next stage's, maybe of a new slot. Its sixteen-byte pieces are exchanged as tensor copies do. */
+  DEVICE void load() {
+    if (in_slot == first) barrier_wait(at.slot_full + 8 * from.slot, from.parity);
+    const uint32_t codes_at = rows_at + from.slot * D::SLOT_BYTES;
+    unrolled_for (uint32_t i = 0; i < 2; i++)
+      unrolled_for (uint32_t half = 0; half < 2; half++)
+        codes[i][half] = load_four_words(codes_at + 8 * i * GEMM_CODE_BYTES + ((32 * in_slot + 16 * half) ^ swizzle));
+    unrolled_for (uint32_t i = 0; i < 2; i++)
+      scales[i] = load_two_words(numbers_at + (from.slot * GEMM_SLOT_STEPS + in_slot) * D::P_ROWS * 8 + 64 * i);
+  }
+
+  /* The codes in registers, whose stage is left: and with it the slot, after the warpgroup's last stage there. */
+  DEVICE void decode(gemm_fragments &a, bool is_last) {
     unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++) {
       uint32_t bytes[2], factors[2];
       unrolled_for (uint32_t i = 0; i < 2; i++) {
@@ -198,35 +215,13 @@ template <typename T, typename D> struct gemm_lane_codes {
       a[k][0] = pairs[0], a[k][1] = pairs[2], a[k][2] = pairs[1], a[k][3] = pairs[3];
     }
     unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++) pin(a[k]);
-  }
-};
-
-/* A warpgroup's place among the slots. `first`: its first stage of a slot. */
-template <typename T, typename D> struct gemm_decoder {
-  const gemm_block<D> &at;
-  gemm_lane_codes<T, D> codes;
-  uint32_t codes_at, scales_at, selector;
-  gemm_slot<D> from = {0, 0};
-
-  DEVICE gemm_decoder(const gemm_block<D> &at, const gemm_warpgroup<D> &me, uint32_t first) : at(at) {
-    const uint32_t row = 64 * me.share() + 16 * me.warp + me.lane / 4;
-    codes_at = at.slots + row * GEMM_CODE_BYTES + ((32 * first) ^ (row % 8 * 16));
-    scales_at = at.scale_numbers + (first * D::P_ROWS + row) * 8;
-    selector = 0x40 + 0x11 * (me.lane % 4);
-  }
-
-  DEVICE void enter_slot() const { barrier_wait(at.slot_full + 8 * from.slot, from.parity); }
-  DEVICE void leave_slot() {
+    in_slot += D::STEP;
+    if (in_slot < GEMM_SLOT_STEPS && !is_last) return;
+    in_slot = first;
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_empty + 8 * from.slot);
     from.next();
   }
-  /* Of a stage so much further than the first. */
-  DEVICE void load(uint32_t further) {
-    codes.load((codes_at + from.slot * D::SLOT_BYTES) ^ 32 * further,
-               scales_at + (from.slot * GEMM_SLOT_STEPS + further) * D::P_ROWS * 8);
-  }
-  DEVICE void decode(gemm_fragments &a) const { codes.decode(a, selector); }
 };
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
@@ -237,18 +232,16 @@ template <typename T, typename D> struct gemm_code_products {
   const gemm_warpgroup<D> &me;
   gemm_decoder<T, D> &codes;
   uint32_t step, left, stage, parity; /* left: the block's stages from this one on */
-  uint32_t in_slot = 0;               /* the stage whose codes are loaded next */
 
   DEVICE gemm_code_products(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_decoder<T, D> &codes,
-                            uint32_t before, uint32_t first)
-      : at(at), me(me), codes(codes), step(first), left(at.tiles * at.fills - before - first),
-        stage((before + first) % D::STAGES), parity((before + first) / D::STAGES & 1) {}
+                            uint32_t before)
+      : at(at), me(me), codes(codes), step(codes.first), left(at.tiles * at.fills - before - step),
+        stage((before + step) % D::STAGES), parity((before + step) / D::STAGES & 1) {}
 
   DEVICE uint32_t stage_before() const { return stage >= D::STEP ? stage - D::STEP : stage + D::STAGES - D::STEP; }
-  DEVICE void free_stage_before() const { me.free_stage(left + D::STEP, stage_before()); }
 
-  /* Begins the products of a stage, whose W is in `a`. */
-  template <bool IsFirst> DEVICE void multiply(gemm_fragments &a, float (&d)[D::COLUMNS / 2]) {
+  /* One stage, whose W is in `a`. Meanwhile `next` gets that of the next one. */
+  template <bool IsFirst> DEVICE void multiply(gemm_fragments &a, gemm_fragments &next, float (&d)[D::COLUMNS / 2]) {
     barrier_wait(at.full + 8 * stage, parity);
     const uint64_t q = operand_descriptor(at.stages + stage * D::STAGE_BYTES, 16);
     pin(d);
@@ -257,134 +250,67 @@ template <typename T, typename D> struct gemm_code_products {
       gemm_rows_product<T, D::COLUMNS>::add_to(d, a[k], operand_further(q, 32 * k), !IsFirst || k);
     wgmma_commit();
     pin(d);
-  }
-  DEVICE void next() {
-    step += D::STEP, left -= D::STEP, stage += D::STEP;
-    if (stage >= D::STAGES) stage -= D::STAGES, parity ^= 1;
-  }
-
-  /* ---- Warpgroups that share a tile ---- */
-
-  /* Loads the next stage's codes, whose place in its slot is known. */
-  DEVICE void load() {
-    if (in_slot == 0) codes.enter_slot();
-    codes.load(in_slot);
-  }
-  /* While a stage is multiplied, `next` gets that of the next one, and the codes of the one after it are loaded. */
-  template <bool IsFirst>
-  DEVICE void multiply_ahead(gemm_fragments &a, gemm_fragments &next, float (&d)[D::COLUMNS / 2]) {
-    multiply<IsFirst>(a, d);
     if (!IsFirst) {
       wgmma_wait<1>();
       unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++) pin(next[k]);
-      free_stage_before();
+      me.free_stage(left + D::STEP, stage_before());
     }
-    this->next();
-    decode_ahead(next);
-  }
-  DEVICE void decode_ahead(gemm_fragments &next) {
+    step += D::STEP, left -= D::STEP, stage += D::STEP;
+    if (stage >= D::STAGES) stage -= D::STAGES, parity ^= 1;
     if (step >= at.steps) return;
-    codes.decode(next);
-    const bool is_last = step + 1 >= at.steps;
-    if (++in_slot == GEMM_SLOT_STEPS || is_last) codes.leave_slot(), in_slot = 0;
-    if (!is_last) load();
+    codes.decode(next, step + D::STEP >= at.steps);
+    if (step + D::STEP < at.steps) codes.load();
   }
+
   DEVICE void multiply_tile(float (&d)[D::COLUMNS / 2]) {
     gemm_fragments a, b;
-    load();
-    decode_ahead(a);
-    multiply_ahead<true>(a, b, d);
+    codes.load();
+    codes.decode(a, step + D::STEP >= at.steps);
+    if (step + D::STEP < at.steps) codes.load();
+    multiply<true>(a, b, d);
     rolled_for (; step < at.steps;) {
-      multiply_ahead<false>(b, a, d);
-      if (step < at.steps) multiply_ahead<false>(a, b, d);
-    }
-  }
-
-  /* ---- Warpgroups that take turns at its stages ---- */
-
-  /* While one of them multiplies, others decode. So a stage is decoded after the products of the one before: that takes
-   * half of the registers. */
-  DEVICE void multiply_in_turns(float (&d)[D::COLUMNS / 2]) {
-    gemm_fragments a;
-    uint32_t further = 0; /* in the slot, than this warpgroup's first stage */
-    unrolled_for (int i = 0; i < D::COLUMNS / 2; i++) d[i] = 0;
-    codes.enter_slot();
-    codes.load(0);
-    codes.decode(a);
-    rolled_for (;;) {
-      multiply<false>(a, d);
-      next();
-      further = (further + D::STEP) % GEMM_SLOT_STEPS;
-      const bool is_last = step >= at.steps;
-      if (further == 0 || is_last) codes.leave_slot();
-      if (is_last) return;
-      if (further == 0) codes.enter_slot();
-      codes.load(further);
-      wgmma_wait<0>();
-      unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++) pin(a[k]);
-      pin(d);
-      free_stage_before();
-      codes.decode(a);
+      multiply<false>(b, a, d);
+      if (step < at.steps) multiply<false>(a, b, d);
     }
   }
 };
 
-/* The sums of two warpgroups, which have taken turns at stages. The one that stores gets their sum, and true. */
+/* The sums of two warpgroups, which have taken turns at stages. The first one gets their sum, and true. */
 template <typename D>
-DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, uint32_t turn,
-                          float (&d)[D::COLUMNS / 2]) {
-  const uint32_t slot = at.sums + me.share() * 256 * D::COLUMNS + me.thread * 16;
-  const uint32_t are_there = GEMM_SPLIT_BARRIER + me.share(), are_read = GEMM_READ_BARRIER + me.share();
-  if (me.index >= D::STORERS) {
-    if (turn) warps_meet(are_read, 256);
+DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, float (&d)[D::COLUMNS / 2]) {
+  const uint32_t slot = at.staging + D::BUFFERS * GEMM_STAGING_BYTES + me.thread * 16;
+  if (me.index) {
     unrolled_for (int i = 0; i < D::COLUMNS / 2; i += 4)
       store_four_words(slot + i / 4 * 2048, make_uint4(__float_as_uint(d[i]), __float_as_uint(d[i + 1]),
                                                        __float_as_uint(d[i + 2]), __float_as_uint(d[i + 3])));
-    warps_arrive(are_there, 256);
+    warps_arrive(GEMM_SPLIT_BARRIER, 256);
     return false;
   }
-  warps_meet(are_there, 256);
+  warps_meet(GEMM_SPLIT_BARRIER, 256);
   unrolled_for (int i = 0; i < D::COLUMNS / 2; i += 4) {
     const float4 theirs = load_shared_four(slot + i / 4 * 2048);
     d[i] += theirs.x, d[i + 1] += theirs.y, d[i + 2] += theirs.z, d[i + 3] += theirs.w;
   }
-  if (turn + 1 < at.tiles) warps_arrive(are_read, 256);
   return true;
-}
-
-/* Waits for the block's i-th fill of a stage. */
-template <typename D> DEVICE void wait_for_fill(const gemm_block<D> &at, uint32_t i) {
-  barrier_wait(at.full + 8 * (i % D::STAGES), i / D::STAGES & 1);
 }
 
 /* A warpgroup's tiles, one after the other. */
 template <typename T, typename D>
 DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   gemm_streamer<D> me(p, at);
-  const uint32_t first = D::SPLITS ? me.index / D::STORERS : 0; /* stage of a slot */
-  gemm_decoder<T, D> codes(at, me, first);
+  gemm_decoder<T, D> codes(at, me);
   rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) {
     float d[1][D::COLUMNS / 2];
     me.fetch_residual(turn);
     const uint32_t before = turn * at.fills, end = before + at.steps;
-    gemm_code_products<T, D> products(at, me, codes, before, first);
-    if constexpr (D::SPLITS)
-      products.multiply_in_turns(d[0]);
-    else
-      products.multiply_tile(d[0]);
+    gemm_code_products<T, D> products(at, me, codes, before);
+    products.multiply_tile(d[0]);
+    for (uint32_t i = end; i < before + at.fills; i++) barrier_wait(at.full + 8 * (i % D::STAGES), i / D::STAGES & 1);
     wgmma_wait<0>();
     pin(d[0]);
-    if (D::WARPGROUPS == 4 && D::PARTS == 1) me.find_lane();
-    products.free_stage_before();
-    if constexpr (D::SPLITS) {
-      if (first > (at.steps - 1) % GEMM_SLOT_STEPS) codes.enter_slot(), codes.leave_slot(); /* it has no stage of it */
-      /* It looks at every round of its stages, as a parity names one of two neighbouring rounds only: before the one
-       * that stores may free them. */
-      if (first)
-        for (uint32_t i = at.steps + (at.steps ^ first) % 2; i < at.fills; i += 2) wait_for_fill(at, before + i);
-      if (!meet_in_block<D>(at, me, turn, d[0])) continue;
-    }
-    for (uint32_t i = end; i < before + at.fills; i++) wait_for_fill(at, i);
+    me.free_stage(products.left + D::STEP, products.stage_before());
+    if constexpr (D::SPLITS)
+      if (!meet_in_block<D>(at, me, d[0])) return;
     const gemm_place place = gemm_place_of(p, at, turn);
     const uint32_t left = at.tiles * at.fills - end, stage = end % D::STAGES;
     const bool is_last = turn + 1 == at.tiles;
