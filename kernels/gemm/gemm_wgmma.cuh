@@ -138,8 +138,9 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
     if (p.boxed) tensor_prefetch(&p.residual);
     if ((D::STREAMS || D::JOINS) && p.stream) tensor_prefetch(&p.normed);
   }
+  /* Nothing but barriers has been written, and their initialisation has a fence. */
   if (D::CLUSTER > 1)
-    meet_cluster();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
   else
     __syncthreads();
 }
