@@ -113,13 +113,14 @@ static rondo_status chains_norm_add(const struct llama_builder *b, rondo_tensor 
  * rows. */
 static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, rondo_tensor *norm) {
   const int64_t shape[] = {results_of(b), b->desc.hidden};
-  const bool has_own_norm = b->desc.embedding == RONDO_NVFP4 || b->form.in_halves ||
-                            llama_stream_dtype(b) != b->desc.dtype || shape[0] > LLAMA_MOST_VECTORS;
+  const bool has_own_norm =
+      b->desc.embedding == RONDO_NVFP4 || b->form.in_halves || b->streams || shape[0] > LLAMA_MOST_VECTORS;
   rondo_tensor rows = b->hidden;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
   if (has_last_row(b)) {
-    status = rondo_temporary(b->graph, llama_name(b, name, "last row"), llama_stream_dtype(b), 2, shape, &rows);
+    status = rondo_temporary(b->graph, llama_name(b, name, "last row"), b->streams ? RONDO_F32 : b->desc.dtype, 2,
+                             shape, &rows);
     if (status == RONDO_OK)
       status = rondo_add_embed(b->graph, &(rondo_embed_desc){.name = llama_name(b, name, "last row"),
                                                              .table = b->hidden,
@@ -373,7 +374,7 @@ rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc 
     b.q_columns = b.desc.query_heads * b.desc.head_dimension;
     b.kv_columns = b.desc.kv_heads * b.desc.head_dimension;
     b.form = llama_form_of(&b);
-    b.norms = llama_norms_of(&b);
+    b.streams = llama_streams(&b);
     status = all_add(&b);
   }
   status = graph_end(graph, &mark, status);

@@ -34,9 +34,9 @@ struct llama_builder {
   rondo_tensor ids, position;                /* read by the tasks */
   rondo_tensor hidden, qkv, attended, gated; /* temporaries [rows, ..] */
   rondo_tensor normed;                       /* [rows, hidden]: with many rows a product's norm is a task before it */
-  enum norms_form norms;                     /* with many rows: where the layers' norms are */
-  rondo_tensor squares;                      /* of the rows of the stream, for the norm that has begun */
-  rondo_tensor q, new_k, new_v, o;           /* heads in them */
+  bool streams;                    /* with many rows: the residual stream is f32, and norms begin and end in products */
+  rondo_tensor squares;            /* of the rows of the stream, for the norm that has begun */
+  rondo_tensor q, new_k, new_v, o; /* heads in them */
   struct llama_chain chains[LLAMA_MOST_CHAINS]; /* of a step in halves */
   int64_t chain_count;
 };
@@ -47,10 +47,6 @@ typedef rondo_status (*llama_tensor_function)(rondo_graph *graph, const char *na
 static inline bool llama_is_prefill(const struct llama_builder *b) { return b->desc.tokens > 0; }
 /* A prefill of one sequence has lists of one number, as attention has one item. */
 static inline bool llama_is_of_one(const struct llama_builder *b) { return llama_is_prefill(b) && !b->desc.packed; }
-/* Of the residual stream between tasks of products. */
-static inline rondo_dtype llama_stream_dtype(const struct llama_builder *b) {
-  return b->norms == NORMS_IN_STREAM_OF_F32 ? RONDO_F32 : b->desc.dtype;
-}
 static inline int64_t llama_items(const struct llama_builder *b) { return llama_is_of_one(b) ? 1 : b->desc.sequences; }
 
 /* ---- graph_llama_tensors.c ---- */
@@ -68,7 +64,7 @@ rondo_status llama_norm_add(const struct llama_builder *b, const char *name, ron
 rondo_status llama_weights_add(const struct llama_builder *b, const char *name, rondo_dtype dtype, int64_t rows,
                                int64_t columns, const rondo_tensor lent[2], rondo_tensor *weights,
                                rondo_tensor *scales);
-/* Adds a product whose result joins the residual stream, and begins the norm that follows. */
+/* Adds a product whose result joins a residual stream in f32, and begins the norm that follows. */
 rondo_status llama_stream_add(const struct llama_builder *b, rondo_gemv_desc product, rondo_tensor next_norm);
 /* Adds a product that ends the norm. */
 rondo_status llama_normed_product_add(const struct llama_builder *b, rondo_gemv_desc product);
@@ -80,7 +76,7 @@ rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weight
 /* ---- graph_llama_layer.c ---- */
 
 struct layer_form llama_form_of(const struct llama_builder *b);
-enum norms_form llama_norms_of(const struct llama_builder *b);
+bool llama_streams(const struct llama_builder *b);
 /* [rows, ..]: the chain's rows of it. */
 rondo_status llama_chain_rows(const struct llama_builder *b, const struct llama_chain *chain, rondo_tensor all,
                               rondo_tensor *seen);

@@ -18,11 +18,11 @@ struct layer_form llama_form_of(const struct llama_builder *b) {
                                              .weights = desc->weights});
 }
 
-enum norms_form llama_norms_of(const struct llama_builder *b) {
+bool llama_streams(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  if (b->rows <= LLAMA_MOST_VECTORS || desc->one_order) return NORMS_AS_TASKS;
-  return norms_form_of(
-      &(struct layer_sizes){.rows = b->rows, .hidden = desc->hidden, .dtype = desc->dtype, .weights = desc->weights});
+  return b->rows > LLAMA_MOST_VECTORS && !desc->one_order &&
+         norms_suit_products(&(struct layer_sizes){
+             .rows = b->rows, .hidden = desc->hidden, .dtype = desc->dtype, .weights = desc->weights});
 }
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
@@ -83,11 +83,12 @@ static rondo_status heads_of(const struct llama_builder *b, rondo_tensor rows, i
   return rondo_reshape(b->graph, part, 4, (int64_t[]){items, b->rows / items, heads, d}, seen);
 }
 
-/* f32 [groups, rows]. */
+/* f32 [groups, rows]: a sum of squares has 64 columns. */
 static rondo_status squares_add(const struct llama_builder *b, rondo_tensor *squares) {
+  enum { GROUP = 64 };
   char name[NAME_BYTES];
   return rondo_temporary(b->graph, llama_name(b, name, "squares"), RONDO_F32, 2,
-                         (int64_t[]){norm_groups_of(b->desc.hidden), b->rows}, squares);
+                         (int64_t[]){(b->desc.hidden + GROUP - 1) / GROUP, b->rows}, squares);
 }
 
 /* [rows, columns]. */
@@ -138,12 +139,12 @@ static rondo_status chains_add(struct llama_builder *b) {
 
 rondo_status llama_temporaries_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  const rondo_dtype dtype = desc->dtype, stream = b->form.in_halves ? RONDO_F32 : llama_stream_dtype(b);
+  const rondo_dtype dtype = desc->dtype, stream = b->form.in_halves || b->streams ? RONDO_F32 : dtype;
   rondo_status status = rows_add(b, "hidden", stream, desc->hidden, &b->hidden);
   if (b->form.in_halves) return status == RONDO_OK ? chains_add(b) : status;
   if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK)
     status = rows_add(b, "normed rows", dtype, desc->hidden, &b->normed);
-  if (b->norms && status == RONDO_OK) status = squares_add(b, &b->squares);
+  if (b->streams && status == RONDO_OK) status = squares_add(b, &b->squares);
   if (status == RONDO_OK) status = rows_add(b, "qkv", dtype, b->q_columns + 2 * b->kv_columns, &b->qkv);
   if (status == RONDO_OK) status = rows_add(b, "attended", dtype, b->q_columns, &b->attended);
   if (status == RONDO_OK) status = rows_add(b, "gated", dtype, desc->feed_forward, &b->gated);
@@ -265,18 +266,16 @@ static rondo_status normed_add(const struct llama_builder *b, bool has_begun, ro
 }
 
 /* A product that is added to the stream; there the norm that follows may begin. */
-static rondo_status joined_add(const struct llama_builder *b, bool begins, rondo_gemv_desc product,
-                               rondo_tensor next_norm) {
-  return begins ? llama_stream_add(b, product, next_norm) : llama_product_add(b, b->desc.weights, b->rows, product);
+static rondo_status joined_add(const struct llama_builder *b, rondo_gemv_desc product, rondo_tensor next_norm) {
+  return b->streams ? llama_stream_add(b, product, next_norm) : llama_product_add(b, b->desc.weights, b->rows, product);
 }
 
 /* In a stream the norm before a layer's first product begins in the product before it; in the first layer it is a task.
- * The norm after the last layer is one too, but products with a stream in f32 always have a second result. */
+ */
 static rondo_status layer_products_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
-  const bool is_last = i + 1 == b->desc.layers;
-  const rondo_tensor after = is_last ? b->made->norm : b->made->layers[i + 1].attention_norm;
+  const rondo_tensor after = i + 1 < b->desc.layers ? b->made->layers[i + 1].attention_norm : b->made->norm;
   char name[NAME_BYTES];
-  rondo_status status = normed_add(b, b->norms && i,
+  rondo_status status = normed_add(b, b->streams && i,
                                    (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".qkv", i),
                                                      .weights = layer->qkv,
                                                      .weight_scales = layer->qkv_scales,
@@ -285,7 +284,7 @@ static rondo_status layer_products_add(const struct llama_builder *b, int32_t i,
                                                      .out = b->qkv});
   if (status == RONDO_OK) status = attention_add(b, i, layer);
   if (status == RONDO_OK)
-    status = joined_add(b, b->norms,
+    status = joined_add(b,
                         (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".output", i),
                                           .weights = layer->output,
                                           .weight_scales = layer->output_scales,
@@ -294,7 +293,7 @@ static rondo_status layer_products_add(const struct llama_builder *b, int32_t i,
                                           .out = b->hidden},
                         layer->feed_forward_norm);
   if (status == RONDO_OK)
-    status = normed_add(b, b->norms,
+    status = normed_add(b, b->streams,
                         (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".gate_up", i),
                                           .weights = layer->gate_up,
                                           .weight_scales = layer->gate_up_scales,
@@ -303,7 +302,7 @@ static rondo_status layer_products_add(const struct llama_builder *b, int32_t i,
                                           .silu_mul = 1,
                                           .out = b->gated});
   if (status != RONDO_OK) return status;
-  return joined_add(b, b->norms && !(is_last && b->norms == NORMS_IN_STREAM_OF_16),
+  return joined_add(b,
                     (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".down", i),
                                       .weights = layer->down,
                                       .weight_scales = layer->down_scales,

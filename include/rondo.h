@@ -464,7 +464,7 @@ RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc 
 /* The same for 1 to 65,536 vectors: y = r * scale * (W x) + bias, silu_mul, out = y + residual. Vectors are f16 or
  * bf16, weights their type or nvfp4, out f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
  *   norm, normed, squares  optional, begin an RMS norm: normed = out * norm, norm [m], both of the vectors' type;
- *                          squares f32 [batch, ceil(m/64), count], parts of a row's sum of out^2. Out is not rounded
+ *                          squares f32 [batch, ceil(m/64), count], sums of out^2 of 64 columns. Out is not rounded
  *                          there. Without silu_mul and one_order
  *   vector_squares         optional, ends it: squares of vectors; r = 1/sqrt(their sum/k + norm_epsilon). Else r is 1
  *   |error of scale * (W x)| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-133)

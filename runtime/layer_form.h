@@ -26,13 +26,9 @@ struct layer_form {
 /* kernels/decoder/layer_form.c */
 struct layer_form layer_form_of(const struct layer_sizes *layer);
 
-/* Of a layer of products with more vectors than gemv takes: norms are tasks; or they begin in one product and end in
- * the next, beside a residual stream in f32 or in the layer's type. */
-enum norms_form { NORMS_AS_TASKS, NORMS_IN_STREAM_OF_F32, NORMS_IN_STREAM_OF_16 };
-
-/* kernels/gemm/gemm.c */
-enum norms_form norms_form_of(const struct layer_sizes *layer);
-int64_t norm_groups_of(int64_t columns); /* sums of squares of a row of the stream */
+/* Of a layer of products with more vectors than gemv takes: do norms begin in one product and end in the next, beside a
+ * residual stream in f32? */
+bool norms_suit_products(const struct layer_sizes *layer); /* kernels/gemm/gemm.c */
 
 /* rondo_add_feed_forward, which leaves less work to a late last part. */
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late);

@@ -154,14 +154,11 @@ rondo_status gemm_check(const struct op_task *task) {
   return status == RONDO_OK ? check_norms(task, columns) : status;
 }
 
-/* As measured (README.md): in f32 few rows, or short ones. Larger products lose more than the norm's task takes, as the
- * stream has twice the bytes. The vectors lack the factor of their norm, and f16 has too small a range for that. Rows
- * of 16 bits move by tensor maps. */
-enum norms_form norms_form_of(const struct layer_sizes *layer) {
+/* As measured on an H200 (README.md): few rows, or short ones. Larger products lose more than the norm's task takes, as
+ * the stream has twice the bytes. The vectors lack the factor of their norm, and f16 has too small a range for that.
+ * Rows of 16 bits move by tensor maps. */
+bool norms_suit_products(const struct layer_sizes *layer) {
   enum { MAP_ELEMENTS = 8, MOST_ELEMENTS = 1 << 19 };
-  if (layer->dtype != RONDO_BF16 || layer->hidden % MAP_ELEMENTS) return NORMS_AS_TASKS;
-  if (layer->hidden * layer->rows <= MOST_ELEMENTS) return NORMS_IN_STREAM_OF_F32;
-  return layer->weights == RONDO_BF16 ? NORMS_IN_STREAM_OF_16 : NORMS_AS_TASKS;
+  return layer->dtype == RONDO_BF16 && layer->hidden % MAP_ELEMENTS == 0 &&
+         layer->hidden * layer->rows <= MOST_ELEMENTS;
 }
-
-int64_t norm_groups_of(int64_t columns) { return gemm_groups(columns); }

@@ -23,9 +23,7 @@ struct gemm_finish {
 
 /* An RMS norm between two products. The first one also writes normed = out * norm, and sums of squares of out. The
  * second one takes normed as its X, and multiplies row i of its results by the factor 1/sqrt(mean + epsilon) of row i.
- * Squares are [batch, groups, rows]. Tiles of 96 columns write a sum for one or two groups, and zero for the second.
- * Strides are in elements. */
-enum gemm_stream { GEMM_NO_STREAM, GEMM_STREAM_32, GEMM_STREAM_16 }; /* out and residual in f32; with X's type */
+ * Squares are [batch, groups, rows]. Strides are in elements. */
 struct gemm_norms {
   const float *vector_squares; /* of X; NULL: rows have no factors */
   int64_t vector_squares_batch, vector_squares_group;
@@ -56,7 +54,7 @@ struct gemm_wgmma_parameters {
   uint32_t fetched;          /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
   uint32_t boxed;            /* the boxes of the residual come through the stages, after the last k of a tile */
   uint32_t row_factors;      /* 1: rows have factors, by norms.vector_squares */
-  uint32_t stream;           /* enum gemm_stream: out and residual are boxed, and there is a second result */
+  uint32_t streamed;         /* out and residual are f32 and boxed, and there is a second result */
   uint32_t scale_batch;      /* W in NVFP4: bytes from the scales of a matrix to the next */
   uint32_t scale_copies;     /* gemm_scale_copies */
   struct gemv_scale_strides scale_strides;
@@ -171,11 +169,10 @@ GEMM_CONSTANT int gemm_scale_bytes(struct gemm_tile t) { return t.slots * GEMM_S
 GEMM_CONSTANT int gemm_tile_is_wide(struct gemm_tile t) { return t.rows * t.columns > 64 * 256; }
 /* With silu_mul: do results leave as boxes of 64 columns? */
 GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= 128; }
-/* Does it write out in f32, the residual stream, with a second result? Or in 16 bits? */
+/* Does it write out in f32, the residual stream, with a second result? */
 GEMM_CONSTANT int gemm_tile_streams(struct gemm_tile t) {
   return t.rows == 64 && t.columns % GEMM_GROUP == 0 && !(t.slots && t.columns > 128);
 }
-GEMM_CONSTANT int gemm_tile_streams_16(struct gemm_tile t) { return !t.swapped && !gemm_tile_is_wide(t); }
 /* Of X. */
 GEMM_CONSTANT int gemm_tile_x(struct gemm_tile t) { return t.swapped ? t.columns : gemm_tile_p(t); }
 /* Factors of the rows of two tiles; and, if W is P, what each warp has of each row's squares. */

@@ -13,8 +13,7 @@ struct gemm_problem {
   bool one_order; /* bits must not depend on the number of rows */
   bool one_type; /* out and residual have the type of X and W and move by boxes; no bias, no silu_mul with a residual */
   bool silu_mul, has_residual;
-  bool row_factors; /* see gemm_wgmma_parameters */
-  enum gemm_stream stream;
+  bool row_factors, streamed;      /* see gemm_wgmma_parameters */
   bool has_norms;                  /* an RMS norm begins or ends in the task */
   int64_t batch, rows, columns, k; /* rows of X, columns of out: rows of W */
   int64_t multiprocessors, shared_bytes;

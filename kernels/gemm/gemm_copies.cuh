@@ -75,8 +75,6 @@ struct gemm_design {
 
   /* The residual stream in f32 has boxes of 32 columns: a left and a right one for each box of the sums. */
   static constexpr bool STREAMS = gemm_tile_streams(TILE) && (!ANY || SLOTS);
-  static constexpr bool MANY_SUMS = Rows * Columns >= 64 * 256 && !ANY; /* they leave a thread few registers */
-  static constexpr bool JOINS = gemm_tile_streams_16(TILE) && !ANY;     /* store_joined has its residuals */
   static constexpr int STREAM_FILLS = (2 * BOXES * PANELS + IN_STAGE - 1) / IN_STAGE;
   static constexpr int X_ROWS = gemm_tile_x(TILE), FACTOR_THREADS = GEMM_ROW_THREADS + 128 * (Turns ? 1 : Warpgroups);
   static_assert(gemm_shared_bytes(TILE, Stages) <= GEMM_MOST_SHARED_BYTES, "a block has no more");
@@ -125,9 +123,8 @@ template <typename D> struct gemm_block {
     tiles = first < p.units ? (p.units - first + apart - 1) / apart : 0;
     k_begin = D::PARTS > 1 ? begin_of(p.steps, part) : 0;
     steps = (D::PARTS > 1 ? begin_of(p.steps, part + 1) : p.steps) - k_begin;
-    fills = steps + (!D::IS_WIDE && p.boxed ? is_stream_32(p) ? D::STREAM_FILLS : D::RESIDUAL_FILLS : 0);
+    fills = steps + (!D::IS_WIDE && p.boxed ? D::STREAMS && p.streamed ? D::STREAM_FILLS : D::RESIDUAL_FILLS : 0);
   }
-  DEVICE static bool is_stream_32(const gemm_wgmma_parameters &p) { return D::STREAMS && p.stream == GEMM_STREAM_32; }
   /* The first of a part's steps. With slots it begins at a multiple of a slot's. */
   DEVICE static uint32_t begin_of(uint32_t steps, uint32_t part) {
     const uint32_t begin = steps * part / D::PARTS;
@@ -179,7 +176,7 @@ template <typename D, bool IsWeights> struct gemm_copier {
   /* Both threads wait for each stage: a parity names one of two neighbouring rounds only. */
   DEVICE void copy_residual() {
     const gemm_place place = gemm_place_of(p, at, turn);
-    const int halves = at.is_stream_32(p) ? 2 : 1, all = D::BOXES * D::PANELS * halves;
+    const int halves = D::STREAMS && p.streamed ? 2 : 1, all = D::BOXES * D::PANELS * halves;
     rolled_for (int first = 0; first < all; first += D::IN_STAGE) {
       const int count = min(all - first, D::IN_STAGE);
       barrier_wait(at.empty + 8 * stage, parity);

@@ -37,15 +37,11 @@ static bool moves_in_pairs(const struct op_operand *operand) {
 }
 
 /* Out, residual and second result move by boxes, with nothing else. */
-static enum gemm_stream stream_of(const struct op_operand *operands) {
+static bool is_streamed(const struct op_operand *operands) {
   const struct op_operand *out = &operands[GEMV_OUT], *residual = &operands[GEMV_RESIDUAL];
-  const bool moves = has_map(out) && out->shape[out->rank - 1] % 8 == 0 && residual->present && has_map(residual) &&
-                     !operands[GEMV_BIAS].present && operands[GEMM_NORMED].present && has_map(&operands[GEMM_NORMED]) &&
-                     op_rows_aligned(&operands[GEMV_NORM], 4);
-  if (!moves || residual->dtype != out->dtype) return GEMM_NO_STREAM;
-  if (out->dtype == RONDO_F32) return GEMM_STREAM_32;
-  const bool is_16 = out->dtype == operands[GEMV_VECTORS].dtype && operands[GEMV_WEIGHTS].dtype == out->dtype;
-  return is_16 ? GEMM_STREAM_16 : GEMM_NO_STREAM;
+  return out->dtype == RONDO_F32 && has_map(out) && out->shape[out->rank - 1] % 8 == 0 && residual->present &&
+         residual->dtype == RONDO_F32 && has_map(residual) && !operands[GEMV_BIAS].present &&
+         operands[GEMM_NORMED].present && has_map(&operands[GEMM_NORMED]) && op_rows_aligned(&operands[GEMV_NORM], 4);
 }
 
 /* See gemm_problem. */
@@ -64,17 +60,17 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
                         moves_in_pairs(&operands[GEMV_BIAS]) && moves_in_pairs(&operands[GEMV_RESIDUAL]);
   const bool has_codes = operands[GEMV_WEIGHTS].dtype == RONDO_NVFP4;
   const bool maps_weights = has_codes ? fills_slots(call->task) : has_map(&operands[GEMV_WEIGHTS]);
-  const enum gemm_stream stream = stream_of(operands);
+  const bool streamed = is_streamed(operands), has_second = operands[GEMM_NORMED].present;
   return (struct gemm_problem){
       .has_maps = chip->version == 90 && in_pairs && maps_weights && has_map(&operands[GEMV_VECTORS]) &&
-                  (stream || !operands[GEMM_NORMED].present),
+                  (streamed || !has_second),
       .has_codes = has_codes,
       .one_order = attributes->one_order != 0,
-      .one_type = stream || has_one_type(operands, attributes->silu_mul != 0),
+      .one_type = streamed || has_one_type(operands, attributes->silu_mul != 0),
       .silu_mul = attributes->silu_mul != 0,
       .has_residual = operands[GEMV_RESIDUAL].present,
       .row_factors = operands[GEMM_VECTOR_SQUARES].present,
-      .stream = stream,
+      .streamed = streamed,
       .has_norms = gemm_has_norms(call->task),
       .batch = shape.batch,
       .rows = shape.count,
@@ -159,11 +155,11 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const struct gemm_finish finish = finish_of(call);
   const bool gates_by_box =
       tile->swapped ? has_one_type(call->task->operands, true) : gemm_tile_gates_by_box(*tile) && !finish.residual;
-  const enum gemm_stream stream = stream_of(call->task->operands);
-  const bool row_factors = call->task->operands[GEMM_VECTOR_SQUARES].present;
-  const bool by_map = stream || (leaves_by_map(out) && (!finish.silu_mul || gates_by_box));
+  const bool streamed = is_streamed(call->task->operands),
+             row_factors = call->task->operands[GEMM_VECTOR_SQUARES].present;
+  const bool by_map = streamed || (leaves_by_map(out) && (!finish.silu_mul || gates_by_box));
   const uint32_t columns = fetched_columns(call);
-  const bool boxed = stream || (by_map && columns && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32);
+  const bool boxed = streamed || (by_map && columns && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32);
   const int box_rows = tile->swapped ? (int)smaller(gemm_tile_stored(*tile), 64) : 64;
   const struct op_operand *scales = &call->task->operands[GEMV_WEIGHT_SCALES];
   const struct gemv_attributes *attributes = op_attributes(call->task);
@@ -186,7 +182,7 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .fetched = boxed ? 0 : columns,
       .boxed = boxed,
       .row_factors = row_factors,
-      .stream = stream,
+      .streamed = streamed,
       .scale_batch = has_codes ? (uint32_t)gemv_batch_stride(scales) : 0,
       .scale_copies = attributes->weight_scale_layout == RONDO_SCALES_128X4 ? GEMM_SCALES_BLOCKED
                       : has_codes && op_rows_aligned(scales, 16)            ? GEMM_SCALES_IN_SIXTEEN
@@ -207,8 +203,8 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
     map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)columns);
   if (!by_map) return RONDO_OK;
   map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows,
-          stream == GEMM_STREAM_32 || (tile->swapped && finish.silu_mul) ? 32 : 64);
-  if (stream) map_add(launch, offsetof(struct gemm_wgmma_parameters, normed), call, GEMM_NORMED, box_rows, 64);
+          streamed || (tile->swapped && finish.silu_mul) ? 32 : 64);
+  if (streamed) map_add(launch, offsetof(struct gemm_wgmma_parameters, normed), call, GEMM_NORMED, box_rows, 64);
   return RONDO_OK;
 }
 

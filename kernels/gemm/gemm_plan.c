@@ -19,11 +19,7 @@ enum { START_CYCLES = 2150 }; /* the predecessor's end, and the first X */
 /* The slower one of computing and memory, and a tenth of the other. */
 static double cycles_of(const struct gemm_problem *problem, double computing) {
   const double bytes_a_cycle = 1700, n = (double)problem->columns, m = (double)problem->rows, k = (double)problem->k;
-  const double results = m * n *
-                         (problem->silu_mul                   ? 0.5
-                          : problem->stream == GEMM_STREAM_32 ? 5
-                          : problem->stream == GEMM_STREAM_16 ? 3
-                                                              : 1); /* of 16 bits */
+  const double results = problem->silu_mul ? m * n / 2 : problem->streamed ? 5 * m * n : m * n; /* of 16 bits */
   const double weight_bytes = problem->has_codes ? 0.5625 : 2;
   const double memory = (double)problem->batch * (weight_bytes * n * k + 2 * (m * k + results)) / bytes_a_cycle;
   return fmax(computing, memory) + fmin(computing, memory) / 10;
@@ -55,12 +51,6 @@ static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm
   return START_CYCLES + steps * step + share * (tile->turns == 1 ? count * turn + leaving : count * leaving) + meeting;
 }
 
-/* Each of a tile's sums of squares needs a group that begins in it. */
-static bool takes_stream(const struct gemm_problem *problem, const struct gemm_tile *tile) {
-  if (problem->stream == GEMM_STREAM_32) return gemm_tile_streams(*tile);
-  return gemm_tile_streams_16(*tile) && (tile->columns % GEMM_GROUP == 0 || problem->columns % tile->columns == 0);
-}
-
 bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan) {
   const struct gemm_tile *tile = &choice->kernel->tile;
   const int64_t of_p = tile->swapped ? problem->columns : problem->rows;
@@ -75,8 +65,8 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   if ((tile->slots > 0) != problem->has_codes) return false;
   if (!problem->has_codes && choice->kernel->any == problem->one_type) return false;
   if (problem->silu_mul && !choice->kernel->any && !tile->swapped && !gemm_tile_gates_by_box(*tile)) return false;
-  if (problem->has_residual && gemm_tile_is_wide(*tile)) return false;
-  if (problem->stream && !takes_stream(problem, tile)) return false;
+  if ((problem->has_residual || problem->row_factors) && gemm_tile_is_wide(*tile)) return false;
+  if (problem->streamed && !gemm_tile_streams(*tile)) return false;
   if (tile->parts > 1 && plan->units > clusters) return false; /* the parts meet in buffers that are used once */
   plan->grid = smaller(plan->units, clusters) * cluster;
   const int64_t unit_bytes = 2 * problem->k * gemm_tile_p(*tile) * tile->along_p;

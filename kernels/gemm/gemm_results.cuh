@@ -89,7 +89,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
   /* The last tile's boxes leave by the stages: from where the residual was, or from the rows of P that only this
    * warpgroup has read. */
   DEVICE uint32_t place_in_stages(uint32_t stage, int product, int box) const {
-    if (!D::IS_WIDE && !D::JOINS && p.boxed) return residual_at(stage, number_of(product, box));
+    if (!D::IS_WIDE && p.boxed) return residual_at(stage, number_of(product, box));
     return at.stages + box * D::STAGE_BYTES + (share() * D::PRODUCTS + product) * GEMM_P_PANEL_BYTES;
   }
   DEVICE void send_at_once(int p0, int q0, int matrix, uint32_t stage) const {
@@ -204,7 +204,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
       }
     }
     if (by_stages) return send_at_once(p0, q0, place.matrix, stage);
-    if (D::IS_WIDE || D::JOINS || !p.boxed) return;
+    if (D::IS_WIDE || !p.boxed) return;
     warps_meet(GEMM_FIRST_BARRIER + index, 128);
     unrolled_for (uint32_t i = 0; i < D::RESIDUAL_FILLS; i++)
       free_stage(left - i, stage + i >= D::STAGES ? stage + i - D::STAGES : stage + i);

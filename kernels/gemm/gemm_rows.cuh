@@ -9,16 +9,14 @@
 
 namespace {
 
-/* Four rows from `row` on, of every fourth group from `group` on, of `Loads` groups at a time. Past the last row its
- * squares are taken. */
-template <int Loads>
+/* Four rows from `row` on, of every fourth group from `group` on. Past the last row its squares are taken. */
 DEVICE float4 four_squares(const gemm_norms &norms, int matrix, uint32_t row, uint32_t rows, uint32_t group) {
   const float *from = norms.vector_squares + matrix * norms.vector_squares_batch + group * norms.vector_squares_group;
   const int64_t step = 4 * norms.vector_squares_group;
   float4 sum = make_float4(0, 0, 0, 0);
   if (norms.in_fours && row + 3 < rows) {
     from += row;
-#pragma unroll Loads
+#pragma unroll 4
     for (uint32_t i = group; i < norms.vector_groups; i += 4, from += step) {
       const float4 more = *(const float4 *)from;
       sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
@@ -40,14 +38,13 @@ DEVICE float add_lanes(float sum) {
 /* Of a tile. A warp has 32 rows at a time: each lane four of them, of a fourth of the groups. A sum has the same order
  * in every tile. */
 template <typename D> DEVICE void make_factors(const gemm_wgmma_parameters &p, const gemm_block<D> &at, uint32_t turn) {
-  constexpr int LOADS = D::IS_WIDE ? 1 : 4; /* as registers allow */
   const gemm_norms &norms = p.norms;
   const uint32_t lane = threadIdx.x % 32, begin = threadIdx.x % GEMM_ROW_THREADS / 32 * 32 + lane % 8 * 4;
   const gemm_place place = gemm_place_of(p, at, turn);
   const uint32_t slot = turn % 2, first = (uint32_t)(D::SWAPPED ? place.q : place.p);
   if (turn >= 2) warps_meet(GEMM_EMPTY_BARRIER + slot, D::FACTOR_THREADS);
   rolled_for (uint32_t row = begin; row < D::X_ROWS; row += GEMM_ROW_THREADS) {
-    const float4 four = four_squares<LOADS>(norms, place.matrix, first + row, p.rows, lane / 8);
+    const float4 four = four_squares(norms, place.matrix, first + row, p.rows, lane / 8);
     const float x = add_lanes(four.x), y = add_lanes(four.y), z = add_lanes(four.z), w = add_lanes(four.w);
     const float sum = lane < 16 ? lane < 8 ? x : y : lane < 24 ? z : w;
     store_number(at.factors + (slot * D::X_ROWS + row + lane / 8) * 4,
@@ -67,36 +64,12 @@ template <typename D> DEVICE void touch_norm(const gemm_wgmma_parameters &p, con
   }
 }
 
-/* If the sums of a tile leave the other warps few registers, these make the factors of a block's first tile only. Those
- * of a later tile are made by the warpgroup that will multiply it, while it waits for its turn: a row for each thread.
- * A sum has the order of the sums above. */
-template <typename D>
-DEVICE void make_own_factors(const gemm_wgmma_parameters &p, const gemm_block<D> &at, uint32_t index, uint32_t turn) {
-  const gemm_norms &norms = p.norms;
-  const gemm_place place = gemm_place_of(p, at, turn);
-  const uint32_t row = threadIdx.x % 128;
-  const float *from = norms.vector_squares + place.matrix * norms.vector_squares_batch + min(place.p + row, p.rows - 1);
-  float sums[4] = {};
-#pragma unroll 4
-  for (uint32_t i = 0; i < norms.vector_groups; i += 4)
-    unrolled_for (uint32_t j = 0; j < 4; j++) {
-      const bool is_there = i + j < norms.vector_groups;
-      const float square = from[(is_there ? i + j : 0) * norms.vector_squares_group];
-      sums[j] += is_there ? square : 0;
-    }
-  const float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  store_number(at.factors + (index * D::X_ROWS + row) * 4,
-               norms.scale * rsqrtf(fmaf(sum, norms.mean_factor, norms.epsilon)));
-  warps_meet(GEMM_FIRST_BARRIER + index, 128);
-}
-
 template <typename D> DEVICE void tend_rows(const gemm_wgmma_parameters &p, const void *shared) {
-  if (!p.row_factors && !p.stream) return;
+  if (D::IS_WIDE || (!p.row_factors && !p.streamed)) return;
   const gemm_block<D> at(p, shared);
-  if ((D::STREAMS || D::JOINS) && p.stream) touch_norm(p, at);
+  if (D::STREAMS && p.streamed) touch_norm(p, at);
   if (!p.row_factors) return;
-  const uint32_t turns = D::IS_WIDE ? min(at.tiles, 1u) : at.tiles;
-  rolled_for (uint32_t turn = 0; turn < turns; turn++) make_factors(p, at, turn);
+  rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) make_factors(p, at, turn);
 }
 
 } // namespace

@@ -1,7 +1,6 @@
-/* gemm_stream.cuh - the residual stream, for gemm_wgmma.cuh: out with its residual, both in f32 or both in 16 bits; the
- * vectors of the next product, out * norm in 16 bits; and out's sums of squares.
+/* gemm_stream.cuh - the residual stream, for gemm_wgmma.cuh: out in f32, with its residual in f32; the vectors of the
+ * next product, out * norm in 16 bits; and out's sums of squares.
  *
- * In f32:
  * The residual's boxes of 32 columns come through the stages. Results leave from where it was, and the vectors from the
  * buffers of all results. A sum of squares has a row's 64 columns: those of a box, or, if W is P, of a warpgroup, whose
  * warps have 16 each. */
@@ -106,11 +105,8 @@ template <typename D> struct gemm_streamer : gemm_warpgroup<D> {
 
   DEVICE static float result(float sum, float scale, float old) { return fmaf(base::whole_sum(sum), scale, old); }
 
-  DEVICE uint32_t two_norms(int column) const {
-    return *(const uint32_t *)((const uint16_t *)p.norms.norm + (column < (int)p.columns ? column : 0));
-  }
   template <typename T> DEVICE float2 norm_of(int column) const {
-    return numbers_16::of(gemm_dtype<T>::value, two_norms(column));
+    return numbers_16::two(gemm_dtype<T>::value, p.norms.norm, column < (int)p.columns ? column : 0);
   }
   template <typename T> DEVICE float one_norm(int column) const {
     return numbers_16::one(gemm_dtype<T>::value, p.norms.norm, column < (int)p.columns ? column : 0);
@@ -166,106 +162,6 @@ template <typename D> struct gemm_streamer : gemm_warpgroup<D> {
     if (thread == 0) tensor_store_wait_read<0>(); /* the stages will be filled again */
     warps_meet(GEMM_FIRST_BARRIER + index, 128);
     unrolled_for (uint32_t i = 0; i < D::STREAM_FILLS; i++)
-      base::free_stage(left - i, stage + i >= D::STAGES ? stage + i - D::STAGES : stage + i);
-  }
-
-  /* ---- 16 bits, P is X ---- */
-
-  /* The last tile's vectors leave by the stages of its last k, from the rows of P that only this warpgroup has read;
-   * those of the other boxes from what the residual has left of its last stage. */
-  static constexpr int IN_K = D::BOXES < D::STAGES - D::RESIDUAL_FILLS ? D::BOXES : D::STAGES - D::RESIDUAL_FILLS;
-  static_assert(!D::JOINS || (2 * D::BOXES - IN_K) * D::PANELS <= D::RESIDUAL_FILLS * D::IN_STAGE,
-                "vectors leave by the stages");
-  DEVICE uint32_t vectors_at(uint32_t stage, int product, int box) const {
-    if (box >= IN_K) return base::residual_at(stage, base::number_of(product, D::BOXES + box - IN_K));
-    const uint32_t in = stage + D::STAGES - 1 - box;
-    return at.stages + (in >= D::STAGES ? in - D::STAGES : in) * D::STAGE_BYTES +
-           (base::share() * D::PRODUCTS + product) * GEMM_P_PANEL_BYTES;
-  }
-
-  /* The sums of a box become results, which are stored where the residual was. */
-  template <typename T> DEVICE void join_box(float *d, const row_scales &scales, uint32_t place) const {
-    uint32_t words[GROUPS / 2][4];
-    unrolled_for (int j = 0; j < GROUPS / 2; j++) ldmatrix_x4(words[j], base::matrices_at(place, j));
-    unrolled_for (int j = 0; j < GROUPS / 2; j++)
-      unrolled_for (int i = 0; i < 4; i++) {
-        const float2 old = numbers_16::of(gemm_dtype<T>::value, words[j][i]);
-        float *x = d + 8 * j + 2 * i;
-        x[0] = fmaf(x[0], scales[0][i % 2], -0.0f) + old.x, x[1] = fmaf(x[1], scales[0][i % 2], -0.0f) + old.y;
-      }
-    base::template write_box<T>(d, place);
-  }
-
-  /* Boxes overlap: a tile's sum is that of the first group that begins in it; the next group's is zero. Of the last box
-   * the columns of the one before do not count. */
-  DEVICE void square_box(const float *d, float (&squares)[2], int box, int row, int column, int matrix) const {
-    unrolled_for (int h = 0; h < 2; h++) {
-      float sums[2] = {D::OVERLAP && box ? squares[h] : 0, 0};
-      unrolled_for (int j = 0; j < GROUPS; j++)
-        unrolled_for (int i = 0; i < 2; i++) {
-          const float x = d[4 * j + 2 * h + i], more = fmaf(x, x, sums[i]);
-          sums[i] = D::OVERLAP && 8 * j < 2 * D::BOX - D::STORED && box ? sums[i] : more;
-        }
-      squares[h] = sums[0] + sums[1];
-    }
-    if (D::OVERLAP && box != D::BOXES - 1) return;
-    const int begin = D::OVERLAP ? column - (D::STORED - D::BOX) : column;
-    const int group = D::OVERLAP ? (begin + GEMM_GROUP - 1) / GEMM_GROUP * GEMM_GROUP : column;
-    unrolled_for (int h = 0; h < 2; h++) {
-      const float sum = quad_sum(squares[h]);
-      if (lane % 4) continue;
-      store_squares(sum, row + 8 * h, group, matrix);
-      if (D::OVERLAP && group + GEMM_GROUP < begin + D::STORED)
-        store_squares(0, row + 8 * h, group + GEMM_GROUP, matrix);
-    }
-  }
-
-  /* All results of a tile with a residual, as gemm_warpgroup's store. It is a loop over boxes, whose sums move to the
-   * first place: code that runs once in a tile is not in the multiprocessor's cache, and takes longer to come than to
-   * run. */
-  template <typename T>
-  DEVICE void store_joined(float (&d)[D::PRODUCTS][D::COLUMNS / 2], const gemm_place &place, uint32_t left,
-                           uint32_t stage, bool is_last) {
-    constexpr int MOVED = (D::OVERLAP ? D::STORED - D::BOX : D::BOX) / 2;
-    const int p0 = place.p + (int)base::share() * D::PRODUCTS * 64;
-    const bool by_stages = is_last && at.steps >= D::BOXES, streams = p.stream == GEMM_STREAM_16;
-    float squares[2] = {};
-    auto sum = [&](int i) -> float & { return d[i / (D::COLUMNS / 2)][i % (D::COLUMNS / 2)]; };
-    rolled_for (int round = 0; round < D::PRODUCTS * D::BOXES; round++) {
-      const int product = round / D::BOXES, box = round % D::BOXES, row = p0 + 64 * product;
-      const int column = place.q + 2 * MOVED * box, lane_row = row + 16 * (int)warp + (int)lane / 4;
-      const uint32_t from = base::residual_at(stage, base::number_of(product, box));
-      uint32_t to = from, norms[GROUPS] = {};
-      float x[4 * GROUPS]; /* boxes may overlap */
-      unrolled_for (int i = 0; i < 4 * GROUPS; i++) x[i] = sum(i);
-      row_scales scales;
-      base::find_scales(scales, product, 0);
-      if (streams) {
-        unrolled_for (int j = 0; j < GROUPS; j++) norms[j] = two_norms(column + 2 * ((int)lane % 4) + 8 * j);
-        to = by_stages ? vectors_at(stage, product, box) : base::next_buffer();
-      }
-      join_box<T>(x, scales, from);
-      if (streams) {
-        square_box(x, squares, box, lane_row, column, place.matrix);
-        unrolled_for (int j = 0; j < GROUPS; j++) {
-          const float2 norm = numbers_16::of(gemm_dtype<T>::value, norms[j]);
-          unrolled_for (int i = 0; i < 4; i++) x[4 * j + i] *= i % 2 ? norm.y : norm.x;
-        }
-        base::template write_box<T>(x, to);
-      }
-      writes_reach_products();
-      warps_meet(GEMM_FIRST_BARRIER + index, 128);
-      if (thread == 0) {
-        box_store(&p.out, column, row, place.matrix, from);
-        if (streams) box_store(&p.normed, column, row, place.matrix, to);
-        tensor_store_commit();
-      }
-      unrolled_for (int i = 0; i < D::PRODUCTS * D::COLUMNS / 2 - MOVED; i++) sum(i) = sum(i + MOVED);
-    }
-    if (is_last) return;
-    if (thread == 0) tensor_store_wait_read<0>(); /* the stages will be filled again */
-    warps_meet(GEMM_FIRST_BARRIER + index, 128);
-    unrolled_for (uint32_t i = 0; i < D::RESIDUAL_FILLS; i++)
       base::free_stage(left - i, stage + i >= D::STAGES ? stage + i - D::STAGES : stage + i);
   }
 };

@@ -88,7 +88,7 @@ template <typename D> struct gemm_sums {
 
   /* Of a tile's rows of X, from gemm_rows.cuh. */
   DEVICE void begin_factors(uint32_t turn) {
-    if ((D::IS_WIDE && turn) || __builtin_expect(!p.row_factors, 1)) return;
+    if (D::IS_WIDE || __builtin_expect(!p.row_factors, 1)) return;
     if (!D::TURNS) slot = turn % 2;
     warps_meet(GEMM_FULL_BARRIER + (D::TURNS ? index : slot), D::FACTOR_THREADS);
   }
@@ -104,7 +104,7 @@ template <typename D> struct gemm_sums {
   DEVICE void find_scales(row_scales &scales, int product, int first) const {
     constexpr int COUNT = D::SWAPPED ? GROUPS : 1;
     const uint32_t factors = at.factors + (D::TURNS ? index : slot) * D::X_ROWS * 4;
-    if (__builtin_expect(!p.row_factors, 1)) {
+    if (D::IS_WIDE || __builtin_expect(!p.row_factors, 1)) {
       unrolled_for (int j = 0; j < COUNT; j++) scales[j][0] = scales[j][1] = p.finish.scale;
     } else if constexpr (D::SWAPPED) {
       unrolled_for (int j = 0; j < COUNT; j++) {
@@ -196,19 +196,9 @@ template <typename D> struct gemm_sums {
       unrolled_for (int i = 0; i < 4; i++) numbers[j][i] = -0.0f;
   }
 
-  DEVICE void scale_all(float (&d)[D::STORED / 2], int product) const {
-    row_scales scales;
-    unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
-      if (D::SWAPPED || first == 0) find_scales(scales, product, first);
-      unrolled_for (int i = 0; i < 4 * GROUPS; i++)
-        d[4 * first + i] = fmaf(d[4 * first + i], scale_of(scales, i / 4, i % 4), -0.0f);
-    }
-  }
-
   /* The numbers of a product. p0 and q0 are the lane's first rows; `stage` is the residual's first. */
   template <typename T>
   DEVICE void finish(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage) const {
-    if ((!D::ANY && !p.boxed) || D::JOINS || D::IS_WIDE) return scale_all(d, product);
     row_scales scales;
     if (!D::SWAPPED) find_scales(scales, product, 0);
     unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
@@ -221,7 +211,7 @@ template <typename D> struct gemm_sums {
         load_bias<numbers_32>(bias, p0, q, matrix);
       else
         load_bias<numbers_16>(bias, p0, q, matrix);
-      if (p.boxed)
+      if (!D::IS_WIDE && p.boxed)
         take_residual<T>(residual, residual_at(stage, number_of(product, box)), (8 * first - D::box_begin(box)) / 16);
       else if (!D::ANY || !p.finish.residual || p.finish.silu_mul)
         clear(residual);

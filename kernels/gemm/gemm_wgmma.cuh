@@ -70,7 +70,6 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
     float d[D::PRODUCTS][D::COLUMNS / 2];
     me.fetch_residual(turn);
     const uint32_t before = turn * at.fills;
-    if (D::IS_WIDE && p.row_factors && turn) make_own_factors(p, at, me.index, turn);
     gemm_reader<D> reader = {at.tiles * at.fills - before, before % D::STAGES, before / D::STAGES & 1};
     /* Only after the other warpgroup's last look at a barrier may this one look at a later stage: both would otherwise
      * mistake the parity of one round for another's. */
@@ -89,18 +88,12 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
     unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
     me.free_stage(reader.left + 1, reader.before());
     const gemm_place place = gemm_place_of(p, at, turn);
-    if (D::MANY_SUMS) me.find_lane(); /* so it takes no registers during the products */
+    if (D::IS_WIDE) me.find_lane(); /* so it takes no registers during the products */
     me.begin_factors(turn);
     const bool is_last = turn + 1 == at.tiles;
     if constexpr (D::STREAMS)
-      if (__builtin_expect(p.stream == GEMM_STREAM_32, 0)) { /* its code is long: not among that of plain products */
+      if (__builtin_expect(p.streamed, 0)) { /* its code is long: not among that of plain products */
         me.template store_stream<T>(d, place, reader.left, reader.stage, is_last);
-        me.end_factors(turn);
-        continue;
-      }
-    if constexpr (D::JOINS)
-      if (p.boxed) {
-        me.template store_joined<T>(d, place, reader.left, reader.stage, is_last);
         me.end_factors(turn);
         continue;
       }
@@ -136,11 +129,10 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
     tensor_prefetch(&p.p), tensor_prefetch(&p.q);
     if (p.by_map) tensor_prefetch(&p.out);
     if (p.boxed) tensor_prefetch(&p.residual);
-    if ((D::STREAMS || D::JOINS) && p.stream) tensor_prefetch(&p.normed);
+    if (D::STREAMS && p.streamed) tensor_prefetch(&p.normed);
   }
-  /* Nothing but barriers has been written, and their initialisation has a fence. */
   if (D::CLUSTER > 1)
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    meet_cluster();
   else
     __syncthreads();
 }

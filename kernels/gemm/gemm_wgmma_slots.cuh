@@ -160,7 +160,7 @@ template <typename D> DEVICE void decode_scales(const gemm_wgmma_parameters &p, 
   if (p.weights_early) scales.copy_ahead();
   only_wait_for_predecessors();
   if (!p.weights_early) scales.copy_ahead();
-  if (D::STREAMS && p.stream) touch_norm(p, scales.at);
+  if (D::STREAMS && p.streamed) touch_norm(p, scales.at);
   if (p.is_bf16)
     scales.template decode_all<__nv_bfloat16>();
   else
@@ -316,7 +316,7 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
     const bool is_last = turn + 1 == at.tiles;
     me.begin_factors(turn);
     if constexpr (D::STREAMS)
-      if (__builtin_expect(p.stream == GEMM_STREAM_32, 0)) {
+      if (__builtin_expect(p.streamed, 0)) {
         me.template store_stream<T>(d, place, left, stage, is_last);
         me.end_factors(turn);
         continue;

@@ -165,8 +165,6 @@ BOTH_BACKENDS(graph_llama, a_sequence_has_the_same_bits_alone_and_beside_others_
 
 /* ---- Prefill ----------------------------------------------------------------------------------------------------- */
 
-enum { MOST_TOKENS = 8192 };
-
 /* A prompt in chunks of up to `rows`, into sequence 1 of 2; returns what follows. The last row of each is checked. */
 static int32_t prefill_and_check(const struct llama *l, struct machine *m, int rows, int length, struct history *h) {
   int32_t next = -1;
@@ -174,7 +172,7 @@ static int32_t prefill_and_check(const struct llama *l, struct machine *m, int r
   memset(h, 0, sizeof *h);
   for (int32_t begin = 0; begin < length; begin += rows) {
     const int32_t count = length - begin < rows ? length - begin : rows, last = count - 1;
-    int32_t prompt[MOST_TOKENS] = {0};
+    int32_t prompt[MOST_CONTEXT] = {0};
     for (int32_t i = 0; i < count; i++) {
       prompt[i] = llama_some_token(1, begin + i);
       llama_step(l, h, prompt[i], begin + i, expected);
@@ -207,15 +205,15 @@ static void prefills(rondo_backend backend) {
     int rows, length, context;
     rondo_dtype dtype, weights;
     int64_t page_rows;
-  } cases[] = {{6, 14, 20, RONDO_BF16, RONDO_BF16, 0},       {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
-               {16, 3, 20, RONDO_F16, RONDO_E4M3, 0},        {1, 4, 20, RONDO_F16, RONDO_F16, 0},
-               {7, 20, 20, RONDO_F16, RONDO_NVFP4, 0},       {16, 16, 20, RONDO_BF16, RONDO_E4M3, 0},
-               {16, 19, 20, RONDO_F16, RONDO_F16, 0},        {17, 16, 20, RONDO_BF16, RONDO_BF16, 0},
-               {100, 20, 20, RONDO_F16, RONDO_F16, 0},       {64, 70, 72, RONDO_F16, RONDO_F16, 0},
-               {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},   {150, 160, 160, RONDO_F16, RONDO_F16, 0},
-               {17, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},     {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 0},
-               {64, 70, 72, RONDO_F16, RONDO_NVFP4, 0},      {6, 14, 20, RONDO_F16, RONDO_F16, 16},
-               {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 32}, {MOST_TOKENS, 20, 20, RONDO_BF16, RONDO_BF16, 0}};
+  } cases[] = {{6, 14, 20, RONDO_BF16, RONDO_BF16, 0},      {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
+               {16, 3, 20, RONDO_F16, RONDO_E4M3, 0},       {1, 4, 20, RONDO_F16, RONDO_F16, 0},
+               {7, 20, 20, RONDO_F16, RONDO_NVFP4, 0},      {16, 16, 20, RONDO_BF16, RONDO_E4M3, 0},
+               {16, 19, 20, RONDO_F16, RONDO_F16, 0},       {17, 16, 20, RONDO_BF16, RONDO_BF16, 0},
+               {100, 20, 20, RONDO_F16, RONDO_F16, 0},      {64, 70, 72, RONDO_F16, RONDO_F16, 0},
+               {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},  {150, 160, 160, RONDO_F16, RONDO_F16, 0},
+               {17, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},    {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 0},
+               {64, 70, 72, RONDO_F16, RONDO_NVFP4, 0},     {6, 14, 20, RONDO_F16, RONDO_F16, 16},
+               {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 32}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     static struct history h;
     struct llama l;
@@ -224,8 +222,6 @@ static void prefills(rondo_backend backend) {
     desc.dtype = cases[i].dtype, desc.weights = cases[i].weights, desc.sequences = 2;
     desc.head_dimension = i % 2 ? 64 : 32, desc.context = cases[i].context;
     desc.page_rows = cases[i].page_rows, desc.pages = desc.page_rows ? PREFILL_PAGES : 0;
-    const bool is_large = cases[i].rows == MOST_TOKENS; /* its residual stream has 16 bits */
-    if (is_large) desc.hidden = 128, desc.query_heads = 4, desc.kv_heads = 2, desc.feed_forward = 96;
     llama_make(&l, desc, 70 + i);
     machine_add(&m, backend, l.desc);
     desc = l.desc;
@@ -233,9 +229,8 @@ static void prefills(rondo_backend backend) {
     machine_add(&m, backend, desc);
     machine_start(&m, &l);
     set_prefill_pages(&m, &desc);
-    const bool has_norms_in_products = cases[i].rows > 16 && cases[i].dtype == RONDO_BF16;
-    l.streams = has_norms_in_products && !is_large;
-    l.layer_norms_are_tasks = cases[i].rows > 16 && !has_norms_in_products;
+    l.streams = cases[i].rows > 16 && cases[i].dtype == RONDO_BF16;
+    l.layer_norms_are_tasks = cases[i].rows > 16 && !l.streams;
     int32_t next = prefill_and_check(&l, &m, cases[i].rows, cases[i].length, &h);
     l.layer_norms_are_tasks = l.streams = false;
     for (int32_t at = cases[i].length; at < cases[i].context; at++) {
