@@ -24,7 +24,7 @@ TYPES(halves, F16, BF16);
 TYPES(singles, F32, F64);
 TYPES(numbers, F32, F16, BF16);
 TYPES(weight_types, NVFP4, E4M3, F16, BF16);
-TYPES(vector_types, F16, BF16, NVFP4);
+TYPES(vector_types, F16, BF16, E4M3, NVFP4);
 TYPES(result_types, F32, F16, BF16, NVFP4);
 TYPES(embedding_types, F16, BF16, NVFP4);
 
@@ -87,12 +87,12 @@ static const struct argument gemm_softmax_fields[] = {
 static const struct argument gemv_fields[] = {
     NAME(gemv),
     TYPE(gemv, weights, weight_types, "nvfp4, e4m3, f16 or bf16"),
-    TYPE(gemv, vectors, vector_types, "type of the product's vectors: f16, bf16 or nvfp4"),
+    TYPE(gemv, vectors, vector_types, "type of the product's vectors: f16, bf16, nvfp4; e4m3 beside e4m3 weights"),
     TYPE(gemv, out, result_types, "f32, f16, bf16 or nvfp4"),
     SIZE(gemv, m, "rows of the weights"),
     SIZE(gemv, k, "columns of the weights"),
     SIZE(gemv, batch, "matrices; 0: one matrix, without a batch dimension"),
-    COUNT(gemv, count, "vectors of each matrix, 1 to 16, in f16 and bf16 without a norm to 65536; 0: 1"),
+    COUNT(gemv, count, "vectors of each matrix, 1 to 16, in f16, bf16 and e4m3 without a norm to 65536; 0: 1"),
     REAL(gemv, scale, "factor of the product; 0: 1"),
     COUNT(gemv, row_scales, "1: e4m3 weights have a factor for each row"),
     TYPE(gemv, quantize_from, numbers, "type of the input that becomes nvfp4 vectors: f32, f16 or bf16"),

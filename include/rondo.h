@@ -429,8 +429,7 @@ typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } 
  *   nvfp4    f16, bf16, nvfp4  e4m3 [batch, m, k/16]    of nvfp4 vectors: e4m3 [batch, count, k/16]
  * With nvfp4, k is a multiple of 16.
  *
- * Sums and epilogue are fp32, in a fixed order; z is rounded to the vectors' type. Matrices of one x, such as q, k and
- * v, can be one matrix of all their rows.
+ * Sums and epilogue are fp32, in a fixed order; z is rounded to the vectors' type.
  *
  * Error bound of r * scale * weight_scale * (W z), with NVFP4 scales in w and z:
  *   |error| <= |r * scale * weight_scale| ((8 + 4 sqrt(k/16)) 2^-24 sum|w z| + k 2^-141)
@@ -442,7 +441,7 @@ typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } 
  * The epilogue adds its fp32 roundings, and out half a unit in its last place.
  *
  * Codes and scales are taken as exact. Values beyond out's range become infinity. A NaN scale makes only its own row or
- * vector NaN. Code 8 is -0. */
+ * vector NaN. */
 typedef struct rondo_gemv_desc {
   const char *name;
   rondo_tensor weights, weight_scales;
@@ -462,12 +461,14 @@ typedef struct rondo_gemv_desc {
 RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
 
 /* The same for 1 to 65,536 vectors: y = r * scale * (W x) + bias, silu_mul, out = y + residual. Vectors are f16 or
- * bf16, weights their type or nvfp4, out f16, bf16 or f32. It is fastest if rows begin at multiples of 16 bytes.
+ * bf16, weights their type or nvfp4, out f16, bf16 or f32.
+ * Both may be e4m3 with optional scales of rows, f32 [batch, m] and [batch, count]: without norms, on the host and
+ * compute capability 9.0, where m is even and rows begin at multiples of 16 bytes.
  *   norm, normed, squares  optional, begin an RMS norm: normed = out * norm, norm [m], both of the vectors' type;
  *                          squares f32 [batch, ceil(m/64), count], sums of out^2 of 64 columns. Out is not rounded
  *                          there. Without silu_mul and one_order
  *   vector_squares         optional, ends it: squares of vectors; r = 1/sqrt(their sum/k + norm_epsilon). Else r is 1
- *   |error of scale * (W x)| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-133)
+ *   |error of scale * (W x)| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-133), in e4m3 with 2^-5 sum|w x| more
  * r is off by (8 + k/64) 2^-24 of itself. silu adds 2^-17 of itself and 2^-119 |up|. */
 typedef struct rondo_gemm_desc {
   const char *name;
@@ -479,6 +480,7 @@ typedef struct rondo_gemm_desc {
   rondo_tensor bias, residual;
   rondo_tensor weight_scales;
   rondo_scale_layout weight_scale_layout;
+  rondo_tensor vector_scales;
   rondo_tensor norm, normed, squares;
   rondo_tensor vector_squares;
   float norm_epsilon;

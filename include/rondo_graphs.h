@@ -156,7 +156,7 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *     desc.tokens = 512, desc.lender = &decode;
  *     TRY(rondo_graph_llama(prefill_graph, &desc, &prefill));
  *
- * Tasks, in order. A layer is five tasks, or seven; in decode without one_order it is two halves if these are faster:
+ * Tasks, in order. A layer is five or seven, in decode without one_order two halves if these are faster:
  *   "embedding"
  *   "layer0.qkv", ".attention", ".output", ".gate_up", ".down"   .attention also rotates and appends to the KV cache
  *   "layer0.qkv norm", ".gate_up norm"                           with more than 16 tokens or sequences

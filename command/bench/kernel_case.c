@@ -70,18 +70,21 @@ static const struct {
   int64_t count;
   double rival;
 } gemm_counts[] = {{32, 0}, {64, 0.97}, {128, 0.97}, {256, 0.97}, {512, 0.97}, {1024, 1}, {2048, 1}, {4096, 1}};
-static const rondo_dtype gemm_weights[] = {RONDO_BF16, RONDO_NVFP4};
-enum { GEMM_WEIGHTS = sizeof gemm_weights / sizeof *gemm_weights };
+static const struct {
+  rondo_dtype weights, vectors;
+} gemm_types[] = {{RONDO_BF16, RONDO_BF16}, {RONDO_NVFP4, RONDO_BF16}, {RONDO_E4M3, RONDO_E4M3}};
+enum { GEMM_TYPES = sizeof gemm_types / sizeof *gemm_types };
 enum { GEMM_SHAPES = sizeof gemm_shapes / sizeof *gemm_shapes, GEMM_COUNTS = sizeof gemm_counts / sizeof *gemm_counts };
 
 static struct kernel_case gemm_case_at(size_t t, size_t s, size_t c) {
-  return (struct kernel_case){gemm_weights[t],  RONDO_BF16, RONDO_BF16,          gemm_shapes[s].m,
-                              gemm_shapes[s].k, 1,          gemm_counts[c].count};
+  return (struct kernel_case){gemm_types[t].weights, gemm_types[t].vectors, RONDO_BF16,
+                              gemm_shapes[s].m,      gemm_shapes[s].k,      1,
+                              gemm_counts[c].count};
 }
 
 size_t kernel_gemm_cases(struct kernel_case cases[KERNEL_CASES_MOST]) {
   size_t count = 0;
-  for (size_t t = 0; t < GEMM_WEIGHTS; t++)
+  for (size_t t = 0; t < GEMM_TYPES; t++)
     for (size_t s = 0; s < GEMM_SHAPES; s++)
       for (size_t c = 0; c < GEMM_COUNTS; c++) cases[count++] = gemm_case_at(t, s, c);
   return count;

@@ -45,7 +45,8 @@ void reference_decode(rondo_dtype dtype, const uint8_t *bytes, const uint8_t *sc
   }
 }
 
-double reference_error(double result, double scale, const double *a, const double *b, size_t count, rondo_dtype out) {
+double reference_error(double result, double scale, const double *a, const double *b, size_t count, rondo_dtype out,
+                       double of_magnitude) {
   double sum = 0, magnitude = 0;
   for (size_t i = 0; i < count; i++) {
     sum += a[i] * b[i];
@@ -53,7 +54,7 @@ double reference_error(double result, double scale, const double *a, const doubl
   }
   /* Half a unit in the last place; for f16 also half the smallest number. */
   double rounding = out == RONDO_F16 ? ldexp(fabs(scale * sum), -11) + ldexp(1, -25) : ldexp(fabs(scale * sum), -8);
-  double allowed = rounding + 4e-6 * fabs(scale) * magnitude;
+  double allowed = rounding + of_magnitude * fabs(scale) * magnitude;
   double error = fabs(result - scale * sum);
   return isfinite(result) ? (allowed > 0 ? error / allowed : error > 0 ? INFINITY : 0) : INFINITY;
 }

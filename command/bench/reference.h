@@ -12,7 +12,8 @@ void reference_decode(rondo_dtype dtype, const uint8_t *bytes, const uint8_t *sc
 
 /* The error of a result that should be scale * sum of a[i] b[i], divided by the allowed error: a right result gives at
  * most 1. Allowed are the rounding to `out`, and 4e-6 of the sum of |a[i] b[i]| for fp32 sums in any order. */
-double reference_error(double result, double scale, const double *a, const double *b, size_t count, rondo_dtype out);
+double reference_error(double result, double scale, const double *a, const double *b, size_t count, rondo_dtype out,
+                       double of_magnitude);
 
 /* p[j] = softmax over j of scale * (a . row j of b); b has `count` rows of `k` numbers. With a `cap` above 0 it is the
  * softmax of cap * tanh(scaled product / cap). Returns the largest scaled product. */

@@ -171,7 +171,7 @@ def main():
     if options.group == "gemv":
         measured = measure_products(samples, wanted)
     elif options.group == "gemm":
-        measured = measure_products(samples, wanted, GEMV_TYPES[:1], GEMM_SHAPES, GEMM_COUNTS)
+        measured = measure_products(samples, wanted, GEMV_TYPES, GEMM_SHAPES, GEMM_COUNTS)
     elif options.group == "qr":
         measured = qr_rivals.measure(samples, wanted)
     elif options.group == "llama":

@@ -22,7 +22,7 @@ rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
       [GEMV_WEIGHTS] = {"weights", desc->weights, RONDO_READ, 0},
       [GEMV_WEIGHT_SCALES] = {"weight_scales", desc->weight_scales, RONDO_READ, 0},
       [GEMV_VECTORS] = {"vectors", desc->vectors, RONDO_READ, 0},
-      [GEMV_VECTOR_SCALES] = {.name = "vector_scales", .access = RONDO_READ},
+      [GEMV_VECTOR_SCALES] = {"vector_scales", desc->vector_scales, RONDO_READ, 0},
       [GEMV_OUT] = {"out", desc->out, RONDO_WRITE, 0},
       [GEMV_NORM] = {"norm", desc->norm, RONDO_READ, 0},
       [GEMV_BIAS] = {"bias", desc->bias, RONDO_READ, 0},
@@ -46,8 +46,9 @@ static bool is_number(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype ==
 
 static rondo_status check_dtypes(const struct op_task *task) {
   const rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype, vectors = task->operands[GEMV_VECTORS].dtype;
-  if (weights != RONDO_F16 && weights != RONDO_BF16 && weights != RONDO_NVFP4)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights are %s, expected f16, bf16 or nvfp4", rondo_dtype_name(weights));
+  if (weights != RONDO_F16 && weights != RONDO_BF16 && weights != RONDO_E4M3 && weights != RONDO_NVFP4)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights are %s, expected f16, bf16, e4m3 or nvfp4",
+                      rondo_dtype_name(weights));
   if (weights == RONDO_NVFP4 && vectors != RONDO_F16 && vectors != RONDO_BF16)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected f16 or bf16 with weights in nvfp4",
                       rondo_dtype_name(vectors));
@@ -92,6 +93,17 @@ static rondo_status check_attributes(const struct op_task *task) {
     return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " row%s, expected an even number with silu_mul",
                       gemv_shape_of(task).m, PLURAL(gemv_shape_of(task).m));
   return RONDO_OK;
+}
+
+/* Of vectors in e4m3. */
+static rondo_status check_e4m3(const struct op_task *task) {
+  const struct gemv_shape shape = gemv_shape_of(task);
+  const int64_t lists[] = {shape.batch, shape.count};
+  const uint32_t rank = task->operands[GEMV_WEIGHTS].rank;
+  if (task->operands[GEMV_VECTORS].dtype == RONDO_E4M3 && gemm_has_norms(task))
+    return status_set(RONDO_INVALID_ARGUMENT, "%s is present, expected none with vectors in e4m3",
+                      task->operands[GEMM_NORMED].present ? "normed" : "vector_squares");
+  return gemv_check_scales(task, GEMV_VECTOR_SCALES, RONDO_SCALES_BY_ROW, rank, lists + 3 - rank);
 }
 
 /* What makes an RMS norm of two products: a second result, and factors of rows. */
@@ -151,6 +163,7 @@ rondo_status gemm_check(const struct op_task *task) {
   }
   if (status == RONDO_OK && operands[GEMV_RESIDUAL].present)
     status = op_expect("residual", &operands[GEMV_RESIDUAL], operands[GEMV_RESIDUAL].dtype, rank, out + first);
+  if (status == RONDO_OK) status = check_e4m3(task);
   return status == RONDO_OK ? check_norms(task, columns) : status;
 }
 

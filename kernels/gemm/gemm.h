@@ -7,7 +7,8 @@
 
 enum {
   GEMM_MOST_ROWS = 65536, /* of X */
-  GEMM_DEPTH = 64,        /* of k in a stage of the sm_90a kernels: 128 bytes of a row */
+  GEMM_DEPTH = 64,        /* of k in a stage of the sm_90a kernels: 128 bytes of a row in 16 bits */
+  GEMM_E4M3_DEPTH = 128,  /* and in e4m3 */
   GEMM_GROUP = 64,        /* columns of out that have a sum of squares for each row */
 };
 
@@ -61,16 +62,18 @@ struct gemm_wgmma_parameters {
   const unsigned char *scales;
   struct gemm_finish finish;
   struct completion done;
-  struct gemm_norms norms; /* last: other tasks do not read its lines */
+  struct gemm_norms norms; /* here and below: other tasks do not read these lines */
+  /* X and W in e4m3: factors of rows of X and of W, or NULL; elements from those of a matrix to the next. */
+  const float *row_scales, *column_scales;
+  int64_t row_scales_batch, column_scales_batch;
 };
 
-/* KERNEL(chips, parameters, name, threads, tile, stages, any)
+/* KERNEL(chips, parameters, name, threads, tile, stages, types)
  * `tile` is a struct gemm_tile: (rows of P that a warpgroup has, warpgroups, they take turns, rows of Q, tiles of
  * a cluster along P, along Q, parts of k, W is P, slots for W in NVFP4). Warpgroups share a tile, unless they take
  * turns at tiles (1), or at the stages of a tile (2).
  *
- * `any` is 1 in kernels of every type of out, bias and residual. The others have less code, and so start sooner where
- * other kernels ran before: out and residual have the type of X and W and could move by boxes, and there is no bias. */
+ * `types` is an enum gemm_types. */
 #define GEMM_TILE_128x256       (64, 2, 0, 256, 2, 1, 1, 0, 0)
 #define GEMM_TILE_128x192       (64, 2, 0, 192, 2, 1, 1, 0, 0)
 #define GEMM_TILE_128x192_turns (128, 2, 1, 192, 2, 1, 1, 0, 0)
@@ -82,6 +85,8 @@ struct gemm_wgmma_parameters {
 #define GEMM_TILE_64x64         (64, 1, 0, 64, 1, 1, 1, 1, 0)
 #define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1, 0)
 
+#define GEMM_TILE_e4m3_128x128 (64, 2, 0, 128, 2, 1, 1, 0, 0)
+
 /* W in NVFP4: rows of X x rows of W. */
 #define GEMM_TILE_nvfp4_256x128     (64, 2, 0, 256, 2, 1, 1, 1, 3)
 #define GEMM_TILE_nvfp4_128x128     (64, 2, 0, 128, 2, 1, 1, 1, 4)
@@ -89,12 +94,11 @@ struct gemm_wgmma_parameters {
 #define GEMM_TILE_nvfp4_64x64_parts (64, 2, 2, 64, 1, 1, 2, 1, 6)
 
 #define GEMM_ONE_TYPE_KERNEL(KERNEL, tile, threads, stages)                                                            \
-  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, 0)
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, GEMM_ONE_TYPE)
 #define GEMM_ANY_KERNEL(KERNEL, tile, threads, stages)                                                                 \
-  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile##_any, threads, GEMM_TILE_##tile, stages, 1)
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile##_any, threads, GEMM_TILE_##tile, stages, GEMM_ANY_TYPES)
 #define GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                               \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 128x256, 384, 4)                                                                        \
-  GEMM_ANY_KERNEL(KERNEL, 128x256, 384, 4)                                                                             \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 128x192, 384, 5)                                                                        \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 128x192_turns, 384, 5)
 #define GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                              \
@@ -112,8 +116,10 @@ struct gemm_wgmma_parameters {
   GEMM_ANY_KERNEL(KERNEL, 64x64, 256, 13)                                                                              \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64_parts, 256, 13)                                                                   \
   GEMM_ANY_KERNEL(KERNEL, 64x64_parts, 256, 13)
+#define GEMM_E4M3_KERNELS(KERNEL)                                                                                      \
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_e4m3_128x128, 384, GEMM_TILE_e4m3_128x128, 6, GEMM_E4M3)
 #define GEMM_NVFP4_KERNEL(KERNEL, tile, threads, stages)                                                               \
-  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, 1)
+  KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, GEMM_ANY_TYPES)
 #define GEMM_NVFP4_KERNELS(KERNEL)                                                                                     \
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_256x128, 384, 4)                                                                     \
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x128, 384, 6)                                                                     \
@@ -124,7 +130,8 @@ struct gemm_wgmma_parameters {
   GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                                    \
   GEMM_WGMMA_SMALL_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_FEW_ROWS_KERNELS(KERNEL)                                                                                  \
-  GEMM_NVFP4_KERNELS(KERNEL)
+  GEMM_NVFP4_KERNELS(KERNEL)                                                                                           \
+  GEMM_E4M3_KERNELS(KERNEL)
 
 enum {
   GEMM_P_PANEL_BYTES = 64 * 128,   /* 64 rows of a stage */
@@ -133,6 +140,14 @@ enum {
   GEMM_CODE_BYTES = 128,           /* of a row in a slot */
   GEMM_SCALERS = 64,               /* threads that decode scales */
   GEMM_MOST_SHARED_BYTES = 232448, /* of a block of sm_90 */
+};
+
+/* What a kernel's code is for. With one type it has less code, and so starts sooner where other kernels ran before: out
+ * and residual have the type of X and W and could move by boxes, and there is no bias. */
+enum gemm_types {
+  GEMM_ONE_TYPE,
+  GEMM_ANY_TYPES, /* of out, bias and residual */
+  GEMM_E4M3       /* X and W; any of the others */
 };
 
 /* How scales of NVFP4 are copied, so that neighbours in memory are copied by neighbours. */

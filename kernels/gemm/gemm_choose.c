@@ -10,11 +10,11 @@ enum { PAIR_ROWS = 64, MOST_ROWS_OF_PARTS = 128, LEAST_K_OF_PARTS = 2048, LEAST_
 
 #define TILE(...)                                                                                                      \
   { __VA_ARGS__ }
-#define WGMMA_CONSTANT(chips, parameters, name, threads, of_tile, of_stages, of_any)                                   \
+#define WGMMA_CONSTANT(chips, parameters, name, threads, of_tile, of_stages, of_types)                                 \
   static const struct gemm_kernel name = {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                    \
                                           .tile = TILE of_tile,                                                        \
                                           .stages = (of_stages),                                                       \
-                                          .any = (of_any)};
+                                          .types = (of_types)};
 #define PORTABLE_CONSTANT(chips, parameters, name, threads, of_side, along_x, along_w, of_blocks, of_codes)            \
   static const struct gemm_kernel name = {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                    \
                                           .side = (of_side),                                                           \
@@ -57,9 +57,9 @@ static const struct gemm_choice choices[] = {
     {WGMMA(64x64_pair_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 64x64_pair, for every type"},
     {WGMMA(64x128_turns_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 64x128_turns, for every type"},
     {WGMMA(128x128_turns_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 128x128_turns, for every type"},
-    {WGMMA(128x256_any), .rows = {PAIR_ROWS + 1, 0}, .why = "as 128x256, for every type"},
     {WGMMA(64x64_parts_any), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
      .why = "as 64x64_parts, for every type"},
+    {WGMMA(e4m3_128x128), .why = "X and W in e4m3: twice the products of 16 bits, for half of their bytes"},
     {WGMMA(nvfp4_64x128), .why = "for few vectors, or few tiles: W is read once, and X for 128 rows of W"},
     {WGMMA(nvfp4_128x128), .rows = {PAIR_ROWS + 1, 0},
      .why = "W is decoded once for 128 vectors, while tensor cores multiply"},
@@ -98,7 +98,7 @@ const struct gemm_choice *gemm_choices(size_t *count) {
 static bool may_take(const struct gemm_choice *choice, const struct gemm_problem *problem) {
   if (choice->needs_maps && !problem->has_maps) return false;
   if (choice->has_order_of_its_own && problem->one_order) return false;
-  if (!choice->kernel && problem->has_norms) return false;
+  if (!choice->kernel && (problem->has_norms || problem->is_e4m3)) return false;
   return is_in_range(problem->rows, choice->rows) && is_in_range(problem->k, choice->k);
 }
 
@@ -124,6 +124,10 @@ rondo_status gemm_select(const struct op_call *call, const struct chip *chip, st
   const struct gemm_problem problem = gemm_problem_of(call, chip);
   struct gemm_plan plan;
   const struct gemm_choice *choice = gemm_choose(&problem, &plan);
+  if (!choice && problem.is_e4m3)
+    return status_set(RONDO_UNSUPPORTED, "vectors are e4m3, expected f16 or bf16 %s",
+                      chip->version == 90 ? "unless weights have an even number of rows, and rows of 16-byte pieces"
+                                          : "without compute capability 9.0");
   if (!choice)
     return status_set(RONDO_UNSUPPORTED, "out has %lld matrices of %lld x %lld, expected fewer than 2^31 tiles",
                       (long long)problem.batch, (long long)problem.rows, (long long)problem.columns);

@@ -10,6 +10,7 @@
 struct gemm_problem {
   bool has_maps;  /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
   bool has_codes; /* W is in NVFP4 */
+  bool is_e4m3;   /* X and W are */
   bool one_order; /* bits must not depend on the number of rows */
   bool one_type; /* out and residual have the type of X and W and move by boxes; no bias, no silu_mul with a residual */
   bool silu_mul, has_residual;
@@ -30,7 +31,8 @@ struct gemm_plan {
 struct gemm_kernel {
   struct op_kernel kernel;
   struct gemm_tile tile;
-  int stages, any;
+  int stages;
+  enum gemm_types types;
   int side, blocks; /* blocks that a multiprocessor holds */
   bool codes;       /* of a portable kernel: for W in NVFP4 */
 };

@@ -43,12 +43,14 @@ enum { GEMM_ROW_THREADS = 64 }; /* that make factors */
 
 /* A kernel's tile and stages as types know them. */
 template <int Rows, int Warpgroups, int Turns, int Columns, int AlongP, int AlongQ, int Parts, int Swapped, int Slots,
-          int Stages, int Any>
+          int Stages, int Types>
 struct gemm_design {
   static constexpr gemm_tile TILE = {Rows, Warpgroups, Turns, Columns, AlongP, AlongQ, Parts, Swapped, Slots};
   static constexpr int STAGES = Stages, WARPGROUPS = Warpgroups, COLUMNS = Columns, PARTS = Parts;
   static constexpr int ALONG_P = AlongP, ALONG_Q = AlongQ, SLOTS = Slots;
-  static constexpr bool TURNS = Turns == 1, SPLITS = Turns == 2, SWAPPED = Swapped, ANY = Any;
+  static constexpr bool TURNS = Turns == 1, SPLITS = Turns == 2, SWAPPED = Swapped;
+  static constexpr bool ANY = Types != GEMM_ONE_TYPE, E4M3 = Types == GEMM_E4M3;
+  static constexpr int DEPTH = E4M3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH;
   static constexpr int CLUSTER = gemm_tile_cluster(TILE), P_ROWS = gemm_tile_p(TILE);
   static constexpr int P_BYTES = Slots ? 0 : P_ROWS * 128; /* of a stage */
   static constexpr int STAGE_BYTES = gemm_stage_bytes(TILE), SLOT_BYTES = gemm_slot_bytes(TILE);
@@ -204,7 +206,7 @@ template <typename D, bool IsWeights> struct gemm_copier {
     rolled_for (; count; count--) {
       const uint32_t full = at.full + 8 * stage;
       const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine() * ROWS * 128;
-      const int k = (int)(at.k_begin + step) * GEMM_DEPTH;
+      const int k = (int)(at.k_begin + step) * D::DEPTH;
       if (!IsFirstRound) barrier_wait(at.empty + 8 * stage, parity);
       if (LEADS) barrier_expect(full, D::STAGE_BYTES);
       if (SHARERS == 1)

@@ -32,7 +32,8 @@ gemm_block_loops *gemm_block_loops_here(void) { return gemv_panel_has_512() ? ge
 
 static bool is_gemv(const struct op_task *task, const struct gemv_shape *shape) {
   const struct gemv_attributes *attributes = op_attributes(task);
-  return shape->count <= GEMV_COUNT && !attributes->one_order && !gemm_has_norms(task);
+  return shape->count <= GEMV_COUNT && !attributes->one_order && !gemm_has_norms(task) &&
+         task->operands[GEMV_VECTORS].dtype != RONDO_E4M3;
 }
 
 static int64_t groups_of(const struct gemv_shape *shape) { return divide_up(shape->count, BLOCK_VECTORS); }
@@ -81,12 +82,18 @@ static void sums_make(struct work *work, int64_t first_panel, int64_t panels) {
   }
 }
 
-/* Of a vector, by its squares in the order of their groups. */
+/* Of a vector: its scale, or by its squares in the order of their groups. */
 static float factor_of(const struct work *work, int64_t vector) {
   const struct op_task *task = work->call->task;
-  const struct op_operand *operand = &task->operands[GEMM_VECTOR_SQUARES];
+  const struct op_operand *operand = &task->operands[GEMM_VECTOR_SQUARES],
+                          *scales = &task->operands[GEMV_VECTOR_SCALES];
   const struct gemv_attributes *attributes = op_attributes(task);
-  if (!operand->present) return attributes->scale;
+  const float unit = panel_unit(task->operands[GEMV_WEIGHTS].dtype) * panel_unit(task->operands[GEMV_VECTORS].dtype);
+  if (scales->present) {
+    const int64_t begin = scales->rank == 2 ? work->batch * scales->stride[0] : 0;
+    return attributes->scale * ((const float *)work->call->data[GEMV_VECTOR_SCALES])[begin + vector] * unit;
+  }
+  if (!operand->present) return attributes->scale * unit;
   const float *squares = work->call->data[GEMM_VECTOR_SQUARES];
   const int64_t begin = work->batch * gemv_batch_stride(operand) + vector;
   float sum = 0;

@@ -65,6 +65,7 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
       .has_maps = chip->version == 90 && in_pairs && maps_weights && has_map(&operands[GEMV_VECTORS]) &&
                   (streamed || !has_second),
       .has_codes = has_codes,
+      .is_e4m3 = operands[GEMV_VECTORS].dtype == RONDO_E4M3,
       .one_order = attributes->one_order != 0,
       .one_type = streamed || has_one_type(operands, attributes->silu_mul != 0),
       .silu_mul = attributes->silu_mul != 0,
@@ -163,13 +164,15 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const int box_rows = tile->swapped ? (int)smaller(gemm_tile_stored(*tile), 64) : 64;
   const struct op_operand *scales = &call->task->operands[GEMV_WEIGHT_SCALES];
   const struct gemv_attributes *attributes = op_attributes(call->task);
-  const bool has_codes = tile->slots > 0;
+  const bool has_codes = tile->slots > 0, is_e4m3 = choice->kernel->types == GEMM_E4M3;
+  const struct op_operand *vector_scales = &call->task->operands[GEMV_VECTOR_SCALES];
+  const int depth = is_e4m3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH;
   const struct gemm_wgmma_parameters parameters = {
       .p_units = (uint32_t)plan->p_units,
       .q_units = (uint32_t)plan->q_units,
       .units = (uint32_t)plan->units,
       .group = (uint32_t)plan->group,
-      .steps = (uint32_t)((shape.k + GEMM_DEPTH - 1) / GEMM_DEPTH),
+      .steps = (uint32_t)((shape.k + depth - 1) / depth),
       .rows = (uint32_t)shape.count,
       .columns = (uint32_t)shape.m,
       .is_bf16 = call->task->operands[GEMV_VECTORS].dtype == RONDO_BF16,
@@ -177,8 +180,8 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
                        (!has_codes || call->settled_operands >> GEMV_WEIGHT_SCALES & 1),
       .by_map = by_map,
       .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !finish.residual,
-      .finishing = has_codes || finish.scale != 1 || row_factors || call->task->operands[GEMV_BIAS].present ||
-                   call->task->operands[GEMV_RESIDUAL].present,
+      .finishing = has_codes || is_e4m3 || finish.scale != 1 || row_factors ||
+                   call->task->operands[GEMV_BIAS].present || call->task->operands[GEMV_RESIDUAL].present,
       .fetched = boxed ? 0 : columns,
       .boxed = boxed,
       .row_factors = row_factors,
@@ -192,13 +195,17 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .scales = call->data[GEMV_WEIGHT_SCALES],
       .finish = finish,
       .norms = norms_of(call),
+      .row_scales = call->data[GEMV_VECTOR_SCALES],
+      .column_scales = is_e4m3 ? call->data[GEMV_WEIGHT_SCALES] : NULL,
+      .row_scales_batch = vector_scales->present && vector_scales->rank == 2 ? vector_scales->stride[0] : 0,
+      .column_scales_batch = is_e4m3 && scales->present && scales->rank == 2 ? scales->stride[0] : 0,
   };
   struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
                                         (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
   map_add(launch, offsetof(struct gemm_wgmma_parameters, p), call, tile->swapped ? GEMV_WEIGHTS : GEMV_VECTORS,
-          gemm_tile_p(*tile) / tile->along_q, has_codes ? GEMM_CODE_BYTES : GEMM_DEPTH);
+          gemm_tile_p(*tile) / tile->along_q, has_codes ? GEMM_CODE_BYTES : depth);
   map_add(launch, offsetof(struct gemm_wgmma_parameters, q), call, tile->swapped ? GEMV_VECTORS : GEMV_WEIGHTS,
-          tile->columns / tile->along_p, GEMM_DEPTH);
+          tile->columns / tile->along_p, depth);
   if (columns)
     map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)columns);
   if (!by_map) return RONDO_OK;

@@ -20,8 +20,9 @@ enum { START_CYCLES = 2150 }; /* the predecessor's end, and the first X */
 static double cycles_of(const struct gemm_problem *problem, double computing) {
   const double bytes_a_cycle = 1700, n = (double)problem->columns, m = (double)problem->rows, k = (double)problem->k;
   const double results = problem->silu_mul ? m * n / 2 : problem->streamed ? 5 * m * n : m * n; /* of 16 bits */
-  const double weight_bytes = problem->has_codes ? 0.5625 : 2;
-  const double memory = (double)problem->batch * (weight_bytes * n * k + 2 * (m * k + results)) / bytes_a_cycle;
+  const double vector_bytes = problem->is_e4m3 ? 1 : 2, weight_bytes = problem->has_codes ? 0.5625 : vector_bytes;
+  const double bytes = weight_bytes * n * k + vector_bytes * m * k + 2 * results;
+  const double memory = (double)problem->batch * bytes / bytes_a_cycle;
   return fmax(computing, memory) + fmin(computing, memory) / 10;
 }
 
@@ -46,7 +47,8 @@ static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm
   const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53, decoding = !tile->slots ? 0 : m > 64 ? 760 : 430;
   const double step = fmax(fmax(m * n / (32 * rate), decoding), 128 * ((tile->slots ? 0.28 : 1) * m + n) / 54);
   const double meeting = tile->parts > 1 ? 1150 : 0, turn = 770;
-  const double steps = count * (double)divide_up(problem->k, GEMM_DEPTH) / tile->parts;
+  const double steps =
+      count * (double)divide_up(problem->k, problem->is_e4m3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH) / tile->parts;
   const double leaving = leaving_cycles(problem, tile);
   return START_CYCLES + steps * step + share * (tile->turns == 1 ? count * turn + leaving : count * leaving) + meeting;
 }
@@ -63,13 +65,15 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   plan->shared_bytes = gemm_shared_bytes(*tile, choice->kernel->stages);
   if (clusters < 1 || plan->units > INT32_MAX || plan->shared_bytes > problem->shared_bytes) return false;
   if ((tile->slots > 0) != problem->has_codes) return false;
-  if (!problem->has_codes && choice->kernel->any == problem->one_type) return false;
-  if (problem->silu_mul && !choice->kernel->any && !tile->swapped && !gemm_tile_gates_by_box(*tile)) return false;
+  if ((choice->kernel->types == GEMM_E4M3) != problem->is_e4m3) return false;
+  const bool is_of_any = choice->kernel->types != GEMM_ONE_TYPE;
+  if (!problem->has_codes && !problem->is_e4m3 && is_of_any == problem->one_type) return false;
+  if (problem->silu_mul && !is_of_any && !tile->swapped && !gemm_tile_gates_by_box(*tile)) return false;
   if ((problem->has_residual || problem->row_factors) && gemm_tile_is_wide(*tile)) return false;
   if (problem->streamed && !gemm_tile_streams(*tile)) return false;
   if (tile->parts > 1 && plan->units > clusters) return false; /* the parts meet in buffers that are used once */
   plan->grid = smaller(plan->units, clusters) * cluster;
-  const int64_t unit_bytes = 2 * problem->k * gemm_tile_p(*tile) * tile->along_p;
+  const int64_t unit_bytes = (problem->is_e4m3 ? 1 : 2) * problem->k * gemm_tile_p(*tile) * tile->along_p;
   plan->group = plan->units > clusters ? larger(LEAST_GROUP, smaller(MOST_GROUP, GROUP_BYTES / unit_bytes)) : 1;
   plan->cycles = cycles_of(problem, wgmma_cycles(problem, tile, divide_up(plan->units, clusters)));
   return true;
@@ -79,7 +83,7 @@ bool gemm_portable_plan(const struct gemm_problem *problem, const struct gemm_ch
   /* A multiprocessor of sm_80 multiplies 1024 pairs a cycle; tiles of 64 keep it busy half of the time. */
   const int64_t side = choice->kernel->side, blocks = choice->kernel->blocks * problem->multiprocessors;
   const double rate = 1024 * (side == 128 ? 0.75 : 0.5);
-  if (choice->kernel->codes != problem->has_codes) return false;
+  if (problem->is_e4m3 || choice->kernel->codes != problem->has_codes) return false;
   plan->row_tiles = divide_up(problem->rows, side);
   plan->column_tiles = divide_up(problem->columns, side);
   plan->grid = plan->row_tiles * plan->column_tiles * problem->batch;

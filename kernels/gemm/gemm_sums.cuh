@@ -104,7 +104,7 @@ template <typename D> struct gemm_sums {
   DEVICE void find_scales(row_scales &scales, int product, int first) const {
     constexpr int COUNT = D::SWAPPED ? GROUPS : 1;
     const uint32_t factors = at.factors + (D::TURNS ? index : slot) * D::X_ROWS * 4;
-    if (D::IS_WIDE || __builtin_expect(!p.row_factors, 1)) {
+    if (D::IS_WIDE || D::E4M3 || __builtin_expect(!p.row_factors, 1)) {
       unrolled_for (int j = 0; j < COUNT; j++) scales[j][0] = scales[j][1] = p.finish.scale;
     } else if constexpr (D::SWAPPED) {
       unrolled_for (int j = 0; j < COUNT; j++) {
@@ -115,6 +115,22 @@ template <typename D> struct gemm_sums {
     } else {
       const uint32_t row = 64 * (share() * D::PRODUCTS + product) + 16 * warp + lane / 4;
       scales[0][0] = load_number(factors + row * 4), scales[0][1] = load_number(factors + row * 4 + 32);
+    }
+  }
+  /* Of the lane's two rows of X in e4m3, and of a few groups of eight rows of W. Outside the matrix the first is
+   * loaded.
+   */
+  DEVICE void scale_rows(row_scales &scales, int row, int matrix) const {
+    const float *of = p.row_scales + matrix * p.row_scales_batch;
+    if (!p.row_scales) return;
+    unrolled_for (int h = 0; h < 2; h++) scales[0][h] *= of[row + 8 * h < (int)p.rows ? row + 8 * h : 0];
+  }
+  using column_scales = float2[GROUPS];
+  DEVICE void load_column_scales(column_scales &by, int column, int matrix) const {
+    const float *of = p.column_scales + matrix * p.column_scales_batch;
+    unrolled_for (int j = 0; j < GROUPS; j++) {
+      by[j] = make_float2(1, 1);
+      if (p.column_scales) by[j] = *(const float2 *)(of + (column + 8 * j < (int)p.columns ? column + 8 * j : 0));
     }
   }
   DEVICE static float scale_of(const row_scales &scales, int j, int i) {
@@ -201,6 +217,7 @@ template <typename D> struct gemm_sums {
   DEVICE void finish(float (&d)[D::STORED / 2], int product, int p0, int q0, int matrix, uint32_t stage) const {
     row_scales scales;
     if (!D::SWAPPED) find_scales(scales, product, 0);
+    if constexpr (D::E4M3) scale_rows(scales, p0, matrix);
     unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
       if (D::SWAPPED) find_scales(scales, product, first);
       const int box = min(8 * first / D::BOX, D::BOXES - 1), q = q0 + 8 * first;
@@ -219,6 +236,12 @@ template <typename D> struct gemm_sums {
         load_residual<numbers_32>(residual, p0, q, matrix);
       else
         load_residual<numbers_16>(residual, p0, q, matrix);
+      if constexpr (D::E4M3) {
+        column_scales by;
+        load_column_scales(by, q, matrix);
+        unrolled_for (int j = 0; j < GROUPS; j++)
+          unrolled_for (int i = 0; i < 4; i++) d[4 * (first + j) + i] *= i % 2 ? by[j].y : by[j].x;
+      }
       unrolled_for (int j = 0; j < GROUPS; j++)
         unrolled_for (int i = 0; i < 4; i++)
           d[4 * (first + j) + i] =

@@ -18,7 +18,7 @@
 #pragma once
 
 #include "../common/launch.cuh"
-#include "../common/wgmma.cuh"
+#include "../common/wgmma_e4m3.cuh"
 #include "gemm_rows.cuh"
 #include "gemm_stream.cuh"
 #include "gemm_wgmma_slots.cuh"
@@ -35,7 +35,9 @@ template <typename D> struct gemm_reader {
     left--;
     if (++stage == D::STAGES) stage = 0, parity ^= 1;
   }
-  DEVICE uint32_t before() const { return stage ? stage - 1 : D::STAGES - 1; }
+  DEVICE uint32_t before(uint32_t count = 1) const {
+    return stage >= count ? stage - count : stage + D::STAGES - count;
+  }
 };
 
 /* d := the sum over this block's part of k. */
@@ -63,6 +65,56 @@ DEVICE void multiply(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_
   }
 }
 
+/* One stage of k in e4m3, from zero. */
+template <typename D>
+DEVICE void begin_e4m3(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_reader<D> &reader,
+                       float (&part)[D::COLUMNS / 2]) {
+  barrier_wait(at.full + 8 * reader.stage, reader.parity);
+  const uint32_t stage = at.stages + reader.stage * D::STAGE_BYTES;
+  const uint64_t p = operand_descriptor(stage + me.share() * GEMM_P_PANEL_BYTES, 16);
+  const uint64_t q = operand_descriptor(stage + D::P_BYTES, 16);
+  pin(part);
+  wgmma_fence();
+  unrolled_for (int k = 0; k < GEMM_E4M3_DEPTH / 32; k++)
+    e4m3_product<D::COLUMNS>::shared(part, operand_further(p, 32 * k), operand_further(q, 32 * k), k);
+  wgmma_commit();
+  pin(part);
+  reader.next();
+}
+
+/* The same sum of products in e4m3. The tensor cores keep 14 bits of such a sum, so that of each stage is added in
+ * fp32, while the next one is multiplied. */
+template <typename D>
+DEVICE void multiply_e4m3(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_reader<D> &reader,
+                          float (&d)[D::COLUMNS / 2]) {
+  constexpr int COUNT = D::COLUMNS / 2;
+  float even[COUNT], odd[COUNT];
+  const auto add = [&](float(&part)[COUNT]) {
+    pin(part);
+    unrolled_for (int i = 0; i < COUNT; i++) d[i] += part[i];
+  };
+  const auto add_beside_next = [&](float(&part)[COUNT], float(&next)[COUNT]) {
+    begin_e4m3(at, me, reader, next);
+    wgmma_wait<1>();
+    me.free_stage(reader.left + 2, reader.before(2));
+    add(part);
+  };
+  unrolled_for (int i = 0; i < COUNT; i++) d[i] = 0;
+  begin_e4m3(at, me, reader, even);
+  rolled_for (uint32_t pairs = (at.steps - 1) / 2; pairs; pairs--) {
+    add_beside_next(even, odd);
+    add_beside_next(odd, even);
+  }
+  if (at.steps % 2) {
+    wgmma_wait<0>();
+    add(even);
+  } else {
+    add_beside_next(even, odd);
+    wgmma_wait<0>();
+    add(odd);
+  }
+}
+
 /* A warpgroup's tiles, one after the other. */
 template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   gemm_streamer<D> me(p, at);
@@ -74,7 +126,9 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
     /* Only after the other warpgroup's last look at a barrier may this one look at a later stage: both would otherwise
      * mistake the parity of one round for another's. */
     if (D::TURNS && turn) warps_meet(GEMM_TURN_BARRIER + me.index, 256);
-    if constexpr (!std::is_same_v<T, either>)
+    if constexpr (D::E4M3)
+      multiply_e4m3(at, me, reader, d[0]);
+    else if constexpr (!std::is_same_v<T, either>)
       multiply<T>(at, me, reader, d);
     else if (p.is_bf16)
       multiply<__nv_bfloat16>(at, me, reader, d);

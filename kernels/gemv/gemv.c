@@ -254,8 +254,8 @@ struct gemv_shape gemv_shape_of(const struct op_task *task) {
 }
 
 int64_t gemv_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
-  const bool is_weights = operand == GEMV_WEIGHT_SCALES && task->operands[GEMV_WEIGHTS].dtype == RONDO_NVFP4;
-  if ((!is_weights && operand != GEMV_VECTOR_SCALES) || access != RONDO_READ)
+  const bool is_scales = operand == GEMV_WEIGHT_SCALES || operand == GEMV_VECTOR_SCALES;
+  if (!is_scales || access != RONDO_READ || task->operands[operand - 1].dtype != RONDO_NVFP4)
     return op_elements(&task->operands[operand]);
-  return op_elements(&task->operands[is_weights ? GEMV_WEIGHTS : GEMV_VECTORS]) / GEMV_BLOCK;
+  return op_elements(&task->operands[operand - 1]) / GEMV_BLOCK;
 }

@@ -72,7 +72,7 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"plan gemv scale=1e99", "scale is '1e99', expected a number"},
       {"plan qr form=q", "form is 'q', expected h_tau, r or thin_q"},
       {"explain gemv weights=int4", "weights is 'int4', expected nvfp4, e4m3, f16 or bf16"},
-      {"explain gemv vectors=e4m3", "vectors is 'e4m3', expected f16, bf16 or nvfp4"},
+      {"explain gemv vectors=f64", "vectors is 'f64', expected f16, bf16, e4m3 or nvfp4"},
       {"explain gemv out=u8", "out is 'u8', expected f32, f16, bf16 or nvfp4"},
       {"explain attention dtype=f32", "dtype is 'f32', expected f16 or bf16"},
       {"explain gemm_softmax p_dtype=f64", "p_dtype is 'f64', expected f32, f16 or bf16"},

@@ -35,7 +35,7 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
   REFUSES(weights, (rondo_tensor){0}, "weights is absent, expected a tensor");
   REFUSES(vectors, (rondo_tensor){0}, "vectors is absent, expected a tensor");
   REFUSES(out, (rondo_tensor){0}, "out is absent, expected a tensor");
-  REFUSES(weights, tensor_of(g, RONDO_F32, 3, 2, 8, 16), "weights are f32, expected f16, bf16 or nvfp4");
+  REFUSES(weights, tensor_of(g, RONDO_F32, 3, 2, 8, 16), "weights are f32, expected f16, bf16, e4m3 or nvfp4");
   REFUSES(vectors, tensor_of(g, RONDO_F16, 3, 2, 40, 16), "vectors are f16, expected bf16 as weights are");
   REFUSES(out, tensor_of(g, RONDO_F64, 3, 2, 40, 8), "out is f64, expected f16, bf16 or f32");
   REFUSES(bias, tensor_of(g, RONDO_I32, 1, 8, 0, 0), "bias is i32, expected f16, bf16 or f32");
@@ -54,6 +54,25 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
   REFUSES(one_order, 2, "one_order is 2, expected 0 or 1");
   REFUSES(silu_mul, 2, "silu_mul is 2, expected 0 or 1");
   REFUSES(silu_mul, 1, "out is [2, 40, 8] f32, expected [2, 40, 4] f32");
+  const rondo_gemm_desc in_e4m3 = {.weights = tensor_of(g, RONDO_E4M3, 3, 2, 8, 16),
+                                   .weight_scales = tensor_of(g, RONDO_F32, 2, 2, 8, 0),
+                                   .vectors = tensor_of(g, RONDO_E4M3, 3, 2, 40, 16),
+                                   .vector_scales = tensor_of(g, RONDO_F32, 2, 2, 40, 0),
+                                   .out = right.out};
+#define REFUSES_E4M3(field, value, sentence)                                                                           \
+  do {                                                                                                                 \
+    desc = in_e4m3;                                                                                                    \
+    desc.field = value;                                                                                                \
+    REQUIRE_ERROR(rondo_add_gemm(g, &desc), invalid, sentence);                                                        \
+  } while (0)
+  REQUIRE_OK(rondo_add_gemm(g, &in_e4m3));
+  REFUSES(vector_scales, in_e4m3.vector_scales, "vector_scales is present, expected none with vectors in bf16");
+  REFUSES_E4M3(vectors, right.vectors, "vectors are bf16, expected e4m3 as weights are");
+  REFUSES_E4M3(vector_scales, tensor_of(g, RONDO_F32, 2, 2, 8, 0), "vector_scales is [2, 8] f32, expected [2, 40] f32");
+  REFUSES_E4M3(weight_scales, tensor_of(g, RONDO_F32, 1, 8, 0, 0), "weight_scales is [8] f32, expected [2, 8] f32");
+  REFUSES_E4M3(vector_squares, tensor_of(g, RONDO_F32, 3, 2, 1, 40),
+               "vector_squares is present, expected none with vectors in e4m3");
+#undef REFUSES_E4M3
   const rondo_gemm_desc packed = {.weights = tensor_of(g, RONDO_NVFP4, 3, 2, 8, 32),
                                   .weight_scales = tensor_of(g, RONDO_E4M3, 3, 2, 8, 2),
                                   .vectors = tensor_of(g, RONDO_BF16, 3, 2, 40, 32),
@@ -115,9 +134,11 @@ Test(gemm, gemm_chooses_each_kernel_for_some_sizes) {
                      gemm_sizes[i].choice);
     is_chosen[choice - choices] = true;
   }
-  static const struct gemm_size any_sizes[] = {
-      {64, 4096, 512, "64x64_any"},          {128, 2048, 576, "64x64_pair_any"}, {512, 2048, 640, "64x128_turns_any"},
-      {2944, 512, 640, "128x128_turns_any"}, {2048, 4096, 2048, "128x256_any"},  {64, 2048, 2048, "64x64_parts_any"}};
+  static const struct gemm_size any_sizes[] = {{64, 4096, 512, "64x64_any"},
+                                               {128, 2048, 576, "64x64_pair_any"},
+                                               {512, 2048, 640, "64x128_turns_any"},
+                                               {2944, 512, 640, "128x128_turns_any"},
+                                               {64, 2048, 2048, "64x64_parts_any"}};
   for (size_t i = 0; i < sizeof any_sizes / sizeof *any_sizes; i++) {
     struct gemm_plan plan;
     struct gemm_problem problem = problem_of(any_sizes[i].rows, any_sizes[i].columns, any_sizes[i].k);
@@ -136,6 +157,12 @@ Test(gemm, gemm_chooses_each_kernel_for_some_sizes) {
                      (long long)size->rows, (long long)size->columns, (long long)size->k, choice->name, size->choice);
     is_chosen[choice - choices] = true;
   }
+  struct gemm_plan plan;
+  struct gemm_problem in_e4m3 = problem_of(1024, 2048, 8192);
+  in_e4m3.is_e4m3 = true;
+  is_chosen[gemm_choose(&in_e4m3, &plan) - choices] = true;
+  in_e4m3.has_maps = false;
+  cr_expect_null(gemm_choose(&in_e4m3, &plan));
   for (size_t i = 0; i < count; i++)
     cr_expect(is_chosen[i] || !choices[i].needs_maps, "%s is never chosen in the tests", choices[i].name);
 }

@@ -72,9 +72,30 @@ static void fill_packed(struct gemm_trial *t, struct random *random) {
   }
 }
 
+/* Numbers of 2^-4 to 15, and now and then any. */
+static void fill_e4m3(struct frame *f, struct random *random, bool positive) {
+  for (int64_t i = 0; i < frame_count(f); i++) {
+    const bool any = !positive && random_between(random, 0, 50) == 0;
+    const int64_t code = any ? random_between(random, 0, 0x7e) : random_between(random, 0x18, 0x50);
+    f->bytes[frame_place(f, i)] = (uint8_t)(code | (positive ? 0 : random_between(random, 0, 1) << 7));
+  }
+}
+
 static void fill(struct frame *f, struct random *random, double size, bool positive) {
+  if (f->dtype == RONDO_E4M3) {
+    fill_e4m3(f, random, positive);
+    return;
+  }
   for (int64_t i = 0; i < frame_count(f); i++)
     frame_write(f, i, positive ? size * (0.5 + random_uniform(random)) : size * random_normal(random));
+}
+
+/* Of rows of e4m3: f32 [batch, rows]. */
+static struct frame row_scales_add(struct trial *trial, const struct gemm_problem_case *of, const char *name,
+                                   int64_t rows) {
+  const int64_t extent[] = {of->batch, rows};
+  const uint32_t first = of->batch ? 0 : 1;
+  return frame_add(trial, name, RONDO_F32, 2 - first, extent + first, of->room, 2);
 }
 
 static int64_t groups_of(int64_t columns) { return (columns + GROUP - 1) / GROUP; }
@@ -102,6 +123,10 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
   t->weights = of->packed ? operand_add(trial, &of_codes, "weights", RONDO_NVFP4, of->columns, of->k)
                           : operand_add(trial, of, "weights", of->dtype, of->columns, of->k);
   if (of->packed) t->scales = scales_add(trial, of);
+  if (of->scaled) {
+    t->scales = row_scales_add(trial, of, "weight scales", of->columns);
+    t->vector_scales = row_scales_add(trial, of, "vector scales", of->rows);
+  }
   t->vectors = operand_add(trial, of, "vectors", of->dtype, of->rows, of->k);
   t->out = operand_add(trial, of, "out", of->out_dtype, of->rows, results_of(of));
   rondo_gemm_desc desc = {.name = "product",
@@ -109,6 +134,7 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
                           .weight_scales = t->scales.view,
                           .weight_scale_layout = of->blocked ? RONDO_SCALES_128X4 : RONDO_SCALES_BY_ROW,
                           .vectors = t->vectors.view,
+                          .vector_scales = t->vector_scales.view,
                           .out = t->out.view,
                           .scale = of->scale,
                           .one_order = of->one_order,
@@ -131,6 +157,7 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
   else
     fill(&t->weights, random, 1, of->positive);
   fill(&t->vectors, random, 1, of->positive);
+  if (of->scaled) fill(&t->scales, random, 1, of->positive), fill(&t->vector_scales, random, 1, of->positive);
   if (t->bias.bytes) fill(&t->bias, random, 4, of->positive);
   if (t->residual.bytes) fill(&t->residual, random, 8, of->positive);
   if (of->in_place) fill(&t->out, random, 8, of->positive);
@@ -141,6 +168,7 @@ void gemm_trial_add(struct gemm_trial *t, struct trial *trial, const struct gemm
 void gemm_trial_set(struct gemm_trial *t, struct trial *trial) {
   frame_set(trial, &t->weights), frame_set(trial, &t->vectors), frame_set(trial, &t->out);
   if (t->scales.bytes) frame_set(trial, &t->scales);
+  if (t->vector_scales.bytes) frame_set(trial, &t->vector_scales);
   if (t->bias.bytes) frame_set(trial, &t->bias);
   if (t->residual.bytes) frame_set(trial, &t->residual);
   if (t->norm.bytes) frame_set(trial, &t->norm), frame_set(trial, &t->normed), frame_set(trial, &t->squares);
@@ -150,7 +178,7 @@ void gemm_trial_set(struct gemm_trial *t, struct trial *trial) {
 void gemm_trial_end(struct gemm_trial *t) {
   free(t->weights.bytes), free(t->scales.bytes), free(t->vectors.bytes), free(t->out.bytes), free(t->bias.bytes),
       free(t->residual.bytes), free(t->norm.bytes), free(t->normed.bytes), free(t->squares.bytes),
-      free(t->vector_squares.bytes);
+      free(t->vector_squares.bytes), free(t->vector_scales.bytes);
 }
 
 int64_t gemm_trial_result(const struct gemm_trial *t, int64_t batch, int64_t row, int64_t column) {
@@ -203,20 +231,35 @@ static double factor_of(const struct gemm_trial *t, int64_t batch, int64_t row, 
   return 1 / sqrt(sum / (double)t->of.k + (double)t->of.epsilon);
 }
 
+/* Of the scales of both rows. */
+static double scales_of(const struct gemm_trial *t, int64_t batch, int64_t row, int64_t column) {
+  if (!t->of.scaled) return 1;
+  return frame_read(&t->scales, batch * t->of.columns + column) *
+         frame_read(&t->vector_scales, batch * t->of.rows + row);
+}
+
+/* What a sum may be off by, as a part of its terms' sizes: the header's bound. That of e4m3 is for terms of one sign;
+ * of others, errors cancel like the terms. */
+static double sum_error(const struct gemm_trial *t) {
+  const double of_fp32 = (8 + (double)t->of.k / 16) * 0x1p-23;
+  if (t->of.dtype != RONDO_E4M3) return of_fp32;
+  return of_fp32 + (t->of.positive ? 0x1p-6 : 0x1p-10);
+}
+
 /* scale * (W x) + bias of one column, with the row's factor. The header's bound, then the roundings of scale and bias.
  */
 static struct bounded product_of(const struct gemm_trial *t, const double *w, const double *x, int64_t batch,
                                  int64_t row, int64_t column) {
   const int64_t k = t->of.k;
   double magnitude, off;
-  const double scale = (t->of.scale == 0 ? 1 : (double)t->of.scale) * factor_of(t, batch, row, &off);
+  const double factor = factor_of(t, batch, row, &off) * scales_of(t, batch, row, column);
+  const double scale = (t->of.scale == 0 ? 1 : (double)t->of.scale) * factor;
   const bool own_bias = t->bias.bytes && t->bias.rank == 2;
   const double bias = t->bias.bytes ? frame_read(&t->bias, own_bias ? batch * t->of.columns + column : column) : 0;
   const double sum =
       scale * sum_of(w + (batch * t->of.columns + column) * k, x + (batch * t->of.rows + row) * k, k, &magnitude);
-  return (struct bounded){sum + bias,
-                          fabs(scale) * ((8 + (double)k / 16) * 0x1p-23 * magnitude + (double)k * 0x1p-133) +
-                              off * fabs(sum) + 0x1p-23 * (fabs(sum) + fabs(bias)) + 0x1p-148};
+  return (struct bounded){sum + bias, fabs(scale) * (sum_error(t) * magnitude + (double)k * 0x1p-133) +
+                                          off * fabs(sum) + 0x1p-22 * (fabs(sum) + fabs(bias)) + 0x1p-148};
 }
 
 /* silu(gate) * up; silu nowhere rises by more than 1.1. */

@@ -7,6 +7,7 @@
 struct gemm_problem_case {
   rondo_dtype dtype, out_dtype; /* of weights and vectors; of out */
   bool packed;                  /* weights are nvfp4 */
+  bool scaled;                  /* e4m3: rows of weights and of vectors have scales */
   bool blocked;                 /* their scales are RONDO_SCALES_128X4 */
   int64_t batch;                /* 0: no batch dimension */
   int64_t rows, columns, k;
@@ -26,6 +27,7 @@ struct gemm_trial {
   struct gemm_problem_case of;
   struct frame weights, scales, vectors, out, bias, residual;
   struct frame norm, normed, squares, vector_squares;
+  struct frame vector_scales;
 };
 
 /* Adds the operands and the task to the trial's graph, and fills the operands. */
