@@ -83,12 +83,11 @@ static rondo_status heads_of(const struct llama_builder *b, rondo_tensor rows, i
   return rondo_reshape(b->graph, part, 4, (int64_t[]){items, b->rows / items, heads, d}, seen);
 }
 
-/* f32 [groups, rows]: a sum of squares has 64 columns. */
+/* f32 [groups, rows]. */
 static rondo_status squares_add(const struct llama_builder *b, rondo_tensor *squares) {
-  enum { GROUP = 64 };
   char name[NAME_BYTES];
   return rondo_temporary(b->graph, llama_name(b, name, "squares"), RONDO_F32, 2,
-                         (int64_t[]){(b->desc.hidden + GROUP - 1) / GROUP, b->rows}, squares);
+                         (int64_t[]){norm_groups_of(b->desc.hidden), b->rows}, squares);
 }
 
 /* [rows, columns]. */

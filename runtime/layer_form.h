@@ -29,6 +29,7 @@ struct layer_form layer_form_of(const struct layer_sizes *layer);
 /* Of a layer of products with more vectors than gemv takes: do norms begin in one product and end in the next, beside a
  * residual stream in f32? */
 bool norms_suit_products(const struct layer_sizes *layer); /* kernels/gemm/gemm.c */
+int64_t norm_groups_of(int64_t columns);                   /* there too: sums of squares of a row of the stream */
 
 /* rondo_add_feed_forward, which leaves less work to a late last part. */
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late);

@@ -175,3 +175,5 @@ bool norms_suit_products(const struct layer_sizes *layer) {
   return layer->dtype == RONDO_BF16 && layer->hidden % MAP_ELEMENTS == 0 &&
          layer->hidden * layer->rows <= MOST_ELEMENTS;
 }
+
+int64_t norm_groups_of(int64_t columns) { return gemm_groups(columns); }
