@@ -124,7 +124,8 @@ static rondo_status results_add(const struct builder *builder, rondo_graph_gemv_
 /* Vectors that rondo_add_gemv does not take, and nothing that rondo_add_gemm lacks. */
 static bool is_for_gemm(const struct builder *builder) {
   const rondo_graph_gemv_desc *desc = builder->desc;
-  if (desc->vectors == RONDO_E4M3) return desc->norm_epsilon == 0 && desc->out != RONDO_NVFP4;
+  if (desc->vectors == RONDO_E4M3)
+    return desc->norm_epsilon == 0 && desc->out != RONDO_NVFP4 && desc->out_global_scale == 0;
   return builder->count > GEMV_MOST_VECTORS && desc->weights != RONDO_E4M3 && desc->vectors != RONDO_NVFP4 &&
          desc->norm_epsilon == 0 && desc->out != RONDO_NVFP4 && !desc->quantize_from && !desc->row_scales &&
          desc->out_global_scale == 0;

@@ -126,7 +126,8 @@ rondo_status gemm_select(const struct op_call *call, const struct chip *chip, st
   const struct gemm_choice *choice = gemm_choose(&problem, &plan);
   if (!choice && problem.is_e4m3)
     return status_set(RONDO_UNSUPPORTED, "vectors are e4m3, expected f16 or bf16 %s",
-                      chip->version == 90 ? "unless weights have an even number of rows, and rows of 16-byte pieces"
+                      chip->version == 90 ? "unless weights have an even number of rows, rows begin at multiples of 16 "
+                                            "bytes and weight_scales at one of 8"
                                           : "without compute capability 9.0");
   if (!choice)
     return status_set(RONDO_UNSUPPORTED, "out has %lld matrices of %lld x %lld, expected fewer than 2^31 tiles",

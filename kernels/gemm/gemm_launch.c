@@ -58,14 +58,16 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
   const struct gemv_shape shape = gemv_shape_of(call->task);
   const bool in_pairs = shape.m % 2 == 0 && moves_in_pairs(&operands[GEMV_OUT]) &&
                         moves_in_pairs(&operands[GEMV_BIAS]) && moves_in_pairs(&operands[GEMV_RESIDUAL]);
+  const bool is_e4m3 = operands[GEMV_VECTORS].dtype == RONDO_E4M3;
   const bool has_codes = operands[GEMV_WEIGHTS].dtype == RONDO_NVFP4;
-  const bool maps_weights = has_codes ? fills_slots(call->task) : has_map(&operands[GEMV_WEIGHTS]);
+  const bool scales_in_pairs = !is_e4m3 || moves_in_pairs(&operands[GEMV_WEIGHT_SCALES]);
+  const bool maps_weights = has_codes ? fills_slots(call->task) : has_map(&operands[GEMV_WEIGHTS]) && scales_in_pairs;
   const bool streamed = is_streamed(operands), has_second = operands[GEMM_NORMED].present;
   return (struct gemm_problem){
       .has_maps = chip->version == 90 && in_pairs && maps_weights && has_map(&operands[GEMV_VECTORS]) &&
                   (streamed || !has_second),
       .has_codes = has_codes,
-      .is_e4m3 = operands[GEMV_VECTORS].dtype == RONDO_E4M3,
+      .is_e4m3 = is_e4m3,
       .one_order = attributes->one_order != 0,
       .one_type = streamed || has_one_type(operands, attributes->silu_mul != 0),
       .silu_mul = attributes->silu_mul != 0,

@@ -117,9 +117,7 @@ template <typename D> struct gemm_sums {
       scales[0][0] = load_number(factors + row * 4), scales[0][1] = load_number(factors + row * 4 + 32);
     }
   }
-  /* Of the lane's two rows of X in e4m3, and of a few groups of eight rows of W. Outside the matrix the first is
-   * loaded.
-   */
+  /* X and W in e4m3: the scales of the lane's rows, and of its columns. Outside the matrix the first is loaded. */
   DEVICE void scale_rows(row_scales &scales, int row, int matrix) const {
     const float *of = p.row_scales + matrix * p.row_scales_batch;
     if (!p.row_scales) return;

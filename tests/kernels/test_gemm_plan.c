@@ -303,3 +303,32 @@ Test(gemm, gemm_select_takes_wgmma_where_operands_can_be_mapped) {
   selected(operands, 90, &launches);
   cr_assert(!strncmp(launches.choice, "portable", 8), "vectors without a map: %s", launches.choice);
 }
+
+/* No other kernel takes e4m3. */
+Test(gemm, gemm_select_refuses_e4m3_that_its_kernel_cannot_take) {
+  const struct op_operand scales = {
+      .present = true, .dtype = RONDO_F32, .rank = 1, .shape = {512}, .stride = {1}, .offset_bytes = 8};
+  const struct op_operand right[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_E4M3, 512, 208, 208, 0),
+                                                  [GEMV_WEIGHT_SCALES] = scales,
+                                                  [GEMV_VECTORS] = operand_of(RONDO_E4M3, 300, 208, 224, 16),
+                                                  [GEMV_OUT] = operand_of(RONDO_BF16, 300, 512, 512, 32)};
+  struct op_operand operands[GEMM_OPERANDS];
+  struct op_launches launches;
+  memcpy(operands, right, sizeof right);
+  struct gemm_wgmma_parameters p;
+  memcpy(&p, selected(operands, 90, &launches)->parameters, sizeof p);
+  cr_assert(!strcmp(launches.choice, "e4m3_128x128") && p.steps == 2, "%s", launches.choice);
+  struct op_task task = {.op = &op_gemm, .operand_count = GEMM_OPERANDS, .operands = operands};
+  const struct op_call call = {.task = &task, .data = (void *[GEMM_OPERANDS]){0}};
+  const struct gemv_attributes attributes = {.scale = 1};
+  memcpy(task.attributes, &attributes, sizeof attributes);
+  struct chip chip = {.version = 80, .multiprocessors = 108, .shared_bytes = 166912};
+  REQUIRE_ERROR(op_gemm.select(&call, &chip, &launches), RONDO_UNSUPPORTED,
+                "vectors are e4m3, expected f16 or bf16 without compute capability 9.0");
+  chip = (struct chip){.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
+  operands[GEMV_WEIGHT_SCALES].offset_bytes = 4;
+  REQUIRE_ERROR(op_gemm.select(&call, &chip, &launches), RONDO_UNSUPPORTED, "weight_scales at one of 8");
+  memcpy(operands, right, sizeof right);
+  operands[GEMV_VECTORS].offset_bytes = 8;
+  REQUIRE_ERROR(op_gemm.select(&call, &chip, &launches), RONDO_UNSUPPORTED, "rows begin at multiples of 16 bytes");
+}
