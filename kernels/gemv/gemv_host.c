@@ -78,7 +78,7 @@ ALWAYS_INLINE void decode_typed(const struct gemv_panel *panel, rondo_dtype dtyp
 
 /* Rows, filled up with zeros to whole steps. */
 static void decode(const struct gemv_panel *panel, float *tile, int64_t pitch) {
-  assert(panel->dtype != RONDO_NVFP4 || panel->scales);
+  assert(panel->dtype == RONDO_F16 || panel->dtype == RONDO_BF16 || panel->dtype == RONDO_E4M3 || panel->scales);
   if (panel->dtype == RONDO_F16)
     decode_typed(panel, RONDO_F16, tile, pitch);
   else if (panel->dtype == RONDO_BF16)
