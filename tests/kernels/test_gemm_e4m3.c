@@ -89,17 +89,6 @@ static void e4m3_keeps_its_bound_for_long_sums(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemm_e4m3, keeps_its_bound_for_long_sums, e4m3_keeps_its_bound_for_long_sums)
 
-static struct frame result_of(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
-                              const struct gemm_problem_case *of) {
-  struct random random = {5};
-  trial_describe(trial, backend);
-  gemm_trial_add(t, trial, of, &random);
-  trial_instantiate(trial);
-  gemm_trial_set(t, trial);
-  trial_replay(trial);
-  return frame_get(trial, &t->out, "out");
-}
-
 /* NaN in a row of X makes that row NaN, and changes no bit of another, again and again. */
 static void e4m3_a_nan_reaches_its_row_alone(rondo_backend backend) {
   const struct gemm_problem_case of = {.dtype = RONDO_E4M3,
@@ -110,7 +99,7 @@ static void e4m3_a_nan_reaches_its_row_alone(rondo_backend backend) {
                                        .k = 640};
   struct gemm_trial t;
   struct trial trial;
-  struct frame before = result_of(&t, &trial, backend, &of);
+  struct frame before = gemm_trial_run(&t, &trial, backend, &of);
   const int64_t row = of.rows / 3;
   t.vectors.bytes[frame_place(&t.vectors, row * of.k + 77)] = 0xff;
   gemm_trial_set(&t, &trial);
@@ -133,7 +122,7 @@ static void e4m3_gives_a_row_the_same_bits_in_any_number(rondo_backend backend) 
         .dtype = RONDO_E4M3, .out_dtype = RONDO_F32, .rows = fewer(backend, counts[i]), .columns = 1032, .k = 576};
     struct gemm_trial t;
     struct trial trial;
-    struct frame got = result_of(&t, &trial, backend, &of);
+    struct frame got = gemm_trial_run(&t, &trial, backend, &of);
     if (i) cr_assert_eq(memcmp(got.bytes, most.bytes, got.size), 0, "%lld rows", (long long)of.rows);
     if (i)
       free(got.bytes);

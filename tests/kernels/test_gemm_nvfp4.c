@@ -114,17 +114,6 @@ BOTH_BACKENDS(gemm, nvfp4_keeps_its_bound_for_long_sums, nvfp4_keeps_its_bound_f
 
 /* ---- Bits -------------------------------------------------------------------------------------------------------- */
 
-static struct frame result_of(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
-                              const struct gemm_problem_case *of) {
-  struct random random = {5};
-  trial_describe(trial, backend);
-  gemm_trial_add(t, trial, of, &random);
-  trial_instantiate(trial);
-  gemm_trial_set(t, trial);
-  trial_replay(trial);
-  return frame_get(trial, &t->out, "out");
-}
-
 /* The first rows of many, for fewer. */
 static void nvfp4_one_order_gives_a_row_the_same_bits_in_any_number(rondo_backend backend) {
   static const int64_t counts[] = {1000, 1, 16, 17, 64, 65, 128, 200, 512};
@@ -141,7 +130,7 @@ static void nvfp4_one_order_gives_a_row_the_same_bits_in_any_number(rondo_backen
                                            .one_order = 1};
       struct gemm_trial t;
       struct trial trial;
-      struct frame got = result_of(&t, &trial, backend, &of);
+      struct frame got = gemm_trial_run(&t, &trial, backend, &of);
       if (i) cr_assert_eq(memcmp(got.bytes, most.bytes, got.size), 0, "%lld rows", (long long)of.rows);
       if (i)
         free(got.bytes);
@@ -167,7 +156,7 @@ static void nvfp4_a_nan_scale_reaches_its_column_alone(rondo_backend backend) {
                                          .k = size->k};
     struct gemm_trial t;
     struct trial trial;
-    struct frame before = result_of(&t, &trial, backend, &of);
+    struct frame before = gemm_trial_run(&t, &trial, backend, &of);
     const int64_t column = of.columns / 3;
     t.scales.bytes[gemm_trial_scale(&t, 0, column, of.k / 16 - 1)] = i % 2 ? 0xff : 0x7f;
     gemm_trial_set(&t, &trial);

@@ -175,6 +175,17 @@ void gemm_trial_set(struct gemm_trial *t, struct trial *trial) {
   if (t->vector_squares.bytes) frame_set(trial, &t->vector_squares);
 }
 
+struct frame gemm_trial_run(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
+                            const struct gemm_problem_case *of) {
+  struct random random = {5};
+  trial_describe(trial, backend);
+  gemm_trial_add(t, trial, of, &random);
+  trial_instantiate(trial);
+  gemm_trial_set(t, trial);
+  trial_replay(trial);
+  return frame_get(trial, &t->out, "out");
+}
+
 void gemm_trial_end(struct gemm_trial *t) {
   free(t->weights.bytes), free(t->scales.bytes), free(t->vectors.bytes), free(t->out.bytes), free(t->bias.bytes),
       free(t->residual.bytes), free(t->norm.bytes), free(t->normed.bytes), free(t->squares.bytes),

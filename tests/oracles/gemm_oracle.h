@@ -40,6 +40,10 @@ void gemm_trial_set(struct gemm_trial *t, struct trial *trial);
 /* Fetches out and checks it: all results, or of many results a sample with the edges of all matrices. */
 void gemm_trial_check(struct gemm_trial *t, struct trial *trial);
 
+/* A graph of one problem, instantiated and replayed once. Returns out; the trial goes on. */
+struct frame gemm_trial_run(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
+                            const struct gemm_problem_case *of);
+
 void gemm_trial_end(struct gemm_trial *t);
 
 /* The index of the scale of a row of nvfp4 weights and a block of 16 in their state. */
