@@ -25,24 +25,9 @@ static struct gemm_problem_case case_of(struct gemm_size size, rondo_backend bac
                                     .k = size.k};
 }
 
-/* A trial of one problem, ready to replay. */
-static void begin(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
-                  const struct gemm_problem_case *of) {
-  struct random random = {5};
-  trial_describe(trial, backend);
-  gemm_trial_add(t, trial, of, &random);
-  trial_instantiate(trial);
-}
-
 static void end(struct gemm_trial *t, struct trial *trial) {
   trial_end(trial);
   gemm_trial_end(t);
-}
-
-static struct frame replayed(struct gemm_trial *t, struct trial *trial) {
-  gemm_trial_set(t, trial);
-  trial_replay(trial);
-  return frame_get(trial, &t->out, "out");
 }
 
 static bool is_row_equal(const struct gemm_trial *t, const struct frame *a, int64_t row_a, const struct frame *b,
@@ -57,13 +42,13 @@ static void a_row_has_the_same_bits_wherever_it_stands(rondo_backend backend) {
     const struct gemm_problem_case of = case_of(size_of(i), backend, i);
     struct gemm_trial t;
     struct trial trial;
-    begin(&t, &trial, backend, &of);
+    gemm_trial_begin(&t, &trial, backend, &of);
     const int64_t chosen = of.rows / 3;
-    struct frame before = replayed(&t, &trial);
+    struct frame before = gemm_trial_replayed(&t, &trial);
     const size_t bytes = (size_t)of.k * 2;
     for (int64_t r = 0; r < of.rows; r++)
       memcpy(t.vectors.bytes + (size_t)r * bytes, t.vectors.bytes + (size_t)chosen * bytes, bytes * (r != chosen));
-    struct frame after = replayed(&t, &trial);
+    struct frame after = gemm_trial_replayed(&t, &trial);
     for (int64_t r = 0; r < of.rows; r++)
       cr_assert(is_row_equal(&t, &before, chosen, &after, r), "%s, row %lld of %lld", size_of(i).choice, (long long)r,
                 (long long)of.rows);
@@ -79,12 +64,12 @@ static void a_row_does_not_touch_the_others(rondo_backend backend) {
     const struct gemm_problem_case of = case_of(size_of(i), backend, i);
     struct gemm_trial t;
     struct trial trial;
-    begin(&t, &trial, backend, &of);
-    struct frame before = replayed(&t, &trial);
+    gemm_trial_begin(&t, &trial, backend, &of);
+    struct frame before = gemm_trial_replayed(&t, &trial);
     const int64_t chosen = of.rows / 2;
     for (int64_t k = 0; k < of.k; k++)
       frame_write(&t.vectors, chosen * of.k + k, k % 3 ? (double)NAN : (double)INFINITY);
-    struct frame after = replayed(&t, &trial);
+    struct frame after = gemm_trial_replayed(&t, &trial);
     for (int64_t r = 0; r < of.rows; r++)
       cr_assert(r == chosen || is_row_equal(&t, &before, r, &after, r), "%s, row %lld of %lld", size_of(i).choice,
                 (long long)r, (long long)of.rows);
@@ -114,8 +99,8 @@ static void one_order_gives_a_row_the_same_bits_in_any_number(rondo_backend back
       if (backend == RONDO_BACKEND_HOST) of.columns = of.columns / 8, of.rows = (of.rows + 7) / 8;
       struct gemm_trial t;
       struct trial trial;
-      begin(&t, &trial, backend, &of);
-      struct frame got = replayed(&t, &trial);
+      gemm_trial_begin(&t, &trial, backend, &of);
+      struct frame got = gemm_trial_replayed(&t, &trial);
       for (int64_t r = 0; i && r < of.rows; r++)
         cr_assert(is_row_equal(&t, &most, r, &got, r), "row %lld of %lld, %lld columns, k %lld", (long long)r,
                   (long long)of.rows, (long long)of.columns, (long long)of.k);

@@ -10,10 +10,6 @@
 
 static const rondo_dtype types[] = {RONDO_BF16, RONDO_F32, RONDO_F16};
 
-static int64_t fewer(rondo_backend backend, int64_t count) {
-  return backend != RONDO_BACKEND_HOST ? count : count < 128 ? 16 : count / 8;
-}
-
 /* Around every edge of a tile and of a stage. */
 static void e4m3_agrees_with_fp64_at_every_edge(rondo_backend backend) {
   static const int64_t edges[] = {1, 2, 16, 17, 63, 64, 65, 112, 127, 128, 130, 192, 257, 320};
@@ -40,8 +36,8 @@ static void e4m3_takes_all_that_follows(rondo_backend backend) {
     const struct gemm_problem_case whole = {.dtype = RONDO_E4M3,
                                             .out_dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                             .scaled = i != 1,
-                                            .rows = fewer(backend, sizes[i][0]),
-                                            .columns = fewer(backend, sizes[i][1]),
+                                            .rows = gemm_fewer(backend, sizes[i][0]),
+                                            .columns = gemm_fewer(backend, sizes[i][1]),
                                             .k = sizes[i][2],
                                             .scale = 0.03125f};
     struct gemm_problem_case problems[8];
@@ -94,12 +90,13 @@ static void e4m3_a_nan_reaches_its_row_alone(rondo_backend backend) {
   const struct gemm_problem_case of = {.dtype = RONDO_E4M3,
                                        .out_dtype = RONDO_F32,
                                        .scaled = true,
-                                       .rows = fewer(backend, 1024),
-                                       .columns = fewer(backend, 2048),
+                                       .rows = gemm_fewer(backend, 1024),
+                                       .columns = gemm_fewer(backend, 2048),
                                        .k = 640};
   struct gemm_trial t;
   struct trial trial;
-  struct frame before = gemm_trial_run(&t, &trial, backend, &of);
+  gemm_trial_begin(&t, &trial, backend, &of);
+  struct frame before = gemm_trial_replayed(&t, &trial);
   const int64_t row = of.rows / 3;
   t.vectors.bytes[frame_place(&t.vectors, row * of.k + 77)] = 0xff;
   gemm_trial_set(&t, &trial);
@@ -119,10 +116,11 @@ static void e4m3_gives_a_row_the_same_bits_in_any_number(rondo_backend backend) 
   struct frame most = {0};
   for (size_t i = 0; i < COUNT(counts); i++) {
     const struct gemm_problem_case of = {
-        .dtype = RONDO_E4M3, .out_dtype = RONDO_F32, .rows = fewer(backend, counts[i]), .columns = 1032, .k = 576};
+        .dtype = RONDO_E4M3, .out_dtype = RONDO_F32, .rows = gemm_fewer(backend, counts[i]), .columns = 1032, .k = 576};
     struct gemm_trial t;
     struct trial trial;
-    struct frame got = gemm_trial_run(&t, &trial, backend, &of);
+    gemm_trial_begin(&t, &trial, backend, &of);
+    struct frame got = gemm_trial_replayed(&t, &trial);
     if (i) cr_assert_eq(memcmp(got.bytes, most.bytes, got.size), 0, "%lld rows", (long long)of.rows);
     if (i)
       free(got.bytes);

@@ -10,10 +10,6 @@
 
 static const rondo_dtype types[] = {RONDO_BF16, RONDO_F32, RONDO_F16};
 
-static int64_t fewer(rondo_backend backend, int64_t count) {
-  return backend != RONDO_BACKEND_HOST ? count : count < 128 ? 16 : count / 8;
-}
-
 /* Around every edge of a tile, of a slot and of a block of codes; both layouts of scales. */
 static void nvfp4_agrees_with_fp64_at_every_edge(rondo_backend backend) {
   static const int64_t edges[] = {1, 16, 17, 48, 63, 64, 65, 112, 127, 128, 130, 192, 257, 320};
@@ -41,8 +37,8 @@ static void nvfp4_agrees_with_fp64_in_every_kernel(rondo_backend backend) {
     const struct gemm_problem_case whole = {.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                             .out_dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                             .packed = true,
-                                            .rows = fewer(backend, size->rows),
-                                            .columns = fewer(backend, size->columns),
+                                            .rows = gemm_fewer(backend, size->rows),
+                                            .columns = gemm_fewer(backend, size->columns),
                                             .k = size->k,
                                             .scale = 0.125f};
     struct gemm_problem_case problems[8];
@@ -71,8 +67,8 @@ static void nvfp4_takes_batches_and_views(rondo_backend backend) {
                                              .out_dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                              .packed = true,
                                              .batch = size[3],
-                                             .rows = size[0] > 500 ? fewer(backend, size[0]) : size[0],
-                                             .columns = size[1] > 500 ? fewer(backend, size[1]) / 8 * 8 : size[1],
+                                             .rows = size[0] > 500 ? gemm_fewer(backend, size[0]) : size[0],
+                                             .columns = size[1] > 500 ? gemm_fewer(backend, size[1]) / 8 * 8 : size[1],
                                              .k = size[2],
                                              .scale = 0.25f,
                                              .residual_dtype = i % 4 == 3 ? RONDO_F16 : 0,
@@ -130,7 +126,8 @@ static void nvfp4_one_order_gives_a_row_the_same_bits_in_any_number(rondo_backen
                                            .one_order = 1};
       struct gemm_trial t;
       struct trial trial;
-      struct frame got = gemm_trial_run(&t, &trial, backend, &of);
+      gemm_trial_begin(&t, &trial, backend, &of);
+      struct frame got = gemm_trial_replayed(&t, &trial);
       if (i) cr_assert_eq(memcmp(got.bytes, most.bytes, got.size), 0, "%lld rows", (long long)of.rows);
       if (i)
         free(got.bytes);
@@ -151,12 +148,13 @@ static void nvfp4_a_nan_scale_reaches_its_column_alone(rondo_backend backend) {
     const struct gemm_problem_case of = {.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                          .out_dtype = RONDO_F32,
                                          .packed = true,
-                                         .rows = fewer(backend, size->rows),
-                                         .columns = fewer(backend, size->columns),
+                                         .rows = gemm_fewer(backend, size->rows),
+                                         .columns = gemm_fewer(backend, size->columns),
                                          .k = size->k};
     struct gemm_trial t;
     struct trial trial;
-    struct frame before = gemm_trial_run(&t, &trial, backend, &of);
+    gemm_trial_begin(&t, &trial, backend, &of);
+    struct frame before = gemm_trial_replayed(&t, &trial);
     const int64_t column = of.columns / 3;
     t.scales.bytes[gemm_trial_scale(&t, 0, column, of.k / 16 - 1)] = i % 2 ? 0xff : 0x7f;
     gemm_trial_set(&t, &trial);

@@ -24,6 +24,10 @@ const struct gemm_size gemm_packed_sizes[] = {
 };
 const size_t gemm_packed_size_count = sizeof gemm_packed_sizes / sizeof *gemm_packed_sizes;
 
+int64_t gemm_fewer(rondo_backend backend, int64_t count) {
+  return backend != RONDO_BACKEND_HOST ? count : count < 128 ? 16 : count / 8;
+}
+
 static int64_t batch_of(const struct gemm_problem_case *of) { return of->batch ? of->batch : 1; }
 
 static int64_t results_of(const struct gemm_problem_case *of) { return of->silu_mul ? of->columns / 2 : of->columns; }
@@ -175,12 +179,15 @@ void gemm_trial_set(struct gemm_trial *t, struct trial *trial) {
   if (t->vector_squares.bytes) frame_set(trial, &t->vector_squares);
 }
 
-struct frame gemm_trial_run(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
-                            const struct gemm_problem_case *of) {
+void gemm_trial_begin(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
+                      const struct gemm_problem_case *of) {
   struct random random = {5};
   trial_describe(trial, backend);
   gemm_trial_add(t, trial, of, &random);
   trial_instantiate(trial);
+}
+
+struct frame gemm_trial_replayed(struct gemm_trial *t, struct trial *trial) {
   gemm_trial_set(t, trial);
   trial_replay(trial);
   return frame_get(trial, &t->out, "out");

@@ -40,9 +40,12 @@ void gemm_trial_set(struct gemm_trial *t, struct trial *trial);
 /* Fetches out and checks it: all results, or of many results a sample with the edges of all matrices. */
 void gemm_trial_check(struct gemm_trial *t, struct trial *trial);
 
-/* A graph of one problem, instantiated and replayed once. Returns out; the trial goes on. */
-struct frame gemm_trial_run(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
-                            const struct gemm_problem_case *of);
+/* A graph of one problem, ready to replay. */
+void gemm_trial_begin(struct gemm_trial *t, struct trial *trial, rondo_backend backend,
+                      const struct gemm_problem_case *of);
+
+/* Uploads, replays, and returns out. */
+struct frame gemm_trial_replayed(struct gemm_trial *t, struct trial *trial);
 
 void gemm_trial_end(struct gemm_trial *t);
 
@@ -62,3 +65,6 @@ struct gemm_size {
 };
 extern const struct gemm_size gemm_sizes[], gemm_packed_sizes[]; /* packed: with weights in nvfp4 */
 extern const size_t gemm_size_count, gemm_packed_size_count;
+
+/* Rows or columns of a test on this backend: the host needs fewer than tiles have. */
+int64_t gemm_fewer(rondo_backend backend, int64_t count);
