@@ -58,7 +58,9 @@ void bits_stay_the_same(const struct proof *proof) {
              bits.compared[0] + bits.compared[1], bits.slot, bits.output, bits.offset);
   check(proof, status, "replay");
   double us = (now_s() - begin) * 1e6 / (double)proof->replays;
-  if (bits.compared[0] + bits.compared[1] != proof->replays || bits.compared[0] < proof->replays / 2)
+  /* The slot that ends first is compared first, so timing decides how many replays each of them has. */
+  const bool both = bits.compared[0] > 0 && (bits.compared[1] > 0 || proof->replays == 1);
+  if (bits.compared[0] + bits.compared[1] != proof->replays || !both)
     conclude(proof, FAILED, "compared %ju and %ju replays of the slots", bits.compared[0], bits.compared[1]);
   if (subject_replay(&subject, 1, fill_but_one_bit, compare_outputs, &bits) != RONDO_INTERNAL)
     conclude(proof, FAILED, "another input did not change the outputs");
