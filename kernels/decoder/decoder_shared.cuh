@@ -21,6 +21,7 @@ DEVICE float warp_sum(float value) {
   unrolled_for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;
 }
+DEVICE float silu(float x) { return x * reciprocal(1.0f + exp2_approximate(x * -1.44269504f)); }
 
 /* ---- Copies before the wait -------------------------------------------------------------------------------------- */
 

@@ -337,8 +337,7 @@ DEVICE void send_gated(const feed_forward_parameters &p, const place<Size> &at, 
     const float factor = factor_of<Size>(p, at, token);
     unrolled_for (int d = 8; d < 32; d *= 2)
       sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d), sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
-    const float gate = sum.x * factor;
-    const float mine = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
+    const float mine = silu(sum.x * factor) * (sum.y * factor);
     const float other = __shfl_xor_sync(0xffffffffu, mine, 1);
     const float low = kind ? other : mine, high = kind ? mine : other;
     const uint32_t rounded = pack(low, high);

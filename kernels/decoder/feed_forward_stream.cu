@@ -219,8 +219,7 @@ DEVICE void send_gated(const stream_parameters &p, const stream_place &at, uint3
     sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d);
     sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
   }
-  const float gate = sum.x * factor;
-  const float gated = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
+  const float gated = silu(sum.x * factor) * (sum.y * factor);
   const uint32_t to = at.shared + FEED_FORWARD_STREAM_RECEIVED + ((at.rank + tile * cluster_blocks) * 8 + column) * 4;
   unrolled_for (uint32_t block = quarter; block < cluster_blocks; block += 4)
     send_word(address_in_block(to, block), __float_as_uint(gated), address_in_block(at.received(tile / 2), block));
