@@ -113,14 +113,37 @@ template <typename Size, int Chunks> struct fragments {
   }
 };
 
-/* ---- Numbers ------------------------------------------------------------------------------------------------------
- */
+struct thread_place {
+  const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
+  const uint32_t rank = blockIdx.x % LAYER_HALF_CLUSTER, cluster = blockIdx.x / LAYER_HALF_CLUSTER;
+};
 
-DEVICE float root_reciprocal(float x) {
-  float root;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
-  return root;
+/* A warp's tile of each product and its cut of k: operand A's rows, and a lane's first numbers of them. */
+template <typename Size> struct warp_share : thread_place {
+  const uint32_t first_tile = warp / Size::first_cuts, first_cut = warp % Size::first_cuts;
+  const uint32_t first_element = first_cut * (Size::first_chunks * FEED_FORWARD_KNOWN_CHUNK) + t * 8;
+  const uint32_t second_cut = warp / Size::second_tiles, in_block = warp % Size::second_tiles;
+  const uint32_t second_tile = rank + in_block * Size::cluster; /* of all; in_block: of the block */
+  const uint32_t second_element = second_cut * (Size::second_chunks * FEED_FORWARD_KNOWN_CHUNK) + t * 8;
+  const bool has_second = second_cut < Size::second_cuts && second_tile < Size::second_all;
+
+  DEVICE explicit warp_share(const thread_place &place) : thread_place(place) {}
+};
+
+/* A lane's weights of both products. */
+template <typename Size>
+DEVICE void load_weights(const layer_half_parameters &half, const warp_share<Size> &at, uint32_t always_zero,
+                         fragments<Size, Size::first_chunks> &first, fragments<Size, Size::second_chunks> &second) {
+  const uint32_t first_row =
+      2 * (at.cluster * Size::own + at.rank * Size::own_of_block) + at.first_tile * LAYER_HALF_TILE;
+  first.load(half.first.weights, half.first.scales, first_row + at.g, Size::hidden, at.first_element, always_zero);
+  if (at.has_second)
+    second.load(half.second.weights, half.second.scales, at.second_tile * LAYER_HALF_TILE + at.g, Size::columns,
+                at.cluster * Size::own + at.second_element, always_zero);
 }
+
+/* ---- Values that are kept ---------------------------------------------------------------------------------------- */
+
 /* The same value, which the compiler cannot compute again after the wait: so it is kept. */
 DEVICE uint32_t kept(uint32_t value) {
   uint32_t same;
@@ -137,4 +160,15 @@ template <typename T> DEVICE T *kept(T *pointer) {
   return (T *)((uint64_t)kept((uint32_t)(bits >> 32)) << 32 | kept((uint32_t)bits));
 }
 
-DEVICE uint32_t pack_one(float x) { return pack(x, 0.0f); }
+/* ---- Between the products ---------------------------------------------------------------------------------------- */
+
+DEVICE float root_reciprocal(float x) {
+  float root;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
+}
+/* What the norm's sum of squares makes of `scale`; epsilon 0: there is no norm. */
+template <typename Size> DEVICE float norm_factor(float squares, float epsilon, float scale) {
+  const float root = root_reciprocal(squares * (1.0f / Size::hidden) + epsilon);
+  return epsilon > 0 ? root * scale : scale;
+}
