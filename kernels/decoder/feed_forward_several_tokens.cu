@@ -43,17 +43,42 @@ DEVICE float4 load_four(const unsigned char *address) {
   return value;
 }
 
+/* ---- What a thread knows before the wait ------------------------------------------------------------------------- */
+
+/* Of x: a token, and four columns of it. */
+template <typename Size> struct lane_columns {
+  const uint32_t token, four;
+
+  DEVICE explicit lane_columns(const thread_place &at)
+      : token(at.rank + at.warp / Size::row_warps * Size::cluster),
+        four(at.warp % Size::row_warps * Size::lanes + min(at.lane, Size::lanes - 1)) {}
+};
+
 /* Four numbers a lane, of one of the block's tokens: x and its parts, to `out`; times the norm to all blocks. */
 template <typename Size> struct gatherer {
   const unsigned char *x, *parts;
   unsigned char *out;
   uint32_t part_count, part_bytes;
   uint32_t x_to, square_to, barrier; /* in this block; x_to: of eight numbers of two lanes */
-  uint2 norm_bits;
-  uint32_t has_numbers; /* of a lane */
+  uint32_t has_numbers;              /* of a lane */
   bool has_row, writes;
 
-  DEVICE void gather(uint32_t lane) const {
+  DEVICE gatherer(const layer_half_parameters &half, memory<Size> &m, const warp_share<Size> &at,
+                  const lane_columns<Size> &of, uint32_t barrier)
+      : barrier(barrier) {
+    const uint32_t element = of.token * Size::hidden + 4 * of.four;
+    x = kept((const unsigned char *)half.x + element * 4);
+    parts = kept((const unsigned char *)half.x_parts + element * 4);
+    out = kept((unsigned char *)half.out + element * 4);
+    part_count = kept_by_each(half.part_count), part_bytes = kept_by_each(half.rows * (Size::hidden * 4));
+    x_to = kept(shared_address(m.x) + of.token % Size::rows * Size::x_pitch + of.four / 2 * 16);
+    square_to = kept(shared_address(&m.squares[of.token % Size::rows][at.warp % Size::row_warps]));
+    has_row = kept(at.warp < Size::row_warps * Size::operands && of.token < half.rows ? 1u : 0u);
+    has_numbers = kept(at.lane < Size::lanes ? 1u : 0u);
+    writes = kept(at.cluster == 0 ? 1u : 0u);
+  }
+
+  DEVICE void gather(uint32_t lane, const uint2 &norm_bits) const {
     if (!has_row) return;
     float4 part[FEED_FORWARD_KNOWN_X_PARTS];
     float4 four = {};
@@ -88,145 +113,164 @@ template <typename Size> struct gatherer {
   }
 };
 
+/* Where a lane's numbers of operand B of both products lie, for two tokens, and where its sums go. */
+template <typename Size> struct product_places {
+  uint32_t x_from, x_from_8, gated_from, gated_from_8, first_to, second_to;
+
+  /* Columns without a token repeat the last token; their sums are not used. */
+  DEVICE product_places(const layer_half_parameters &half, memory<Size> &m, const warp_share<Size> &at) {
+    const uint32_t token = min(at.g, half.rows - 1), token_8 = min(at.g + 8, half.rows - 1);
+    x_from = kept(shared_address(m.x) + token * Size::x_pitch + at.first_element * 2);
+    x_from_8 = kept(shared_address(m.x) + token_8 * Size::x_pitch + at.first_element * 2);
+    const uint32_t second_or_none = at.has_second ? at.second_element * 2 : 0;
+    gated_from = kept(shared_address(m.gated) + token * Size::gated_pitch + second_or_none);
+    gated_from_8 = kept(shared_address(m.gated) + token_8 * Size::gated_pitch + second_or_none);
+    first_to = kept(shared_address(&m.first[at.first_cut][2 * at.t][at.first_tile * LAYER_HALF_TILE + at.g]));
+    second_to = kept(
+        shared_address(&m.second[at.has_second ? at.second_cut : 0][2 * at.t][at.in_block * LAYER_HALF_TILE + at.g]));
+  }
+};
+
+/* A gated number a thread: eight lanes have eight columns of a token, and each of them sends all to a block. */
+template <typename Size> struct gated_places {
+  uint32_t sums, squares, to, barrier, sends; /* to, barrier: in that block */
+
+  DEVICE gated_places(const layer_half_parameters &half, memory<Size> &m, const warp_share<Size> &at, uint32_t here) {
+    constexpr uint32_t eights = Size::own_of_block / 8;
+    const uint32_t token = at.thread / 8 % Size::rows, eight = at.thread / (8 * Size::rows) % eights;
+    sums = kept(shared_address(&m.first[0][token][2 * (eight * 8 + at.lane % 8)]));
+    squares = kept(shared_address(&m.squares[token][0]));
+    to = kept(address_in_block(shared_address(m.gated) + token * Size::gated_pitch +
+                                   (at.rank * Size::own_of_block + eight * 8) * 2,
+                               at.lane % 8));
+    barrier = kept(address_in_block(here, at.lane % 8));
+    sends = kept(token < half.rows ? 1u : 0u);
+  }
+};
+
+/* Four results a thread, of a token. */
+template <typename Size> struct results {
+  uint32_t from, has_result;
+  float *to;
+
+  DEVICE results(const layer_half_parameters &half, memory<Size> &m, const warp_share<Size> &at) {
+    const uint32_t token = at.thread / Size::fours, four = at.thread % Size::fours;
+    const uint32_t tile = at.rank + four / 4 * Size::cluster;
+    from = kept(shared_address(&m.second[0][token % Size::rows][four * 4]));
+    to = kept(half.out_parts + (at.cluster * half.rows + token) * Size::hidden + tile * LAYER_HALF_TILE + four % 4 * 4);
+    has_result = kept(token < half.rows && tile < Size::second_all ? 1u : 0u);
+  }
+
+  DEVICE void store(float scale) const {
+    if (!has_result) return;
+    float4 sum = load_shared_four(from);
+    unrolled_for (uint32_t cut = 1; cut < Size::second_cuts; cut++) {
+      const float4 more = load_shared_four(from + cut * (uint32_t)sizeof(memory<Size>::second[0]));
+      sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+    }
+    *(float4 *)to = float4{sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale};
+  }
+};
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* Barriers of x with its squares and of what is gated, which other blocks use after the cluster has met, and zeros for
+ * sums of squares without a warp. */
+template <typename Size> DEVICE void set_up(const layer_half_parameters &half, memory<Size> &m, uint32_t barrier) {
+  if (threadIdx.x == 0) {
+    barrier_init(barrier, 1);
+    barrier_init(barrier + 8, 1);
+    barriers_are_initialised();
+    barrier_expect(barrier, half.rows * (Size::hidden * 2 + Size::row_warps * 4));
+    barrier_expect(barrier + 8, half.rows * (Size::own * 2));
+  }
+  for (uint32_t i = threadIdx.x; i < Size::rows * (Size::padded_squares - Size::row_warps); i += Size::threads)
+    m.squares[i % Size::rows][Size::row_warps + i / Size::rows] = 0;
+  __syncwarp();
+  arrive_at_cluster();
+}
+
 /* The accumulators to [token][row]: token 2 t + i % 2 of an operand, row g + 8 (i / 2) of the tile. */
 template <int Operands, uint32_t Pitch> DEVICE void store_sums(uint32_t to, float (&sum)[Operands][4]) {
   unroll<Operands, 4>([&](int o, int i) { store_number(to + (o * 8 + i % 2) * (Pitch * 4) + i / 2 * 32, sum[o][i]); });
 }
 
+/* All that follows until the results. Split further, it has other machine code. */
+template <typename Size>
+DEVICE void multiply_and_gate(const warp_share<Size> &at, const gatherer<Size> &of_x, const uint2 &norm_bits,
+                              const fragments<Size, Size::first_chunks> &first, const product_places<Size> &places,
+                              const gated_places<Size> &gated, float epsilon, float scale,
+                              const fragments<Size, Size::second_chunks> &second) {
+  of_x.gather(at.lane, norm_bits);
+  barrier_wait_cluster(of_x.barrier, 0);
+  {
+    float sum[Size::operands][4];
+    first.template multiply_columns<Size::operands>(places.x_from, places.x_from_8, sum);
+    store_sums<Size::operands, Size::first_pitch>(places.first_to, sum);
+  }
+  __syncthreads();
+  if (at.warp < Size::own_of_block * Size::rows / 32) {
+    float2 of_cut[Size::first_cuts];
+    float squares = 0;
+    constexpr uint32_t cut_bytes = sizeof(memory<Size>::first[0]);
+    unroll<Size::first_cuts>([&](uint32_t cut) { of_cut[cut] = load_shared_two(gated.sums + cut * cut_bytes); });
+    unrolled_for (uint32_t i = 0; i < Size::padded_squares; i += 4) {
+      const float4 four = load_shared_four(gated.squares + i * 4);
+      squares += (four.x + four.y) + (four.z + four.w);
+    }
+    const float factor = norm_factor<Size>(squares, epsilon, scale);
+    unrolled_for (uint32_t cut = 1; cut < Size::first_cuts; cut++)
+      of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
+    const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
+    const float value = silu(gate) * up;
+    const uint32_t word = pack(value, __shfl_down_sync(0xffffffffu, value, 1));
+    uint32_t words[4];
+    unroll<4>([&](int i) { words[i] = __shfl_sync(0xffffffffu, word, 2 * i, 8); });
+    if (gated.sends) send_four_words(gated.to, words, gated.barrier);
+  }
+  barrier_wait_cluster(of_x.barrier + 8, 0);
+  if (at.has_second) {
+    float sum[Size::operands][4];
+    second.template multiply_columns<Size::operands>(places.gated_from, places.gated_from_8, sum);
+    store_sums<Size::operands, Size::second_pitch>(places.second_to, sum);
+  }
+}
+
 template <typename Size> DEVICE void feed_forward(const feed_forward_known_parameters &p) {
-  constexpr uint32_t hidden = Size::hidden;
   __shared__ memory<Size> m;
-  const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
-  const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
+  const thread_place place;
   /* 0, which the compiler cannot know: values computed with it are computed once, before the wait, and kept. */
   const uint32_t always_zero = p.half.always_zero, rows = kept_by_each(p.half.rows);
   const uint32_t barrier = kept(shared_address(m.barriers));
-  if (thread == 0) {
-    barrier_init(barrier, 1);
-    barrier_init(barrier + 8, 1);
-    barriers_are_initialised();
-    barrier_expect(barrier, p.half.rows * (hidden * 2 + Size::row_warps * 4));
-    barrier_expect(barrier + 8, p.half.rows * (Size::own * 2));
-  }
-  for (uint32_t i = thread; i < Size::rows * (Size::padded_squares - Size::row_warps); i += Size::threads)
-    m.squares[i % Size::rows][Size::row_warps + i / Size::rows] = 0;
-  __syncwarp();
-  arrive_at_cluster();
+  set_up<Size>(p.half, m, barrier);
 
-  const uint32_t first_tile = warp / Size::first_cuts, first_cut = warp % Size::first_cuts;
-  const uint32_t first_element = first_cut * (Size::first_chunks * FEED_FORWARD_KNOWN_CHUNK) + t * 8;
-  const uint32_t second_cut = warp / Size::second_tiles, in_block = warp % Size::second_tiles;
-  const uint32_t second_tile = rank + in_block * Size::cluster;
-  const uint32_t second_element = second_cut * (Size::second_chunks * FEED_FORWARD_KNOWN_CHUNK) + t * 8;
-  const bool has_second = second_cut < Size::second_cuts && second_tile < Size::second_all;
-  /* Of x: a token, and four columns of it. */
-  const uint32_t mine = rank + warp / Size::row_warps * Size::cluster;
-  const uint32_t four = warp % Size::row_warps * Size::lanes + min(lane, Size::lanes - 1);
+  const warp_share<Size> at(place);
+  const lane_columns<Size> columns(place);
   fragments<Size, Size::first_chunks> first = {};
   fragments<Size, Size::second_chunks> second = {};
   constexpr uint32_t ones = 0x3f803f80; /* 1 and 1 */
   uint2 norm_bits = {ones, ones};
   const auto load = [&] {
-    const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * LAYER_HALF_TILE;
-    first.load(p.half.first.weights, p.half.first.scales, first_row + g, hidden, first_element, always_zero);
-    if (has_second)
-      second.load(p.half.second.weights, p.half.second.scales, second_tile * LAYER_HALF_TILE + g, Size::columns,
-                  cluster * Size::own + second_element, always_zero);
+    load_weights(p.half, at, always_zero, first, second);
     if (p.half.norm)
-      norm_bits = {load_early((const unsigned char *)p.half.norm + four * 8),
-                   load_early((const unsigned char *)p.half.norm + four * 8 + 4)};
+      norm_bits = {load_early((const unsigned char *)p.half.norm + columns.four * 8),
+                   load_early((const unsigned char *)p.half.norm + columns.four * 8 + 4)};
   };
   if (p.half.early) load();
-
-  gatherer<Size> of_x;
-  const uint32_t element = mine * hidden + 4 * four;
-  of_x.x = kept((const unsigned char *)p.half.x + element * 4);
-  of_x.parts = kept((const unsigned char *)p.half.x_parts + element * 4);
-  of_x.out = kept((unsigned char *)p.half.out + element * 4);
-  of_x.part_count = kept_by_each(p.half.part_count), of_x.part_bytes = kept_by_each(p.half.rows * (hidden * 4));
-  of_x.x_to = kept(shared_address(m.x) + mine % Size::rows * Size::x_pitch + four / 2 * 16);
-  of_x.square_to = kept(shared_address(&m.squares[mine % Size::rows][warp % Size::row_warps]));
-  of_x.barrier = barrier;
-  of_x.has_row = kept(warp < Size::row_warps * Size::operands && mine < p.half.rows ? 1u : 0u);
-  of_x.has_numbers = kept(lane < Size::lanes ? 1u : 0u);
-  of_x.writes = kept(cluster == 0 ? 1u : 0u);
-
-  /* Columns without a token repeat the last token; their sums are not used. */
-  const uint32_t token = min(g, p.half.rows - 1), token_8 = min(g + 8, p.half.rows - 1);
-  const uint32_t x_from = kept(shared_address(m.x) + token * Size::x_pitch + first_element * 2);
-  const uint32_t x_from_8 = kept(shared_address(m.x) + token_8 * Size::x_pitch + first_element * 2);
-  const uint32_t second_or_none = has_second ? second_element * 2 : 0;
-  const uint32_t gated_from = kept(shared_address(m.gated) + token * Size::gated_pitch + second_or_none);
-  const uint32_t gated_from_8 = kept(shared_address(m.gated) + token_8 * Size::gated_pitch + second_or_none);
-  const uint32_t first_to = kept(shared_address(&m.first[first_cut][2 * t][first_tile * LAYER_HALF_TILE + g]));
-  const uint32_t second_to =
-      kept(shared_address(&m.second[has_second ? second_cut : 0][2 * t][in_block * LAYER_HALF_TILE + g]));
-  /* A gated number a thread: eight lanes have eight columns of a token, and each of them sends all to a block. */
-  constexpr uint32_t eights = Size::own_of_block / 8;
-  const uint32_t gated_token = thread / 8 % Size::rows, gated_eight = thread / (8 * Size::rows) % eights;
-  const uint32_t gate_from = kept(shared_address(&m.first[0][gated_token][2 * (gated_eight * 8 + lane % 8)]));
-  const uint32_t gate_squares = kept(shared_address(&m.squares[gated_token][0]));
-  const uint32_t gated_to = kept(address_in_block(shared_address(m.gated) + gated_token * Size::gated_pitch +
-                                                      (rank * Size::own_of_block + gated_eight * 8) * 2,
-                                                  lane % 8));
-  const uint32_t gated_barrier = kept(address_in_block(barrier + 8, lane % 8));
-  const uint32_t sends = kept(gated_token < p.half.rows ? 1u : 0u);
+  const gatherer<Size> of_x(p.half, m, at, columns, barrier);
+  const product_places<Size> places(p.half, m, at);
+  const gated_places<Size> gated(p.half, m, at, barrier + 8);
   const float epsilon = kept_by_each(p.half.epsilon), scale = kept_by_each(p.half.scale * Size::factor);
-  /* Four results a thread, of a token. */
-  const uint32_t result_token = thread / Size::fours, result_four = thread % Size::fours;
-  const uint32_t result_tile = rank + result_four / 4 * Size::cluster;
-  const uint32_t result_from = kept(shared_address(&m.second[0][result_token % Size::rows][result_four * 4]));
-  float *result = kept(p.half.out_parts + (cluster * p.half.rows + result_token) * hidden +
-                       result_tile * LAYER_HALF_TILE + result_four % 4 * 4);
-  const uint32_t has_result = kept(result_token < p.half.rows && result_tile < Size::second_all ? 1u : 0u);
+  const results<Size> of_block(p.half, m, at);
   const uint32_t late = kept_by_each(p.half.early ^ 1);
   keep_early(always_zero, first.all() ^ second.all() ^ norm_bits.x ^ norm_bits.y);
   wait_for_cluster();
   only_wait_for_predecessors();
   if (__builtin_expect(late, 0)) load();
 
-  of_x.norm_bits = norm_bits;
-  of_x.gather(lane);
-  barrier_wait_cluster(barrier, 0);
-  {
-    float sum[Size::operands][4];
-    first.template multiply_columns<Size::operands>(x_from, x_from_8, sum);
-    store_sums<Size::operands, Size::first_pitch>(first_to, sum);
-  }
+  multiply_and_gate(at, of_x, norm_bits, first, places, gated, epsilon, scale, second);
   __syncthreads();
-  if (warp < Size::own_of_block * Size::rows / 32) {
-    float2 of_cut[Size::first_cuts];
-    float squares = 0;
-    unroll<Size::first_cuts>([&](uint32_t cut) { of_cut[cut] = load_shared_two(gate_from + cut * sizeof m.first[0]); });
-    unrolled_for (uint32_t i = 0; i < Size::padded_squares; i += 4) {
-      const float4 four = load_shared_four(gate_squares + i * 4);
-      squares += (four.x + four.y) + (four.z + four.w);
-    }
-    const float root = root_reciprocal(squares * (1.0f / hidden) + epsilon);
-    const float factor = epsilon > 0 ? root * scale : scale;
-    unrolled_for (uint32_t cut = 1; cut < Size::first_cuts; cut++)
-      of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
-    const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
-    const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
-    const uint32_t word = pack(value, __shfl_down_sync(0xffffffffu, value, 1));
-    uint32_t words[4];
-    unroll<4>([&](int i) { words[i] = __shfl_sync(0xffffffffu, word, 2 * i, 8); });
-    if (sends) send_four_words(gated_to, words, gated_barrier);
-  }
-  barrier_wait_cluster(barrier + 8, 0);
-  if (has_second) {
-    float sum[Size::operands][4];
-    second.template multiply_columns<Size::operands>(gated_from, gated_from_8, sum);
-    store_sums<Size::operands, Size::second_pitch>(second_to, sum);
-  }
-  __syncthreads();
-  if (!has_result) return;
-  float4 sum = load_shared_four(result_from);
-  unrolled_for (uint32_t cut = 1; cut < Size::second_cuts; cut++) {
-    const float4 more = load_shared_four(result_from + cut * sizeof m.second[0]);
-    sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-  }
-  *(float4 *)result = float4{sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale};
+  of_block.store(scale);
 }
 
 #define DEFINE(chips, parameters, name, threads, operands, ...)                                                        \
