@@ -330,6 +330,21 @@ DEVICE void fetch_tile(const tile_ring<Size> &tiles, const row_place &b, uint32_
                                                             : v + (uint64_t)row * tiles.v_row));
 }
 
+/* The warp's first tiles to the ring, and the next ones into the cache. */
+template <typename Size>
+DEVICE void ask_first_rows(const tile_ring<Size> &tiles, const row_place &b, uint32_t capacity, uint32_t first,
+                           uint32_t length) {
+  unroll<Size::stages>([&](uint32_t stage) {
+    const uint32_t row = first + stage * Size::row_step;
+    if (row < length) tiles.template ask<true>(capacity, row, stage * Size::stage_bytes);
+    cp_async_commit();
+  });
+  unrolled_for (uint32_t stage = 0; stage < Size::fetched; stage++) {
+    const uint32_t row = first + (Size::stages + stage) * Size::row_step;
+    if (row < length) fetch_tile<Size>(tiles, b, capacity, row);
+  }
+}
+
 template <typename Size> DEVICE void attention_several_tokens(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_rows_memory[];
   const row_place b(p, shared_address(attention_rows_memory));
@@ -364,15 +379,7 @@ template <typename Size> DEVICE void attention_several_tokens(const attention_bl
   __syncthreads(); /* tiles of K and V replace the weights */
   const int32_t position = b.has_token ? (int32_t)load_word(b.shared + p.positions + b.rank * 4) : -1;
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
-  unroll<Size::stages>([&](uint32_t stage) {
-    const uint32_t row = first_row + stage * Size::row_step;
-    if (row < length) tiles.template ask<true>(p.capacity, row, stage * Size::stage_bytes);
-    cp_async_commit();
-  });
-  unrolled_for (uint32_t stage = 0; stage < Size::fetched; stage++) {
-    const uint32_t row = first_row + (Size::stages + stage) * Size::row_step;
-    if (row < length) fetch_tile<Size>(tiles, b, p.capacity, row);
-  }
+  ask_first_rows<Size>(tiles, b, p.capacity, first_row, length);
   wait_for_cluster();
   only_wait_for_predecessors();
   if (b.has_token) gatherer.gather(p, b);
