@@ -17,10 +17,14 @@ struct subject {
   rondo_tensor state, view;
 };
 
-static void subject_open(struct subject *s) {
+static void subject_describe(struct subject *s) {
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &s->graph));
   REQUIRE_OK(rondo_state(s->graph, "state", RONDO_U8, 4, shape, &s->state));
   REQUIRE_OK(rondo_view(s->graph, s->state, offset, extent, &s->view));
+}
+
+static void subject_open(struct subject *s) {
+  subject_describe(s);
   rondo_options options = options_for(s->graph, RONDO_BACKEND_CUDA, 1);
   REQUIRE_OK(rondo_open(&options, &s->runtime));
   REQUIRE_OK(rondo_instantiate(s->runtime, s->graph, NULL, &s->exec));
@@ -149,6 +153,57 @@ Test(upload, of_views_that_are_neighbours_leaves_what_is_between_them) {
   large_end(&s);
 }
 
+/* Pinned memory of more bytes than one copy out of the staging has; and an upload of so few that nothing is asked. */
+Test(upload, of_many_pinned_bytes_is_one_copy_by_the_driver) {
+  enum { PINNED_BYTES = 8 << 20 };
+  struct large s = {0};
+  rondo_tensor input, copied;
+  rondo_slot slot;
+  large_begin(&s);
+  REQUIRE_OK(rondo_input(s.graph, "input", RONDO_U8, 1, (int64_t[]){PINNED_BYTES}, &input));
+  REQUIRE_OK(rondo_view(s.graph, s.state, (int64_t[]){0}, (int64_t[]){PINNED_BYTES}, &copied));
+  const rondo_options options = {
+      .backend = RONDO_BACKEND_CUDA, .device_bytes = POOL_BYTES, .pinned_bytes = 16 << 20, .host_bytes = 1 << 20};
+  REQUIRE_OK(rondo_open(&options, &s.runtime));
+  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+  REQUIRE_OK(rondo_acquire(s.exec, &slot));
+  unsigned char *pinned = rondo_data(slot, input);
+  memcpy(pinned, s.data, PINNED_BYTES);
+  const uint64_t copies = fake->calls("cuMemcpyHtoDAsync"), asked = fake->calls("cuPointerGetAttributes");
+  REQUIRE_OK(rondo_upload(s.exec, copied, pinned, PINNED_BYTES));
+  cr_assert_eq(fake->calls("cuMemcpyHtoDAsync"), copies + 1);
+  cr_assert_eq(fake->calls("cuPointerGetAttributes"), asked + 1);
+  REQUIRE_OK(rondo_upload(s.exec, s.part, s.data, PART_BYTES));
+  cr_assert_eq(fake->calls("cuPointerGetAttributes"), asked + 1);
+  memmove(s.data + 7, s.data, PART_BYTES);
+  REQUIRE_OK(rondo_download(s.exec, copied, s.back, PINNED_BYTES));
+  cr_assert(!memcmp(s.back, s.data, PINNED_BYTES));
+  REQUIRE_OK(rondo_release(slot));
+  large_end(&s);
+}
+
+/* Rows that lie apart, where there is staging: what lies between them stays. */
+Test(upload, of_a_view_leaves_what_lies_between_its_rows) {
+  struct subject s = {0};
+  unsigned char before[3 * 4 * 5 * 6], after[sizeof before], data[VIEW_BYTES], back[VIEW_BYTES];
+  subject_describe(&s);
+  const rondo_options options = {
+      .backend = RONDO_BACKEND_CUDA, .device_bytes = POOL_BYTES, .pinned_bytes = 4096, .host_bytes = 1 << 20};
+  REQUIRE_OK(rondo_open(&options, &s.runtime));
+  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+  memset(before, 0xee, sizeof before);
+  for (int i = 0; i < VIEW_BYTES; i++) data[i] = (unsigned char)(i + 1);
+  REQUIRE_OK(rondo_upload(s.exec, s.state, before, sizeof before));
+  REQUIRE_OK(rondo_upload(s.exec, s.view, data, sizeof data));
+  REQUIRE_OK(rondo_download(s.exec, s.view, back, sizeof back));
+  REQUIRE_OK(rondo_download(s.exec, s.state, after, sizeof after));
+  cr_assert_arr_eq(back, data, sizeof data);
+  int kept = 0;
+  for (size_t i = 0; i < sizeof after; i++) kept += after[i] == 0xee;
+  cr_assert_eq(kept, (int)sizeof before - VIEW_BYTES);
+  subject_close(&s);
+}
+
 Test(upload, of_many_bytes_goes_through_staging_whenever_copies_run) {
   static const enum fake_mode modes[] = {FAKE_IMMEDIATE, FAKE_DEFERRED, FAKE_THREAD};
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
@@ -274,19 +329,22 @@ Test(upload, that_no_lane_can_wait_for_is_waited_for) {
   large_end(&s);
 }
 
-/* Without staging the driver does it all. */
+/* Without staging the driver does it all, and nothing has failed: the error text stays. */
 Test(upload, of_many_bytes_is_right_whatever_fails_at_open) {
+  static const char before[] = "graph_create";
   uint32_t without = 0;
   bool failed = true;
   for (uint64_t n = 1; failed; n++) {
     struct large s = {0};
     driver_setup();
     large_begin(&s);
+    REQUIRE_ERROR(rondo_graph_create(NULL, NULL, NULL), RONDO_INVALID_ARGUMENT, before);
     fake->fail_call(n, CU_OUT_OF_MEMORY);
     rondo_status status = large_open(&s);
     failed = fake->failed_call() != NULL;
     fake->fail_call(0, 0);
     if (status == RONDO_OK) {
+      cr_assert(strstr(rondo_error_text(), before), "%s", rondo_error_text());
       REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
       uint64_t copies = fake->calls("cuMemcpyHtoDAsync");
       require_uploaded(&s, "without staging");
