@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "../../runtime/layer_form.h"
-#include "../common/number.h"
+#include "../common/rows.h"
 
 static const struct {
   uint32_t index;
@@ -42,8 +42,6 @@ rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
 
 /* ---- Check ------------------------------------------------------------------------------------------------------ */
 
-static bool is_number(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype == RONDO_BF16 || dtype == RONDO_F32; }
-
 static rondo_status check_dtypes(const struct op_task *task) {
   const rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype, vectors = task->operands[GEMV_VECTORS].dtype;
   if (weights != RONDO_F16 && weights != RONDO_BF16 && weights != RONDO_E4M3 && weights != RONDO_NVFP4)
@@ -57,7 +55,7 @@ static rondo_status check_dtypes(const struct op_task *task) {
                       rondo_dtype_name(weights));
   for (uint32_t i = NEEDED - 1; i < NAMED; i++) {
     const struct op_operand *operand = &task->operands[operands_of_gemm[i].index];
-    if (operand->present && !is_number(operand->dtype))
+    if (operand->present && !rows_are_numbers(operand->dtype))
       return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected f16, bf16 or f32", operands_of_gemm[i].name,
                         rondo_dtype_name(operand->dtype));
   }
@@ -66,15 +64,11 @@ static rondo_status check_dtypes(const struct op_task *task) {
 
 static rondo_status check_sizes(const struct op_task *task) {
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
-  const rondo_status status = gemv_check_ranks(task);
+  const rondo_status status = gemv_check_matrices(task);
   if (status != RONDO_OK) return status;
   const int64_t count = vectors->shape[vectors->rank - 2];
   if (count < 1 || count > GEMM_MOST_ROWS)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);
-  const int64_t k = weights->shape[weights->rank - 1];
-  if (weights->dtype == RONDO_NVFP4 && k % GEMV_BLOCK)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have rows of %" PRId64 ", expected a multiple of %d", k,
-                      GEMV_BLOCK);
   if (weights->shape[weights->rank - 2] > INT32_MAX)
     return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " rows, expected at most 2^31 - 1",
                       weights->shape[weights->rank - 2]);

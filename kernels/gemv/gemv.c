@@ -79,25 +79,25 @@ static rondo_status check_dtypes(const struct op_task *task) {
   return RONDO_OK;
 }
 
-rondo_status gemv_check_ranks(const struct op_task *task) {
+rondo_status gemv_check_matrices(const struct op_task *task) {
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
   if (weights->rank != 2 && weights->rank != 3)
     return status_set(RONDO_INVALID_ARGUMENT, "weights have rank %u, expected 2 or 3", weights->rank);
   if (vectors->rank != weights->rank)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors have rank %u, expected %u as weights have", vectors->rank,
                       weights->rank);
-  return RONDO_OK;
-}
-
-/* Ranks, and the sizes that are free. */
-static rondo_status check_sizes(const struct op_task *task) {
-  const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
-  const rondo_status status = gemv_check_ranks(task);
-  if (status != RONDO_OK) return status;
-  int64_t k = weights->shape[weights->rank - 1], count = vectors->shape[vectors->rank - 2];
+  const int64_t k = weights->shape[weights->rank - 1];
   if (weights->dtype == RONDO_NVFP4 && k % GEMV_BLOCK)
     return status_set(RONDO_INVALID_ARGUMENT, "weights have rows of %" PRId64 ", expected a multiple of %d", k,
                       GEMV_BLOCK);
+  return RONDO_OK;
+}
+
+static rondo_status check_sizes(const struct op_task *task) {
+  const struct op_operand *vectors = &task->operands[GEMV_VECTORS];
+  const rondo_status status = gemv_check_matrices(task);
+  if (status != RONDO_OK) return status;
+  const int64_t count = vectors->shape[vectors->rank - 2];
   if (count < 1 || count > GEMV_COUNT)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMV_COUNT);
   return RONDO_OK;
