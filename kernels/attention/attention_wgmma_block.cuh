@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../common/device_code.cuh"
+#include "../common/elected.cuh"
 #include "../common/element.cuh"
 #include "../common/ptx.cuh"
 #include "../common/shared_words.cuh"
@@ -110,14 +111,6 @@ template <typename Size> struct shared_layout {
     }
   }
 };
-
-/* One lane of a warp whose lanes are all here, and always the same. */
-DEVICE bool elected() {
-  uint32_t is;
-  __syncwarp();
-  asm volatile("{.reg .pred one;\nelect.sync _|one, 0xffffffff;\nselp.u32 %0, 1, 0, one;}" : "=r"(is));
-  return is;
-}
 
 /* The same in all lanes, and known to be: ptxas puts a warp's reduction into a uniform register, and what follows from
  * it, operand descriptors above all, into others. */

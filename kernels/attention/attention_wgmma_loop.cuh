@@ -14,6 +14,7 @@
 #pragma once
 
 #include "../common/launch.cuh"
+#include "../common/settled.cuh"
 #include "attention_wgmma_products.cuh"
 
 template <typename Policy> struct attention_loop : Policy {
@@ -136,20 +137,13 @@ template <typename Size> DEVICE void prepare(const attention_wgmma_parameters &p
     __syncthreads();
 }
 
-/* Of a settled operand. */
-DEVICE int settled_word(const int32_t *from) {
-  int word;
-  asm volatile("ld.global.nc.u32 %0, [%1];" EARLY : "=r"(word) : "l"(from));
-  return word;
-}
-
 template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parameters &p) {
   using Size = typename Policy::tiling;
   extern __shared__ __align__(1024) unsigned char wgmma_shared[];
   const shared_layout<Size> at(shared_address(wgmma_shared));
   const uint32_t warpgroup = uniform(threadIdx.x / 128), rank = Size::cluster > 1 ? cluster_rank() : 0;
   int position = 0;
-  if (p.position) position = settled_word(p.position);
+  if (p.position) position = (int)load_settled(p.position);
   prepare(p, at);
   keep_early(p.never, (uint32_t)position);
   wait_for_predecessors();

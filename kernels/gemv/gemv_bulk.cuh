@@ -1,6 +1,7 @@
-/* gemv_bulk.cuh - early bulk copies of weights to shared memory, and the choice of the lane that asks for them. */
+/* gemv_bulk.cuh - early bulk copies of weights to shared memory. */
 #pragma once
 
+#include "../common/elected.cuh"
 #include "gemv_copies.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -11,16 +12,6 @@ DEVICE void bulk_copy(uint32_t to, const unsigned char *from, uint32_t bytes, ui
                "%4;" EARLY ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
                : "memory");
-}
-
-/* One lane of a warp whose lanes are all here, and always the same. Of what follows it ptxas knows that it is of
- * one lane: where it must think that lanes differ, it puts a loop over them around each copy and each barrier's init.
- */
-DEVICE bool elected() {
-  uint32_t is;
-  __syncwarp();
-  asm volatile("{.reg .pred one;\nelect.sync _|one, 0xffffffff;\nselp.u32 %0, 1, 0, one;}" : "=r"(is));
-  return is;
 }
 
 #endif

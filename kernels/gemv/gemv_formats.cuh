@@ -50,13 +50,6 @@ DEVICE words load_vector(const unsigned char *address) {
   return loaded;
 }
 
-/* What no task writes, through L1 too. */
-DEVICE uint32_t load_settled(const unsigned char *address) {
-  uint32_t word;
-  asm volatile("ld.global.nc.u32 %0, [%1];" EARLY : "=r"(word) : "l"(address));
-  return word;
-}
-
 DEVICE uint32_t load_vector_scales(const unsigned char *address) {
   uint32_t pair;
   asm volatile("ld.global.u16 %0, [%1];" : "=r"(pair) : "l"(address) : "memory");

@@ -4,6 +4,7 @@
  * its largest magnitude, and the sums are divided by it. */
 #pragma once
 
+#include "../common/settled.cuh"
 #include "gemv_addresses.cuh"
 #include "gemv_operands.cuh"
 
