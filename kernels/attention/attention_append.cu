@@ -5,20 +5,12 @@
  * once, and a thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes rows that are not
  * aligned (takes_rows in attention_append.c): a thread has a pair of columns in several heads, for which one sine and
  * cosine serve. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
+#include "../common/settled.cuh"
 #include "../model/rope.cuh"
 #include "attention_append.h"
-
-DEVICE float widen(uint16_t bits, bool bf16) {
-  return bf16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
-}
-DEVICE uint16_t narrow(float value, bool bf16) {
-  return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value)) : __half_as_ushort(__float2half_rn(value));
-}
+#include "attention_numbers.cuh"
 
 DEVICE int64_t offset_of(const attention_stride &stride, uint32_t batch, uint32_t head, int64_t position) {
   return batch * stride.batch + head * stride.head + position * stride.position;
@@ -160,13 +152,6 @@ DEVICE void clear_row(const attention_append_parameters &p, int64_t row, uint32_
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
-
-/* Of a settled operand. */
-DEVICE uint32_t load_settled(const void *from) {
-  uint32_t word;
-  asm volatile("ld.global.nc.u32 %0, [%1];" EARLY : "=r"(word) : "l"(from));
-  return word;
-}
 
 DEVICE rotation rotation_at(const attention_append_parameters &p, int64_t row, uint32_t pair) {
   return rotation_of((float)row * (p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair]));

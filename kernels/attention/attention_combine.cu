@@ -3,17 +3,12 @@
  *
  * A warp has a row, a lane every 32nd column of it. If the row saw nothing in a split, its lse is -infinity; its o may
  * not have been written and is not read. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <math.h>
 
 #include "../common/device_code.cuh"
 #include "../common/launch.cuh"
 #include "attention.h"
-
-DEVICE uint16_t narrow(float value, bool bf16) {
-  return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value)) : __half_as_ushort(__float2half_rn(value));
-}
+#include "attention_numbers.cuh"
 
 template <int Columns> /* of a lane */
 DEVICE void combine(const attention_parameters &p, uint32_t row, uint32_t total_rows) {

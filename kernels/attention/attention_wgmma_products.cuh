@@ -28,11 +28,6 @@ template <typename Size, int Bytes> struct ring_reader {
   }
 };
 
-DEVICE float4 four_numbers(uint32_t from) {
-  const uint4 v = load_four_words(from);
-  return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
-}
-
 /* This warpgroup's 64 rows of a query tile. */
 template <typename Size> struct query_ring {
   uint32_t full, empty, tiles;
@@ -235,7 +230,7 @@ template <typename Size> struct warpgroup_products {
       send_four(to + kept / 4 * 2048, make_float4(mine.reference[0], mine.reference[1], mine.sum[0], mine.sum[1]),
                 there);
       barrier_wait_cluster(barrier, exchanges++ / 2 & 1);
-      const float4 rows = four_numbers(packet + kept / 4 * 2048);
+      const float4 rows = load_shared_four(packet + kept / 4 * 2048);
       const float reference[2] = {rows.x, rows.y}, sum[2] = {rows.z, rows.w};
       float own_factor[2], factor[2];
       unroll<2>([&](int half) {
@@ -247,7 +242,7 @@ template <typename Size> struct warpgroup_products {
         mine.sum[half] = __fadd_rn(__fmul_rn(mine.sum[half], own_factor[half]), __fmul_rn(sum[half], factor[half]));
       });
       unroll<kept / 4>([&](int i) {
-        const float4 four = four_numbers(packet + i * 2048);
+        const float4 four = load_shared_four(packet + i * 2048);
         const float other[4] = {four.x, four.y, four.z, four.w};
         unroll<4>(
             [&](int k) { o[4 * i + k] = scaled(o[4 * i + k], own_factor[k / 2]) + scaled(other[k], factor[k / 2]); });
