@@ -198,9 +198,10 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
     publish(p.done);                                                                                                   \
   }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
-#ifdef F16_ALONE /* build/compile-device makes those of bf16 from these */
+#ifndef BF16_ALONE /* build/check-types */
 ATTENTION_WGMMA_F16_KERNELS(DEFINE)
-#else
-ATTENTION_WGMMA_KERNELS(DEFINE)
+#endif
+#ifndef F16_ALONE /* build/compile-device makes these of those of f16 */
+ATTENTION_WGMMA_BF16_KERNELS(DEFINE)
 #endif
 #endif

@@ -94,10 +94,9 @@ struct attention_wgmma_parameters {
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_parts_causal, 384, T, 64, CAUSAL, 2, 128, 4, 2, 2, 4)      \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_general, 384, T, 128, GENERAL, 2, 128, 2, 2, 1, 4)        \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_general, 384, T, 256, GENERAL, 2, 64, 2, 1, 1, 4)
-#define ATTENTION_WGMMA_F16_KERNELS(KERNEL) ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_f16, RONDO_F16)
-#define ATTENTION_WGMMA_KERNELS(KERNEL)                                                                                \
-  ATTENTION_WGMMA_F16_KERNELS(KERNEL)                                                                                  \
-  ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_bf16, RONDO_BF16)
+#define ATTENTION_WGMMA_F16_KERNELS(KERNEL)  ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_f16, RONDO_F16)
+#define ATTENTION_WGMMA_BF16_KERNELS(KERNEL) ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_bf16, RONDO_BF16)
+#define ATTENTION_WGMMA_KERNELS(KERNEL)      ATTENTION_WGMMA_F16_KERNELS(KERNEL) ATTENTION_WGMMA_BF16_KERNELS(KERNEL)
 
 #define ATTENTION_E4M3_KERNELS(KERNEL)                                                                                 \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, rondo_attention_e4m3_128, 384, RONDO_E4M3, 128, ALL, 2, 128, 4, 2,   \
