@@ -5,6 +5,8 @@
  *   --json FILE       writes the counts
  *   --list            the tests' names alone
  *   --apart           no two tests in one process
+ *   --suites          the tests of a suite in one process, but for those with OWN_PROCESS; this halves valgrind's time,
+ *                     which translates code anew in each process
  *   --here            all in this process, one after the other, for debuggers and compute-sanitizer
  *   --slower N        time limits, N times as long
  *   --times           the seconds that each test took, and its processors' seconds
@@ -13,6 +15,7 @@
  * kernels whose name ends with _cuda share processes, because making a GPU's context takes longer than most of them. A
  * process that shares takes test after test. It ends with the first that fails, and the tests after it get a new
  * process. The number of a process's test is in memory that all processes see. So a test that crashes is named too.
+ * What is found at a process's end, such as a leak, is said of its last test.
  *
  * Criterion's own main function starts a program for each test, which takes longer than most tests. */
 #include <criterion/criterion.h>
@@ -45,15 +48,20 @@ extern struct criterion_suite *const suites_end[] __asm__("__stop_cr_sts") __att
 
 enum { JOBS_MOST = 64, DEFAULT_SECONDS = 900, FAILED_STATUS = 70 };
 
-static const char usage[] = "[--filter 'SUITE/NAME'] [--jobs N] [--json FILE] [--list] [--apart] [--here] [--slower N] "
-                            "[--times]";
+static const char usage[] = "[--filter 'SUITE/NAME'] [--jobs N] [--json FILE] [--list] [--apart] [--suites] [--here] "
+                            "[--slower N] [--times]";
 
 enum verdict { NO_VERDICT, PASSED, SKIPPED, FAILED };
+
+/* The test that a process runs, and the end of those that it has taken. */
+struct taken {
+  unsigned running, end;
+};
 
 /* What all processes see. */
 struct shared {
   atomic_uint next; /* the next test that no process has taken */
-  unsigned running[JOBS_MOST];
+  struct taken taken[JOBS_MOST];
   struct result {
     enum verdict verdict;
     double seconds, processor_seconds;
@@ -63,7 +71,7 @@ struct shared {
 static struct {
   const char *filter, *json;
   unsigned jobs, slower;
-  bool lists, keeps_apart, stays_here, tells_times;
+  bool lists, keeps_apart, keeps_suites, stays_here, tells_times;
 } options = {.filter = "*", .slower = 1};
 
 static const struct criterion_test **tests; /* those of the filter: those that share processes come last */
@@ -185,14 +193,34 @@ static void run(unsigned number) {
   shared->results[number].processor_seconds = processor_seconds() - processor_begin;
 }
 
-/* From this test on, as many as may share the process. */
-static void run_from(unsigned number, unsigned *place) {
-  while (number < count) {
-    *place = number;
-    run(number);
-    if (!shares_process(tests[number])) return;
-    number = atomic_fetch_add(&shared->next, 1);
-  }
+static bool is_alone(const struct criterion_test *test) {
+  return test->data->description && !strcmp(test->data->description, IN_A_PROCESS_OF_ITS_OWN);
+}
+
+/* Of the tests from `begin` on, the end of those that one process takes at once. */
+static unsigned end_of(unsigned begin) {
+  unsigned end = begin + 1;
+  if (!options.keeps_suites || is_alone(tests[begin])) return end;
+  while (end < count && !is_alone(tests[end]) && !strcmp(tests[end]->category, tests[begin]->category)) end++;
+  return end;
+}
+
+/* False: no test is left. */
+static bool take(struct taken *taken) {
+  unsigned begin = atomic_load(&shared->next), end;
+  do {
+    if (begin >= count) return false;
+    end = end_of(begin);
+  } while (!atomic_compare_exchange_weak(&shared->next, &begin, end));
+  *taken = (struct taken){begin, end};
+  return true;
+}
+
+/* What is taken, and then as many as may share the process. */
+static void run_taken(struct taken *taken) {
+  do {
+    for (run(taken->running); taken->running + 1 < taken->end; run(taken->running)) taken->running++;
+  } while (shares_process(tests[taken->running]) && take(taken));
 }
 
 /* ---- All processes ----------------------------------------------------------------------------------------------- */
@@ -208,30 +236,32 @@ static void judge(unsigned number, int status) {
   fflush(stdout);
 }
 
-static pid_t start(unsigned *place) {
-  unsigned number = atomic_fetch_add(&shared->next, 1);
-  if (number >= count) return 0;
-  *place = number;
+/* A process for the rest of what another has taken, which ended in between, or for other tests. 0: none is left. */
+static pid_t start(struct taken *taken) {
+  if (taken->running + 1 < taken->end)
+    taken->running++;
+  else if (!take(taken))
+    return 0;
   pid_t child = fork();
   if (child < 0) perror("fork"), exit(2);
   if (child) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  run_from(number, place);
+  run_taken(taken);
   exit(0);
 }
 
 static void run_all(void) {
   pid_t children[JOBS_MOST] = {0};
   unsigned alive = 0;
-  for (unsigned i = 0; i < options.jobs; i++) alive += (children[i] = start(&shared->running[i])) != 0;
+  for (unsigned i = 0; i < options.jobs; i++) alive += (children[i] = start(&shared->taken[i])) != 0;
   while (alive) {
     int status;
     pid_t child = wait(&status);
     if (child < 0 && errno != EINTR) perror("wait"), exit(2);
     for (unsigned i = 0; i < options.jobs; i++) {
       if (child <= 0 || children[i] != child) continue;
-      judge(shared->running[i], status);
-      children[i] = start(&shared->running[i]);
+      judge(shared->taken[i].running, status);
+      children[i] = start(&shared->taken[i]);
       alive -= !children[i];
     }
   }
@@ -292,6 +322,8 @@ static bool understand(char **word) {
       options.lists = true;
     } else if (!strcmp(*word, "--apart")) {
       options.keeps_apart = true;
+    } else if (!strcmp(*word, "--suites")) {
+      options.keeps_suites = true;
     } else if (!strcmp(*word, "--here")) {
       options.stays_here = true;
     } else if (!strcmp(*word, "--times")) {

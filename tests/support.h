@@ -69,6 +69,10 @@ int64_t random_between(struct random *random, int64_t low, int64_t high); /* bot
 /* An element of an array. */
 #define RANDOM_OF(random, array) ((array)[random_between((random), 0, (int64_t)(sizeof(array) / sizeof *(array)) - 1)])
 
+/* For a test that may share no process, for what it leaves or measures: Test(suite, name, OWN_PROCESS). */
+#define IN_A_PROCESS_OF_ITS_OWN "in a process of its own"
+#define OWN_PROCESS             .description = IN_A_PROCESS_OF_ITS_OWN
+
 /* Ends the test as skipped under valgrind, which cannot do what the test needs. */
 void skip_under_valgrind(const char *reason);
 /* The number of a test's rounds: under valgrind, where code takes 20 to 50 times as long, a fifth of `rounds`. */

@@ -17,15 +17,17 @@ static void tell_process(void) { fprintf(stderr, "process %d\n", (int)getpid());
 
 TestSuite(alone, .init = count_setups);
 
-Test(alone, tells_its_process) {
+Test(alone, tells_its_process, OWN_PROCESS) {
   cr_assert_eq(setups, 1);
   cr_assert(!keeps_backend);
   tell_process();
 }
-Test(alone, tells_its_process_too) {
+Test(alone, tells_its_process_too, OWN_PROCESS) {
   cr_assert_eq(setups, 1);
   tell_process();
 }
+Test(alone, tells_its_process_with_others) { tell_process(); }
+Test(alone, tells_its_process_with_others_too) { tell_process(); }
 Test(alone, fails) { cr_assert_fail("as planned"); }
 Test(alone, expects_and_goes_on) {
   cr_expect_eq(setups, 2, "first");

@@ -227,6 +227,7 @@ struct watched {
 
 static struct watched describe_watched(void) {
   struct watched w = {.graph = new_graph()};
+  memset(&seen, 0, sizeof seen);
   w.input = add(w.graph, rondo_input, "input");
   w.constant = add(w.graph, rondo_constant, "constant");
   w.state = add(w.graph, rondo_state, "state");

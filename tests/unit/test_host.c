@@ -210,7 +210,7 @@ static void report_cores(void *user, void *const *data) {
   cr_assert_eq(sched_getaffinity(0, sizeof(cpu_set_t), user), 0);
 }
 
-Test(host, a_pinned_caller_does_not_pin_the_team) {
+Test(host, a_pinned_caller_does_not_pin_the_team, OWN_PROCESS) {
   cpu_set_t before, one, seen;
   cr_assert_eq(sched_getaffinity(0, sizeof before, &before), 0);
   if (CPU_COUNT(&before) < 2) cr_skip_test("one core");
@@ -270,9 +270,9 @@ static void require_idle_sleep(rondo_wait_mode wait_mode, int awake) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
-Test(host, an_idle_team_sleeps_without_waking) { require_idle_sleep(RONDO_WAIT_SPIN_YIELD, 0); }
-Test(host, an_idle_team_that_blocks_sleeps_without_waking) { require_idle_sleep(RONDO_WAIT_BLOCK, 0); }
-Test(host, an_idle_team_that_spins_keeps_one_core_busy) { require_idle_sleep(RONDO_WAIT_SPIN, 1); }
+Test(host, an_idle_team_sleeps_without_waking, OWN_PROCESS) { require_idle_sleep(RONDO_WAIT_SPIN_YIELD, 0); }
+Test(host, an_idle_team_that_blocks_sleeps_without_waking, OWN_PROCESS) { require_idle_sleep(RONDO_WAIT_BLOCK, 0); }
+Test(host, an_idle_team_that_spins_keeps_one_core_busy, OWN_PROCESS) { require_idle_sleep(RONDO_WAIT_SPIN, 1); }
 
 /* Pauses of all lengths around the moment at which the leader falls asleep: a lost wake-up is a replay never done. */
 Test(host, no_replay_is_slept_through) {
@@ -447,8 +447,8 @@ static void require_known_leak(uint32_t lane_count) {
   cr_assert(!atomic_load(&ran_next), "nothing more is started");
 }
 
-Test(host, a_task_that_never_returns_costs_its_memory_and_not_the_program) { require_known_leak(1); }
-Test(host, a_lane_that_never_returns_loses_the_device_for_all) { require_known_leak(3); }
+Test(host, a_task_that_never_returns_costs_its_memory_and_not_the_program, OWN_PROCESS) { require_known_leak(1); }
+Test(host, a_lane_that_never_returns_loses_the_device_for_all, OWN_PROCESS) { require_known_leak(3); }
 
 static void require_no_leak(uint32_t lane_count) {
   struct hang hang = lose_a_device(lane_count);
@@ -458,8 +458,8 @@ static void require_no_leak(uint32_t lane_count) {
   cr_assert(!atomic_load(&ran_next), "nothing more is started");
 }
 
-Test(host, a_lost_device_whose_task_returns_after_all_leaks_nothing) { require_no_leak(1); }
-Test(host, a_lost_device_whose_lane_returns_after_all_leaks_nothing) { require_no_leak(3); }
+Test(host, a_lost_device_whose_task_returns_after_all_leaks_nothing, OWN_PROCESS) { require_no_leak(1); }
+Test(host, a_lost_device_whose_lane_returns_after_all_leaks_nothing, OWN_PROCESS) { require_no_leak(3); }
 
 /* ---- The queue --------------------------------------------------------------------------------------------------- */
 

@@ -16,9 +16,10 @@
 /* ---- What the system says ---------------------------------------------------------------------------------------- */
 
 static const uint64_t kibibyte = 1024;
-static char root[] = "/tmp/rondo-spare-XXXXXX";
+static const char root_pattern[] = "/tmp/rondo-spare-XXXXXX";
+static char root[sizeof root_pattern];
 
-static void root_make(void) { cr_assert_not_null(mkdtemp(root)); }
+static void root_make(void) { cr_assert_not_null(mkdtemp(memcpy(root, root_pattern, sizeof root))); }
 
 static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *place) {
   (void)about, (void)kind, (void)place;
