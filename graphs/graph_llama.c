@@ -288,7 +288,7 @@ static rondo_status lender_check(const rondo_graph_llama_desc *desc) {
   if (lender->layer_count != desc->layers)
     return status_set(RONDO_INVALID_ARGUMENT, "the lender has %" PRId32 " layer%s, expected %" PRId32,
                       lender->layer_count, PLURAL(lender->layer_count), desc->layers);
-  if (lender->sequences != desc->sequences)
+  if (lender->sequences != desc->sequences && !desc->page_rows)
     return status_set(RONDO_INVALID_ARGUMENT, "the lender has caches of %" PRId32 " sequence%s, expected %" PRId32,
                       lender->sequences, PLURAL(lender->sequences), desc->sequences);
   if (lender->context != desc->context)

@@ -220,8 +220,8 @@ typedef struct rondo_graph_llama_desc {
   int32_t penalized;               /* ids of a row for rondo_add_penalty, up to 1024; 0: no penalties */
   int64_t page_rows, pages;        /* of KV caches in pages (kv_pages); 0: none */
   /* The graph whose constants and states this one borrows, and whose exec is open first; NULL: none. Its description
-   * may differ in name, one_order, tokens, sequence, packed, every_row, with_logits and with_sampling, and in feed_back
-   * if only the lender has it; else RONDO_INVALID_ARGUMENT. Read during the call only. */
+   * may differ in name, one_order, tokens, sequence, packed, every_row, with_logits and with_sampling; in sequences
+   * with page_rows; in feed_back if only the lender has it. Else RONDO_INVALID_ARGUMENT. Read during the call only. */
   const struct rondo_graph_llama_tensors *lender;
 } rondo_graph_llama_desc;
 

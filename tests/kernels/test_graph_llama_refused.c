@@ -310,5 +310,10 @@ Test(graph_llama, what_weights_and_caches_do_not_depend_on_may_be_another_than_t
   require_borrowing(lent, wanted, NULL);
   wanted.nvfp4_scale = 0.5f;
   require_borrowing(lent, wanted, "nvfp4_scale is 0.5, expected the lender's, 1");
+  lent = wanted = l.desc; /* caches in pages belong to no sequence */
+  lent.page_rows = wanted.page_rows = 16, lent.pages = wanted.pages = 9, lent.sequences = 4;
+  require_borrowing(lent, wanted, NULL);
+  lent.feed_back = wanted.feed_back = 1; /* but states do */
+  require_borrowing(lent, wanted, "the lender's 'token' is [4] i32, expected [1] i32");
   llama_free(&l);
 }
