@@ -6,6 +6,7 @@
 
 #include "../sample.h"
 #include "llama_file.h"
+#include "llama_weights.h"
 
 /* The file's model with these options. Without a type of the weights, NVFP4 stays NVFP4. */
 static rondo_graph_llama_desc describe(const struct gguf *file, const struct llama_options *options, int64_t *trained) {
@@ -22,49 +23,6 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct lla
   desc.penalized = options->repeat_penalty > 0 && options->repeat_penalty != 1 ? LLAMA_RECENT : 0;
   desc.nvfp4_scale = llama_file_nvfp4_scale(file, &desc);
   return desc;
-}
-
-/* ---- Weights ----------------------------------------------------------------------------------------------------- */
-
-static _Noreturn void refuse_weight(const struct gguf *file, const struct weight_fault *fault, rondo_dtype dtype) {
-  if (!fault->tensor) give_up("no memory for the weights");
-  give_up("%s: tensor %s: row %lld, column %lld is %g, which %s cannot express", file->path,
-          gguf_quote(fault->tensor->name).text, (long long)fault->row, (long long)fault->column, (double)fault->value,
-          rondo_dtype_name(dtype));
-}
-
-static void upload(const struct gguf *file, const struct llama *llama, const struct matrix *matrix, rondo_dtype dtype,
-                   rondo_tensor tensor, rondo_tensor scales) {
-  struct packed packed;
-  struct weight_fault fault;
-  if (!matrix_pack(matrix, dtype, llama->desc.nvfp4_scale, &packed, &fault)) refuse_weight(file, &fault, dtype);
-  const rondo_content contents[] = {{tensor, packed.data, packed.data_bytes},
-                                    {scales, packed.scales, packed.scale_bytes}};
-  TRY(rondo_upload_all(llama->decode.exec, contents, packed.scale_bytes > 0 ? 2 : 1));
-  packed_free(&packed);
-}
-
-static void upload_all(const struct gguf *file, const struct llama *llama) {
-  const rondo_graph_llama_desc *desc = &llama->desc;
-  const rondo_graph_llama_tensors *tensors = &llama->decode.tensors;
-  static const rondo_tensor none;
-  for (int32_t i = 0; i < desc->layers; i++) {
-    struct layer_matrices layer = llama_file_layer(file, desc, i);
-    const rondo_llama_layer *to = &tensors->layers[i];
-    upload(file, llama, &layer.attention_norm, desc->dtype, to->attention_norm, none);
-    upload(file, llama, &layer.qkv, desc->weights, to->qkv, to->qkv_scales);
-    upload(file, llama, &layer.output, desc->weights, to->output, to->output_scales);
-    upload(file, llama, &layer.feed_forward_norm, desc->dtype, to->feed_forward_norm, none);
-    upload(file, llama, &layer.gate_up, desc->weights, to->gate_up, to->gate_up_scales);
-    upload(file, llama, &layer.down, desc->weights, to->down, to->down_scales);
-  }
-  struct matrix embedding = llama_file_embedding(file, desc, "token_embd.weight");
-  struct matrix norm = llama_file_norm(file, desc);
-  upload(file, llama, &embedding, desc->embedding, tensors->embedding, tensors->embedding_scales);
-  upload(file, llama, &norm, desc->dtype, tensors->norm, none);
-  if (desc->tied_embedding) return;
-  struct matrix head = llama_file_embedding(file, desc, "output.weight");
-  upload(file, llama, &head, desc->embedding, tensors->head, tensors->head_scales);
 }
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------------ */
@@ -122,7 +80,7 @@ void llama_open(const struct gguf *file, const struct llama_options *options, st
   begin_step(llama, &llama->prefill, options);
   if (llama->long_prefill.graph) begin_step(llama, &llama->long_prefill, options);
   *(int32_t *)rondo_data(llama->decode.slot, llama->decode.tensors.advance) = 1;
-  upload_all(file, llama);
+  llama_weights_upload(file, &llama->desc, &llama->decode.tensors, llama->decode.exec);
 }
 
 static void close_step(struct llama_step *step) {
