@@ -2,7 +2,6 @@
  * bytes each maximal subpart is replaced, as section 3.9 of the standard recommends. */
 #include "utf8.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 enum { REPLACEMENT_BYTES = 3 };
@@ -62,7 +61,7 @@ size_t utf8_pass(struct utf8_stream *stream, const char *bytes, size_t count, ch
     while (stream->count > 0) {
       struct utf8_sequence sequence = utf8_at(stream->held, stream->count);
       if (sequence.state == UTF8_CUT) break;
-      if (sequence.state == UTF8_INVALID || steers_a_terminal(stream->held)) {
+      if (sequence.state == UTF8_INVALID || (!stream->controls_pass && steers_a_terminal(stream->held))) {
         written += replace(out + written);
       } else {
         memcpy(out + written, stream->held, sequence.length);

@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "../../samples/chat/pattern.h"
-#include "../../samples/chat/tokenizer.h"
 #include "../../samples/chat/utf8.h"
-#include "../samples/gguf_writer.h"
+#include "../samples/small_tokenizer.h"
 
 enum { MOST_BYTES = 4096, LONGEST_BY_PAIRS = 64 };
 
@@ -100,15 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments) {
   (void)argument_count;
   (void)arguments;
-  struct gguf_writer writer = {0};
-  gguf_write_small_vocabulary(&writer);
-  struct gguf_buffer bytes = gguf_write_end(&writer);
-  struct gguf file;
-  char message[GGUF_MESSAGE_BYTES];
-  require(gguf_parse("small.gguf", bytes.bytes, bytes.count, &file, message), message);
-  require(tokenizer_open(&file, &tokenizer, message), message);
-  gguf_close(&file);
-  free(bytes.bytes);
+  tokenizer = open_small_tokenizer();
   return 0;
 }
 

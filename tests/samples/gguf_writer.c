@@ -225,12 +225,14 @@ static void write_zeros(struct gguf_writer *writer, const char *name, int64_t ro
   free(values);
 }
 
+static uint32_t layer_count(const struct gguf_writer *writer) { return writer->layers ? writer->layers : 1; }
+
 static void write_keys(struct gguf_writer *writer) {
   static const float epsilon = 1e-5f, base = 1e4f;
   gguf_write_string(writer, "general.architecture", "llama");
   gguf_write_u32(writer, "llama.context_length", SMALL_CONTEXT);
   gguf_write_u32(writer, "llama.embedding_length", HIDDEN);
-  gguf_write_u32(writer, "llama.block_count", 1);
+  gguf_write_u32(writer, "llama.block_count", layer_count(writer));
   gguf_write_u32(writer, "llama.feed_forward_length", FORWARD);
   gguf_write_u32(writer, "llama.attention.head_count", HEADS);
   gguf_write_u32(writer, "llama.attention.head_count_kv", 1);
@@ -238,24 +240,33 @@ static void write_keys(struct gguf_writer *writer) {
   gguf_write_value(writer, "llama.rope.freq_base", F32, &base, sizeof base);
 }
 
-/* A layer's, but for what it adds to the residual stream. */
-static void write_layer(struct gguf_writer *writer) {
-  write_weights(writer, "blk.0.attn_norm.weight", 1, HIDDEN);
-  write_weights(writer, "blk.0.attn_q.weight", HIDDEN, HIDDEN);
-  write_weights(writer, "blk.0.attn_k.weight", KV, HIDDEN);
-  write_weights(writer, "blk.0.attn_v.weight", KV, HIDDEN);
-  write_weights(writer, "blk.0.ffn_norm.weight", 1, HIDDEN);
-  write_weights(writer, "blk.0.ffn_gate.weight", FORWARD, HIDDEN);
-  write_weights(writer, "blk.0.ffn_up.weight", FORWARD, HIDDEN);
+typedef void matrix_writer(struct gguf_writer *writer, const char *name, int64_t rows, int64_t columns);
+
+static void write_matrix_of(struct gguf_writer *writer, uint32_t layer, const char *part, int64_t rows, int64_t columns,
+                            matrix_writer *write) {
+  char name[64];
+  snprintf(name, sizeof name, "blk.%u.%s.weight", layer, part);
+  write(writer, name, rows, columns);
+}
+
+/* What a layer adds to the residual stream is a product with two of its matrices. */
+static void write_layer(struct gguf_writer *writer, uint32_t layer, matrix_writer *write_added) {
+  write_matrix_of(writer, layer, "attn_norm", 1, HIDDEN, write_weights);
+  write_matrix_of(writer, layer, "attn_q", HIDDEN, HIDDEN, write_weights);
+  write_matrix_of(writer, layer, "attn_k", KV, HIDDEN, write_weights);
+  write_matrix_of(writer, layer, "attn_v", KV, HIDDEN, write_weights);
+  write_matrix_of(writer, layer, "ffn_norm", 1, HIDDEN, write_weights);
+  write_matrix_of(writer, layer, "ffn_gate", FORWARD, HIDDEN, write_weights);
+  write_matrix_of(writer, layer, "ffn_up", FORWARD, HIDDEN, write_weights);
+  write_matrix_of(writer, layer, "attn_output", HIDDEN, HIDDEN, write_added);
+  write_matrix_of(writer, layer, "ffn_down", HIDDEN, FORWARD, write_added);
 }
 
 void gguf_write_small_model(struct gguf_writer *writer) {
   write_keys(writer);
   write_weights(writer, "token_embd.weight", small_count(writer), HIDDEN);
   write_weights(writer, "output_norm.weight", 1, HIDDEN);
-  write_layer(writer);
-  write_weights(writer, "blk.0.attn_output.weight", HIDDEN, HIDDEN);
-  write_weights(writer, "blk.0.ffn_down.weight", HIDDEN, FORWARD);
+  for (uint32_t i = 0; i < layer_count(writer); i++) write_layer(writer, i, write_weights);
 }
 
 /* The layer adds nothing. Each said token has a column of its own in the embedding, all others the first one; the head
@@ -276,9 +287,7 @@ void gguf_write_saying_model(struct gguf_writer *writer, const int32_t *tokens, 
   write_matrix(writer, "token_embd.weight", rows, HIDDEN, embedding);
   write_matrix(writer, "output.weight", rows, HIDDEN, head);
   write_matrix(writer, "output_norm.weight", 1, HIDDEN, norm);
-  write_layer(writer);
-  write_zeros(writer, "blk.0.attn_output.weight", HIDDEN, HIDDEN);
-  write_zeros(writer, "blk.0.ffn_down.weight", HIDDEN, FORWARD);
+  write_layer(writer, 0, write_zeros);
   free(embedding);
   free(head);
 }

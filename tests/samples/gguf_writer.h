@@ -16,6 +16,7 @@ struct gguf_writer {
   uint64_t entry_count, tensor_count;
   uint32_t version;    /* 0: 3 */
   uint32_t alignment;  /* 0: 32, and no key says so */
+  uint32_t layers;     /* of the small model; 0: 1 */
   const char *without; /* a key or a tensor that is not written from now on */
   /* Tokens after those of the small vocabulary, with their types. */
   const char *extra_texts[2];
@@ -46,7 +47,7 @@ struct small_token small_token(int32_t token);
 /* The token that two become, by the lowest rank; -1 if none. Ranks are in the order of the tokens. */
 int32_t small_merge(int32_t left, int32_t right);
 
-/* Keys and tensors of a Llama-like model of one layer, 64 columns and 2 heads, over that vocabulary. What it says is
+/* Keys and tensors of a Llama-like model of 64 columns and 2 heads, over that vocabulary. What it says is
  * nothing. */
 enum { SMALL_CONTEXT = 256 };
 void gguf_write_small_model(struct gguf_writer *writer);

@@ -8,8 +8,8 @@
 
 #include "../../samples/chat/template.h"
 #include "../../samples/chat/utf8.h"
-#include "gguf_writer.h"
 #include "model.h"
+#include "small_tokenizer.h"
 
 static struct tokenizer open_tokenizer(struct gguf file) {
   struct tokenizer tokenizer;
@@ -17,23 +17,6 @@ static struct tokenizer open_tokenizer(struct gguf file) {
   cr_assert(tokenizer_open(&file, &tokenizer, message), "%s", message);
   gguf_close(&file);
   return tokenizer;
-}
-
-/* With what a test has written before. */
-static struct tokenizer open_written(struct gguf_writer *writer) {
-  gguf_write_small_vocabulary(writer);
-  struct gguf_buffer bytes = gguf_write_end(writer);
-  struct gguf file;
-  char message[GGUF_MESSAGE_BYTES] = "";
-  cr_assert(gguf_parse("small.gguf", bytes.bytes, bytes.count, &file, message), "%s", message);
-  struct tokenizer tokenizer = open_tokenizer(file);
-  free(bytes.bytes);
-  return tokenizer;
-}
-
-static struct tokenizer open_small(void) {
-  struct gguf_writer writer = {0};
-  return open_written(&writer);
 }
 
 /* As text for a message: "1 2 3". */
@@ -128,7 +111,7 @@ Test(tokenizer, makes_a_prompt_what_the_chat_template_makes_of_it) {
 
 /* By their place in gguf_writer.c: th 256, he 257, the 258, " the" 259, hello 262, aa 265, aaaa 266, aaaaaa 267. */
 Test(tokenizer, merges_the_lowest_rank_first_and_the_leftmost_of_several) {
-  struct tokenizer tokenizer = open_small();
+  struct tokenizer tokenizer = open_small_tokenizer();
   expect_tokens(&tokenizer, "the", 3, SPECIALS_ARE_TEXT, "258");
   expect_tokens(&tokenizer, "a the", 5, SPECIALS_ARE_TEXT, "97 259");
   expect_tokens(&tokenizer, "hello", 5, SPECIALS_ARE_TEXT, "262");
@@ -140,7 +123,7 @@ Test(tokenizer, merges_the_lowest_rank_first_and_the_leftmost_of_several) {
 
 /* Of a message that was written by a user. */
 Test(tokenizer, takes_special_tokens_for_text_unless_told) {
-  struct tokenizer tokenizer = open_small();
+  struct tokenizer tokenizer = open_small_tokenizer();
   static const char text[] = "t<|im_end|>e";
   char end[16];
   snprintf(end, sizeof end, "116 %d 101", SMALL_END);
@@ -159,7 +142,7 @@ Test(tokenizer, finds_user_defined_tokens_in_any_text) {
   enum { UNKNOWN = 2, USER_DEFINED = 4, THINK = SMALL_TOKENS };
   struct gguf_writer writer = {
       .extra_texts = {"<think>", "<unk>"}, .extra_kinds = {USER_DEFINED, UNKNOWN}, .extra_count = 2};
-  struct tokenizer tokenizer = open_written(&writer);
+  struct tokenizer tokenizer = open_written_tokenizer(&writer);
   char expected[32];
   snprintf(expected, sizeof expected, "97 %d 258", THINK);
   expect_tokens(&tokenizer, "a<think>the", 11, SPECIALS_ARE_TEXT, expected);
@@ -179,7 +162,7 @@ Test(tokenizer, knows_every_end_that_a_file_names_or_has) {
   for (uint32_t i = 0; i < 3; i++) {
     struct gguf_writer writer = {0};
     gguf_write_u32(&writer, keys[i], 300 - 50 + i);
-    struct tokenizer tokenizer = open_written(&writer);
+    struct tokenizer tokenizer = open_written_tokenizer(&writer);
     for (int32_t token = -1; token <= SMALL_TOKENS; token++)
       cr_assert_eq(tokenizer_ends(&tokenizer, token), token == 250 + (int32_t)i || token == SMALL_END, "%d", token);
     tokenizer_close(&tokenizer);
@@ -188,11 +171,11 @@ Test(tokenizer, knows_every_end_that_a_file_names_or_has) {
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     struct gguf_writer writer = {
         .extra_texts = {texts[i], "<|fim_pad|>"}, .extra_kinds = {CONTROL, CONTROL}, .extra_count = 2};
-    struct tokenizer tokenizer = open_written(&writer);
+    struct tokenizer tokenizer = open_written_tokenizer(&writer);
     cr_assert(tokenizer_ends(&tokenizer, EXTRA) && !tokenizer_ends(&tokenizer, EXTRA + 1), "%s", texts[i]);
     tokenizer_close(&tokenizer);
     writer = (struct gguf_writer){.extra_texts = {"</s>"}, .extra_kinds = {ORDINARY}, .extra_count = 1}; /* of HTML */
-    tokenizer = open_written(&writer);
+    tokenizer = open_written_tokenizer(&writer);
     cr_assert_not(tokenizer_ends(&tokenizer, EXTRA));
     tokenizer_close(&tokenizer);
   }
@@ -204,7 +187,7 @@ static size_t tokens_before_a_message(uint32_t begin, uint8_t adds) {
   struct tokens tokens = {0};
   gguf_write_u32(&writer, "tokenizer.ggml.bos_token_id", begin);
   gguf_write_value(&writer, "tokenizer.ggml.add_bos_token", GGUF_BOOL, &adds, 1);
-  struct tokenizer tokenizer = open_written(&writer);
+  struct tokenizer tokenizer = open_written_tokenizer(&writer);
   cr_assert(template_find(&tokenizer, &template) && template_begin(&template, &tokens));
   size_t count = tokens.count;
   if (count > 0) cr_assert_eq(tokens.ids[0], (int32_t)begin);
@@ -222,7 +205,7 @@ Test(tokenizer, begins_a_conversation_as_the_file_says) {
 /* A piece of a million letters, a text of 250,000 pieces, and one of 250,000 broken characters: each would take
  * minutes if time grew with the square. */
 Test(tokenizer, takes_long_texts_in_time_in_proportion, .timeout = 60) {
-  struct tokenizer tokenizer = open_small();
+  struct tokenizer tokenizer = open_small_tokenizer();
   enum { LONG = 1000000 };
   static const char *const units[] = {"aaaa", "a 1\n", "\xe3\x81g\xff", "    "};
   char *text = malloc(LONG);
@@ -374,7 +357,7 @@ Test(tokenizer, refuses_a_file_that_wants_more_around_a_text) {
     expect_refused_flag(key, GGUF_U32, "\0\0\0", 4, sentence);
     struct gguf_writer writer = {0};
     gguf_write_value(&writer, key, GGUF_BOOL, "\0", 1);
-    struct tokenizer tokenizer = open_written(&writer);
+    struct tokenizer tokenizer = open_written_tokenizer(&writer);
     tokenizer_close(&tokenizer);
   }
   expect_refused_flag("tokenizer.ggml.add_bos_token", GGUF_BOOL, "\1", 1,

@@ -1,0 +1,206 @@
+/* batch_model.c - graphs for many sequences (batch_model.h). The largest decode graph owns the weights and the pages,
+ * from which all others borrow. */
+#include "batch_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../chat/llama_file.h"
+#include "../chat/llama_weights.h"
+#include "../sample.h"
+
+enum { SPARE_PAGE = 0 }; /* rows of a decode graph without a sequence write there */
+
+/* Of more than 16 rows, so that on the host a row has the same bits in each of them. */
+static const int32_t chunk_rows[MODEL_CHUNKS_MOST] = {32, 64, 256, 1024};
+
+/* ---- Graphs ------------------------------------------------------------------------------------------------------ */
+
+static void describe_step(struct model_step *step, const rondo_graph_llama_desc *desc) {
+  const uint32_t layers = (uint32_t)desc->layers;
+  step->rows = desc->tokens ? desc->tokens : desc->sequences;
+  step->tensors.layers = calloc(layers, sizeof *step->tensors.layers);
+  if (!step->tensors.layers) give_up("no memory for %u layers", layers);
+  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 32 * layers + 64, .tasks = 8 * layers + 32},
+                         &step->graph));
+  TRY(rondo_graph_llama(step->graph, desc, &step->tensors));
+}
+
+static rondo_graph_llama_desc describe(const struct gguf *file, const struct model_options *options, int64_t *trained) {
+  rondo_graph_llama_desc desc = llama_file_describe(file, options->context, trained);
+  llama_file_require_tensors(file, &desc);
+  const struct layer_matrices first = llama_file_layer(file, &desc, 0);
+  desc.dtype = desc.embedding = RONDO_BF16;
+  desc.weights = first.qkv.parts[0]->type == GGUF_TYPE_NVFP4 ? RONDO_NVFP4 : RONDO_BF16;
+  if (options->weights) desc.weights = options->weights;
+  desc.with_sampling = 1;
+  desc.one_order = 1; /* an answer does not depend on the sequences beside it */
+  desc.sequences = options->sequences;
+  desc.page_rows = PAGE_ROWS;
+  desc.pages = (desc.context + PAGE_ROWS - 1) / PAGE_ROWS * options->sequences;
+  if (options->pages) desc.pages = options->pages;
+  desc.pages++; /* SPARE_PAGE */
+  desc.nvfp4_scale = llama_file_nvfp4_scale(file, &desc);
+  return desc;
+}
+
+static void describe_all(struct model *model) {
+  rondo_graph_llama_desc desc = model->desc;
+  int32_t sizes[MODEL_DECODES_MOST];
+  for (int32_t size = 1; size < desc.sequences; size *= 2) sizes[model->decode_count++] = size;
+  sizes[model->decode_count++] = desc.sequences;
+  struct model_step *owner = &model->decodes[0][model->decode_count - 1];
+  describe_step(owner, &desc);
+  desc.lender = &owner->tensors;
+  for (int logits = 0; logits < 2; logits++) {
+    desc.with_logits = logits;
+    desc.tokens = 0;
+    for (int32_t i = 0; i < model->decode_count; i++) {
+      desc.sequences = sizes[i];
+      if (&model->decodes[logits][i] != owner) describe_step(&model->decodes[logits][i], &desc);
+    }
+    desc.sequences = 1;
+    model->chunk_count = 0;
+    const bool only_short = desc.weights == RONDO_E4M3; /* no graph has more than 16 rows then */
+    for (int32_t i = 0; i < (only_short ? 1 : MODEL_CHUNKS_MOST) && (i == 0 || chunk_rows[i] <= desc.context); i++) {
+      desc.tokens = only_short ? 16 : chunk_rows[i];
+      describe_step(&model->chunks[logits][model->chunk_count++], &desc);
+    }
+  }
+}
+
+/* ---- Execs ------------------------------------------------------------------------------------------------------- */
+
+/* Calls `visit` with all steps, the owner of the weights first; `reversed`: last. */
+static void each_step(struct model *model, bool reversed,
+                      void (*visit)(struct model *, struct model_step *, int lane)) {
+  struct model_step *owner = &model->decodes[0][model->decode_count - 1];
+  if (!reversed) visit(model, owner, 0);
+  for (int logits = 0; logits < 2; logits++) {
+    for (int32_t i = 0; i < model->decode_count; i++)
+      if (&model->decodes[logits][i] != owner) visit(model, &model->decodes[logits][i], 0);
+    for (int32_t i = 0; i < model->chunk_count; i++) visit(model, &model->chunks[logits][i], model->lanes - 1);
+  }
+  if (reversed) visit(model, owner, 0);
+}
+
+static void instantiate(struct model *model, struct model_step *step, int lane) {
+  /* On the host a warm-up would read prompts of every length, for seconds. */
+  const rondo_exec_options options = {.lane = (uint32_t)lane,
+                                      .states_are_ordered = model->lanes > 1,
+                                      .without_warm_up = model->info.backend == RONDO_BACKEND_HOST};
+  TRY(rondo_instantiate(model->runtime, step->graph, &options, &step->exec));
+  TRY(rondo_acquire(step->exec, &step->slot));
+}
+
+static void open_runtime(struct model *model, const struct model_options *options) {
+  static const rondo_lane lanes[2] = {{.name = "decode", .priority = 5}, {.name = "prefill", .priority = 0}};
+  rondo_graph *graphs[2 * (MODEL_DECODES_MOST + MODEL_CHUNKS_MOST)];
+  uint32_t count = 0;
+  for (int logits = 0; logits < 2; logits++) {
+    for (int32_t i = 0; i < model->decode_count; i++) graphs[count++] = model->decodes[logits][i].graph;
+    for (int32_t i = 0; i < model->chunk_count; i++) graphs[count++] = model->chunks[logits][i].graph;
+  }
+  rondo_plan plan;
+  TRY(rondo_plan_graphs(graphs, count, &plan));
+  const uint64_t second_arena = model->lanes > 1 ? plan.temporary_bytes : 0;
+  TRY(rondo_open(&(rondo_options){.backend = options->backend,
+                                  .device_bytes = plan.device_bytes + second_arena,
+                                  .pinned_bytes = plan.pinned_bytes_per_slot,
+                                  .host_bytes = plan.host_bytes,
+                                  .host_threads = (uint32_t)options->threads,
+                                  .wait_mode = options->spins ? RONDO_WAIT_SPIN : RONDO_WAIT_SPIN_YIELD,
+                                  .lanes = lanes,
+                                  .lane_count = (uint32_t)model->lanes},
+                 &model->runtime));
+  TRY(rondo_runtime_info(model->runtime, &model->info));
+}
+
+void model_open(const struct gguf *file, const struct model_options *options, struct model *model) {
+  *model = (struct model){.lanes = options->lanes};
+  model->desc = describe(file, options, &model->trained);
+  describe_all(model);
+  open_runtime(model, options);
+  each_step(model, false, instantiate);
+  const struct model_step *owner = &model->decodes[0][model->decode_count - 1];
+  llama_weights_upload(file, &model->desc, &owner->tensors, owner->exec);
+}
+
+static void close_step(struct model *model, struct model_step *step, int lane) {
+  (void)model, (void)lane;
+  TRY(rondo_release(step->slot));
+  TRY(rondo_close_exec(&step->exec));
+  TRY(rondo_graph_destroy(&step->graph));
+  free(step->tensors.layers);
+}
+
+void model_close(struct model *model) {
+  each_step(model, true, close_step);
+  TRY(rondo_close(&model->runtime));
+}
+
+/* ---- Replays ----------------------------------------------------------------------------------------------------- */
+
+static int32_t *ints(const struct model_step *step, rondo_tensor tensor) { return rondo_data(step->slot, tensor); }
+static float *floats(const struct model_step *step, rondo_tensor tensor) { return rondo_data(step->slot, tensor); }
+
+static void put_row(const struct model *model, const struct model_step *step, int32_t at, const struct model_row *row) {
+  const int64_t most = (model->desc.context + PAGE_ROWS - 1) / PAGE_ROWS;
+  int32_t *pages = ints(step, step->tensors.kv_pages) + at * most;
+  memcpy(pages, row->pages, (size_t)row->page_count * sizeof *pages);
+  for (int64_t i = row->page_count; i < most; i++) pages[i] = -1;
+  ints(step, step->tensors.position)[at] = row->position;
+  floats(step, step->tensors.temperature)[at] = row->temperature;
+  floats(step, step->tensors.top_p)[at] = row->top_p;
+  ints(step, step->tensors.seed)[at] = row->seed;
+}
+
+rondo_status model_decode(struct model *model, bool with_logits, const struct model_row *rows, int32_t count,
+                          struct model_step **begun) {
+  static const int32_t spare[] = {SPARE_PAGE};
+  static const struct model_row resting = {.page_count = 1, .pages = spare};
+  struct model_step *step = model->decodes[with_logits];
+  while (step->rows < count) step++;
+  for (int32_t i = 0; i < step->rows; i++) {
+    const struct model_row *row = i < count ? &rows[i] : &resting;
+    put_row(model, step, i, row);
+    ints(step, step->tensors.token)[i] = row->token;
+  }
+  *begun = step;
+  return rondo_replay(step->slot);
+}
+
+rondo_status model_prefill(struct model *model, bool with_logits, int32_t chunk, const struct model_row *row,
+                           const int32_t *tokens, int32_t count, struct model_step **begun) {
+  struct model_step *step = &model->chunks[with_logits][chunk];
+  int32_t *prompt = ints(step, step->tensors.prompt);
+  put_row(model, step, 0, row);
+  memcpy(prompt, tokens, (size_t)count * sizeof *prompt);
+  memset(prompt + count, 0, (size_t)(step->rows - count) * sizeof *prompt);
+  *ints(step, step->tensors.last) = count - 1;
+  *begun = step;
+  return rondo_replay(step->slot);
+}
+
+void model_warm_up(struct model *model) {
+  static const int32_t spare[] = {SPARE_PAGE}, token = 0;
+  struct model_row rows[SEQUENCES_MOST];
+  struct model_step *step;
+  for (int32_t i = 0; i < SEQUENCES_MOST; i++) rows[i] = (struct model_row){.page_count = 1, .pages = spare};
+  for (int logits = 0; logits < 2; logits++) {
+    for (int32_t i = 0; i < model->decode_count; i++) {
+      TRY(model_decode(model, logits, rows, model->decodes[logits][i].rows, &step));
+      TRY(rondo_wait(step->slot, RONDO_FOREVER));
+    }
+    for (int32_t i = 0; i < model->chunk_count; i++) {
+      TRY(model_prefill(model, logits, i, rows, &token, 1, &step));
+      TRY(rondo_wait(step->slot, RONDO_FOREVER));
+    }
+  }
+}
+
+int32_t model_next(const struct model_step *step, int32_t row) { return ints(step, step->tensors.next)[row]; }
+
+const float *model_logits(const struct model_step *step, int32_t row, int64_t vocabulary) {
+  return floats(step, step->tensors.logits) + row * vocabulary;
+}

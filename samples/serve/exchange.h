@@ -1,0 +1,45 @@
+/* exchange.h - one HTTP request and its response. */
+#pragma once
+
+#include "answer.h"
+#include "service.h"
+
+enum { BODY_BYTES_MOST = 1 << 20 };
+
+/* A connection. */
+struct client {
+  struct MHD_Connection *connection;
+  struct exchange *exchange; /* NULL between two requests */
+};
+
+struct exchange {
+  struct service *service;
+  struct client *client;
+  struct MHD_Connection *connection;
+  struct exchange *next, **link; /* in service->exchanges, if there is a record */
+  const struct route *route;
+  struct buffer body;
+  struct question question;
+  struct answer answer;
+  struct buffer out;       /* of a stream: what has not been sent; else the object */
+  struct request *request; /* NULL: none, or it is given back */
+  uint64_t sent_ns;        /* of a stream: the last time that something was sent */
+  uint64_t body_bytes;
+  bool body_too_long, suspended, cut;
+};
+
+/* For MHD_start_daemon. */
+enum MHD_Result exchange_handle(void *service, struct MHD_Connection *connection, const char *url, const char *method,
+                                const char *version, const char *data, size_t *data_bytes, void **exchange);
+void exchange_complete(void *service, struct MHD_Connection *connection, void **exchange,
+                       enum MHD_RequestTerminationCode code);
+
+void client_change(void *service, struct MHD_Connection *connection, void **client,
+                   enum MHD_ConnectionNotificationCode code);
+
+/* A client has closed its side: what it asked for is cancelled. */
+void client_left(struct client *client);
+/* After news of the engine: what is new goes to the client. */
+void exchange_advance(struct exchange *exchange, uint64_t now);
+/* The client is gone, or must go: cancels the request, and ends the connection. */
+void exchange_cut(struct exchange *exchange);

@@ -1,0 +1,45 @@
+/* serve.c - serves a language model over HTTP. One thread replays, and one speaks HTTP (README.md). */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../chat/template.h"
+#include "../sample.h"
+#include "server.h"
+
+static bool *ends_of(const struct template *template) {
+  const int32_t count = template->tokenizer->vocabulary.token_count;
+  bool *ends = calloc((size_t)count, sizeof *ends);
+  if (!ends) give_up("no memory for %d tokens", count);
+  for (int32_t i = 0; i < count; i++) ends[i] = template_ends(template, i);
+  return ends;
+}
+
+int main(int argc, char **argv) {
+  static struct service server;
+  static struct engine engine;
+  static struct model model;
+  struct serve_options options = serve_options_parse(argc, argv);
+  struct gguf file;
+  struct tokenizer tokenizer;
+  struct template template;
+  char message[GGUF_MESSAGE_BYTES];
+  const uint64_t begin = clock_ns();
+  if (!gguf_open(options.file, &file, message)) give_up("%s", message);
+  if (!tokenizer_open(&file, &tokenizer, message)) give_up("%s", message);
+  if (!template_find(&tokenizer, &template)) give_up("%s: no <|im_start|> and <|im_end|>", options.file);
+  server_open(&server, &options, &template);
+  model_open(&file, &options.model, &model);
+  gguf_close(&file);
+  bool *ends = ends_of(&template);
+  engine_start(&engine, &model,
+               &(struct engine_options){
+                   .requests = options.model.sequences + options.queue, .ends = ends, .spins = options.model.spins});
+  fprintf(stderr, "ready after %.2f s: %s on %s, %d sequences of %lld tokens, %lld pages\n",
+          (double)(clock_ns() - begin) * 1e-9, options.name, model.info.device_name, options.model.sequences,
+          (long long)model.desc.context, (long long)model.desc.pages - 1);
+  const int status = server_run(&server, &engine);
+  model_close(&model);
+  tokenizer_close(&tokenizer);
+  free(ends);
+  return status;
+}

@@ -1,0 +1,46 @@
+/* service.h - what the HTTP thread owns: connections and the records of requests. */
+#pragma once
+
+#include <microhttpd.h>
+
+#include "engine.h"
+#include "options.h"
+
+struct template;
+struct exchange;
+
+struct service {
+  const struct serve_options *options;
+  const struct template *template;
+  struct engine *engine;
+  struct MHD_Daemon *daemon;
+  int listener, events, signals; /* files: the socket, an epoll instance, a signalfd */
+  char **keys;                   /* NULL: requests need none; else NULL at the end */
+  struct request *records;
+  struct request **unused; /* records without a request */
+  int32_t record_count, unused_count;
+  struct request **orphans; /* cancelled, and their clients are gone; the engine still has them */
+  int32_t orphan_count;
+  struct exchange *exchanges; /* with a record, in a list */
+  uint64_t request_count, refused_count, bad_count;
+  uint64_t news_seen;
+  uint64_t heartbeat, heartbeat_ns; /* the last one seen, and when it moved */
+  int64_t opened;                   /* seconds since 1970 */
+  bool stopping;
+  uint64_t cut_ns; /* when stopping: the time to cut answers */
+};
+
+/* Allocates the records. Ends the program with a sentence if there is no memory. */
+void service_open(struct service *service, struct engine *engine);
+void service_close(struct service *service);
+
+/* A record; NULL if none is unused. */
+struct request *service_take(struct service *service);
+/* Of a request that has ended, or was never submitted. */
+void service_return(struct service *service, struct request *request);
+/* Cancels a request that nobody waits for. service_collect returns its record when the engine has ended it. */
+void service_abandon(struct service *service, struct request *request);
+void service_collect(struct service *service);
+
+/* Does the replaying thread still move? True if it has nothing to do. */
+bool service_is_alive(struct service *service);
