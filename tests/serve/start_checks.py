@@ -1,0 +1,281 @@
+"""Start and end of a server: options, files, keys, deadlines, signals."""
+import os
+import resource
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from server import Answer, Connection, Stream, Wrong, expect, free_port, request, until
+from service_checks import CHAT, COMPLETIONS, LONG, SHORT, load, send_only, text
+
+OPTIONS = None  # each check starts what it needs
+CHECKS = []
+SMALL = ["--context", 512, "--sequences", 1, "--queue", 4]
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def run(start, *arguments):
+    """Exit status, stdout and stderr of a program that ends by itself."""
+    done = subprocess.run([start.program, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def refuses(start, *arguments, word=""):
+    """The program ends with status 2 and one sentence, which has the word."""
+    status, _, said = run(start, *arguments)
+    expect(status == 2, f"{' '.join(map(str, arguments))}: status {status}, and '{said}'")
+    expect(0 < len(said.strip().splitlines()) <= 2, f"expected a sentence, got '{said}'")
+    expect(word in said, f"expected '{word}' in '{said}'")
+
+
+@check
+def help_lists_the_options(start):
+    """--help names every option, and the status is 0."""
+    status, said, _ = run(start, "--help")
+    expect(status == 0, f"status {status}")
+    for option in ["model", "listen", "unix", "api-key-file", "context", "sequences", "pages", "queue", "lanes",
+                   "backend", "weights", "max-tokens", "deadline", "grace"]:
+        expect(f"--{option}" in said, f"--help does not name --{option}")
+
+
+@check
+def wrong_options(start):
+    """An option that is unknown, or has a value out of range, is a sentence and status 2."""
+    port = free_port()
+    model = ["--model", start.model, "--listen", f"127.0.0.1:{port}"]
+    refuses(start, *model, "--nonsense", word="--nonsense")
+    for option, value in [("--context", "many"), ("--context", 0), ("--context", -5), ("--sequences", 0),
+                          ("--sequences", 100000), ("--queue", -1), ("--lanes", 3), ("--backend", "tpu"),
+                          ("--weights", "int3"), ("--listen", "nowhere"), ("--listen", "127.0.0.1:99999"),
+                          ("--deadline", "x"), ("--pages", 99999999999999), ("--max-tokens", 0),
+                          ("--api-key-file", "/nothing")]:
+        refuses(start, *model, option, value)
+    refuses(start, *model, "--context", word="--context")
+
+
+@check
+def wrong_models(start):
+    """A model that is missing, cut or no model is a sentence and status 2."""
+    listen = ["--listen", f"127.0.0.1:{free_port()}"]
+    with tempfile.TemporaryDirectory() as folder:
+        refuses(start, "--model", f"{folder}/nothing.gguf", *listen, word="nothing.gguf")
+        with open(start.model, "rb") as file:
+            data = file.read(4 << 20)
+        for name, part in [("cut", data), ("short", data[:100]), ("empty", b""), ("text", b"hello\n" * 100)]:
+            path = f"{folder}/{name}.gguf"
+            with open(path, "wb") as file:
+                file.write(part)
+            refuses(start, "--model", path, *listen)
+        refuses(start, "--model", folder, *listen)
+
+
+@check
+def port_in_use(start):
+    """A port that is in use is a sentence and status 2."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        refuses(start, "--model", start.model, "--listen", f"127.0.0.1:{port}", *SMALL, word=str(port))
+
+
+@check
+def keys(start):
+    """With --api-key-file a request needs one of its keys; the pages of operation need none."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("sk-first-key\nsk-second-key\n")
+        file.flush()
+        with start(*SMALL, "--api-key-file", file.name) as server:
+            for key in ["sk-first-key", "sk-second-key"]:
+                answer = server.ask(COMPLETIONS, SHORT, headers={"Authorization": f"Bearer {key}"})
+                expect(answer.status == 200, f"{key}: {answer.status}")
+            for value in [None, "", "Bearer", "Bearer ", "Bearer sk-first", "Bearer sk-first-keyy", "sk-first-key",
+                          "Basic sk-first-key", "Bearer sk-first-key\tsk-second-key", "Bearer " + "k" * 5000]:
+                for path, body in [(COMPLETIONS, SHORT), ("/v1/models", None), (CHAT, b"{")]:
+                    answer = server.ask(path, body, headers={"Authorization": value} if value is not None else {})
+                    answer.is_error(401)
+                    expect("www-authenticate" in answer.headers, "401 without WWW-Authenticate (RFC 9110, 15.5.2)")
+            for path in ["/health", "/ready"]:
+                expect(server.ask(path).status == 200, f"{path} needs a key")
+            expect("first" not in server.said(), "a key is in the log")
+
+
+@check
+def unix_socket(start):
+    """--unix listens on a path; SIGTERM removes it, and one that a killed server left is taken over."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/socket"
+        with start(*SMALL, path=path) as server:
+            with Connection(server) as connection:
+                answer = connection.send(request("POST", COMPLETIONS, SHORT)).answer()
+                expect(answer.status == 200, f"{answer.status}: {answer.body[:200]!r}")
+            Stream(server, COMPLETIONS, SHORT).begin().whole()
+            refuses(start, "--model", start.model, "--unix", path, *SMALL, word=path)
+            expect(server.ready(), "the second server harmed the first")
+            expect(server.end() == 0, "the exit status")
+            expect(not os.path.exists(path), "the socket's path is left")
+        with start(*SMALL, path=path) as server:
+            server.process.kill()
+            server.process.wait()
+            expect(os.path.exists(path), "a killed server's path is gone")
+        with start(*SMALL, path=path) as server:
+            expect(server.end() == 0, "the exit status")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("a file of somebody's")
+        refuses(start, "--model", start.model, "--unix", path, *SMALL, word=path)
+        expect(os.path.getsize(path) > 0, "a file that is no socket was removed")
+
+
+@check
+def deadline_in_the_queue_and_in_the_answer(start):
+    """Past the deadline, a request that waits is 504, and a stream ends with an error event."""
+    with start("--context", 1024, "--sequences", 1, "--queue", 4, "--deadline", 1) as server:
+        stream = Stream(server, COMPLETIONS, {**LONG, "max_tokens": 1000}).begin().first()
+        waits = send_only(server, {**LONG, "max_tokens": 990})
+        answer = waits.answer()
+        waits.close()
+        answer.is_error(504)
+        events = list(stream)
+        expect("error" in events[-1], f"the last event is {events[-1]}")
+        until(lambda: load(server) == 0 and server.metric("pages_used") == 0, "pages stay in use")
+        expect(text(server), "the server does not go on")
+
+
+@check
+def few_pages(start):
+    """With few pages, requests wait for pages; one that can never have them is refused."""
+    with start("--context", 1024, "--sequences", 4, "--queue", 8, "--pages", 7) as server:
+        expected = text(server)
+        answer = server.ask(COMPLETIONS, {"prompt": "a b c d " * 200, "max_tokens": 10})
+        expect(answer.status in (400, 413), f"a prompt of 800 tokens with 7 pages: {answer.status}")
+        answer.is_error(answer.status)
+        connections = [send_only(server, {**SHORT, "max_tokens": 150}) for _ in range(6)]
+        texts = []
+        for connection in connections:
+            answer = connection.answer()
+            expect(answer.status == 200, f"{answer.status}: {answer.body[:200]!r}")
+            texts.append(answer.json()["choices"][0]["text"])
+            connection.close()
+        expect(len(set(texts)) == 1 and texts[0].startswith(expected), f"six texts: {texts}")
+        until(lambda: server.metric("pages_used") == 0, "pages stay in use")
+
+
+@check
+def two_lanes(start):
+    """With two lanes the answers are the same as with one."""
+    bodies = [{"prompt": f"{'word ' * 40 * i}Number {i} is", "max_tokens": 24, "temperature": 1, "seed": i}
+              for i in range(5)]
+    texts = []
+    for lanes in [1, 2]:
+        with start("--context", 512, "--sequences", 4, "--lanes", lanes) as server:
+            connections = [send_only(server, body) for body in bodies]
+            texts.append([connection.answer().json()["choices"][0]["text"] for connection in connections])
+    expect(texts[0] == texts[1], f"{texts[0]} and {texts[1]}")
+
+
+@check
+def few_descriptors(start):
+    """A server that has no descriptor left goes on when some are free again."""
+    def limits():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    with start(*SMALL, limits=limits) as server:
+        connections = []
+        for _ in range(100):
+            connections.append(Connection(server))
+        time.sleep(0.5)
+        expect(server.process.poll() is None, f"it ended: {server.said()}")
+        for connection in connections:
+            connection.close()
+        until(server.ready, "it is not ready again")
+        expect(text(server), "no answer")
+
+
+def refused(server):
+    """A connection is refused, or its request is answered with 503."""
+    try:
+        return server.ask(COMPLETIONS, SHORT).status == 503
+    except OSError:
+        return True
+
+
+@check
+def sigterm_lets_streams_end(start):
+    """After SIGTERM the streams and what waits end whole, new requests are refused, and the exit status is 0."""
+    with start(*SMALL, "--grace", 100) as server:
+        streams = [Stream(server, COMPLETIONS, {**LONG, "max_tokens": 60}) for _ in range(2)]
+        whole = send_only(server, {**SHORT, "max_tokens": 5})
+        streams[0].begin().first(2)
+        until(lambda: load(server) == 3, "three requests are not there")
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: refused(server), "new requests are still answered")
+        for i, stream in enumerate(streams):
+            (stream if i == 0 else stream.begin()).whole()
+            expect(stream.finish == "length", f"stream {i} ended with {stream.finish}")
+        expect(whole.answer().status == 200, "a request that waited")
+        expect(server.process.wait(60) == 0, f"status {server.process.returncode}: {server.said()}")
+
+
+@check
+def not_ready_while_it_ends(start):
+    """After SIGTERM a connection that is there already hears that the server is not ready, and it is closed."""
+    with start(*SMALL, "--grace", 100) as server, Connection(server) as connection:
+        expect(connection.send(request("GET", "/ready")).answer().status == 200, "not ready")
+        stream = Stream(server, COMPLETIONS, {**LONG, "max_tokens": 100}).begin().first()
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: refused(server), "new requests are still answered")
+        try:
+            answer = connection.send(request("GET", "/ready")).answer()
+        except (OSError, Wrong):
+            answer = Answer(503, {}, b"")  # it was closed already
+        expect(answer.status == 503, f"/ready while it ends: {answer.status}")
+        stream.whole()
+        expect(server.process.wait(60) == 0, f"status {server.process.returncode}: {server.said()}")
+
+
+@check
+def grace_ends(start):
+    """A stream that is longer than the grace is cut, so that its client can tell, and the exit status is 0."""
+    with start("--context", 1024, "--sequences", 1, "--grace", 1) as server:
+        stream = Stream(server, COMPLETIONS, {**LONG, "max_tokens": 1000}).begin().first()
+        server.process.send_signal(signal.SIGTERM)
+        try:
+            events = list(stream)
+            expect(events and "error" in events[-1], f"the last event is {events[-1:]}")
+        except Wrong:
+            expect(stream.connection.closed(), "more than the answer")  # the last chunk is missing
+        expect(stream.finish is None and not stream.done, f"an end that looks whole: {stream.events[-1:]}")
+        expect(server.process.wait(60) == 0, f"status {server.process.returncode}: {server.said()}")
+
+
+@check
+def idle_connections_do_not_delay_the_end(start):
+    """Idle and half-sent requests do not keep a server from ending; SIGINT ends it as SIGTERM does."""
+    for number in [signal.SIGTERM, signal.SIGINT]:
+        with start(*SMALL, "--grace", 5) as server:
+            with Connection(server) as idle, Connection(server) as half:
+                idle.send(request("GET", "/health")).answer()
+                half.send(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n")
+                expect(server.end(number) == 0, f"status {server.process.returncode}: {server.said()}")
+
+
+@check
+def the_port_is_free_again(start):
+    """A server starts on the port of one that ended while clients were connected."""
+    with start(*SMALL) as server, Connection(server) as connection:
+        connection.send(request("GET", "/health")).answer()
+        expect(server.end() == 0, "the exit status")
+        command = [start.program, "--model", start.model, "--listen", f"127.0.0.1:{server.port}", *map(str, SMALL)]
+        again = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            server.process = again
+            until(server.ready, "the second server is not ready")
+            again.send_signal(signal.SIGTERM)
+            expect(again.wait(60) == 0, f"the second server's status is {again.returncode}")
+        finally:
+            again.kill()
+            again.wait()
