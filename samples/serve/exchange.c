@@ -158,6 +158,7 @@ static enum MHD_Result submit(struct exchange *exchange) {
   int64_t max_tokens = question->max_tokens ? question->max_tokens : service->options->max_tokens;
   if (max_tokens > room) max_tokens = room;
   const int32_t rows = (int32_t)(max_tokens + (int64_t)question->prompt.count);
+  if (exchange->client->left) return MHD_NO; /* nobody would tell us again, and the answer would run to its end */
   if (service->stopping || atomic_load(&service->engine->lost))
     return refuse(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping", NULL);
   if (pages_for(&service->engine->pages, rows) > service->engine->pages.count - 1)
@@ -328,6 +329,7 @@ void client_change(void *user, struct MHD_Connection *connection, void **state,
 }
 
 void client_left(struct client *client) {
+  client->left = true;
   if (client->exchange)
     exchange_cut(client->exchange);
   else

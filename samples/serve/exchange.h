@@ -10,6 +10,7 @@ enum { BODY_BYTES_MOST = 1 << 20 };
 struct client {
   struct MHD_Connection *connection;
   struct exchange *exchange; /* NULL between two requests */
+  bool left;                 /* it has closed its side */
 };
 
 struct exchange {

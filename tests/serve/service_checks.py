@@ -132,6 +132,42 @@ def client_gone_in_the_stream(server):
                 cancelled_grows(server, before, 1)
 
 
+def counted(server):
+    """Requests for answers that were taken or ended."""
+    return server.metric("requests_total"), server.metric("ended_total")
+
+
+@check
+def client_gone_with_its_request(server):
+    """A client that goes as soon as its request is sent costs at most a step, and no record."""
+    message = request("POST", COMPLETIONS, LONG)
+    with idle_around(server):
+        for how in ["close", "reset"] * (SEQUENCES + QUEUE):
+            answered = server.metric("answered_tokens_total")
+            connection = Connection(server).send(message)
+            getattr(connection, how)()
+            until(lambda: len(set(counted(server))) == 1, "a request goes on")
+            more = server.metric("answered_tokens_total") - answered
+            expect(more < LONG["max_tokens"] / 2, f"{more:.0f} tokens for a client that has gone")
+        text(server)
+
+
+@check
+def client_gone_with_the_end_of_its_body(server):
+    """So does one that goes together with the last bytes of its body."""
+    message = request("POST", COMPLETIONS, LONG)
+    with idle_around(server):
+        for _ in range(2 * (SEQUENCES + QUEUE)):
+            with Connection(server) as connection:
+                connection.send(message[:-20])
+                time.sleep(0.05)  # the server has the headers
+                connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+                connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+                connection.send(message[-20:])  # leaves with the end, as one segment
+        until(lambda: load(server) == 0, "a request goes on")
+        text(server)
+
+
 @check
 def half_closed(server):
     """A client that ends its own direction has left, or gets its answer: never one that looks whole and is not."""
