@@ -6,11 +6,11 @@
 #include "../sample.h"
 #include "server.h"
 
-static bool *ends_of(const struct template *template) {
-  const int32_t count = template->tokenizer->vocabulary.token_count;
-  bool *ends = calloc((size_t)count, sizeof *ends);
-  if (!ends) give_up("no memory for %d tokens", count);
-  for (int32_t i = 0; i < count; i++) ends[i] = template_ends(template, i);
+/* For all ids that the model can draw: a table may have more rows than there are tokens. */
+static bool *ends_of(const struct template *template, int64_t vocabulary) {
+  bool *ends = calloc((size_t)vocabulary, sizeof *ends);
+  if (!ends) give_up("no memory for %lld tokens", (long long)vocabulary);
+  for (int32_t i = 0; i < vocabulary; i++) ends[i] = template_ends(template, i);
   return ends;
 }
 
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
   server_open(&server, &options, &template);
   model_open(&file, &options.model, &model);
   gguf_close(&file);
-  bool *ends = ends_of(&template);
+  bool *ends = ends_of(&template, model.desc.vocabulary);
   engine_start(&engine, &model,
                &(struct engine_options){
                    .requests = options.model.sequences + options.queue, .ends = ends, .spins = options.model.spins});
