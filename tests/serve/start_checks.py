@@ -134,7 +134,7 @@ def unix_socket(start):
 def deadline_in_the_queue_and_in_the_answer(start):
     """Past the deadline, a request that waits is 504, and a stream ends with an error event."""
     with start("--context", 1024, "--sequences", 1, "--queue", 4, "--deadline", 1) as server:
-        stream = Stream(server, COMPLETIONS, {**LONG, "max_tokens": 1000}).begin().first()
+        stream = Stream(server, COMPLETIONS, {**LONG, "max_tokens": 1000}).begin()
         waits = send_only(server, {**LONG, "max_tokens": 990})
         answer = waits.answer()
         waits.close()
