@@ -21,6 +21,15 @@ void require_ok(rondo_status status, const char *call) {
   if (status != RONDO_OK) give_up("%s (%s, from %s)", rondo_error_text(), rondo_status_name(status), call);
 }
 
+int64_t integer_parse(const char *option, const char *text, int64_t low, int64_t high) {
+  char *end;
+  errno = 0;
+  long long value = strtoll(text, &end, 10);
+  if (errno || end == text || *end || value < low || value > high)
+    give_up("%s is '%s', expected an integer from %lld to %lld", option, text, (long long)low, (long long)high);
+  return value;
+}
+
 rondo_backend backend_parse(const char *name) {
   if (strcmp(name, "auto") == 0) return RONDO_BACKEND_AUTO;
   if (strcmp(name, "host") == 0) return RONDO_BACKEND_HOST;

@@ -23,6 +23,9 @@ struct options options_parse_any(int argc, char **argv, const char *help, uint32
 /* The value of --backend. Ends the program on another word. */
 rondo_backend backend_parse(const char *name);
 
+/* The value of an option. Ends the program if it is no integer in this range. */
+int64_t integer_parse(const char *option, const char *text, int64_t low, int64_t high);
+
 /* Ends the program with a sentence on stderr and SAMPLE_UNUSABLE. */
 _Noreturn void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

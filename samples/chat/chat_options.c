@@ -45,15 +45,6 @@ static double number_parse(const char *option, const char *text, double low, dou
   return value;
 }
 
-static int64_t count_parse(const char *option, const char *text, int64_t low, int64_t high) {
-  char *end;
-  errno = 0;
-  long long value = strtoll(text, &end, 10);
-  if (errno || end == text || *end || value < low || value > high)
-    give_up("%s is '%s', expected an integer from %lld to %lld", option, text, (long long)low, (long long)high);
-  return value;
-}
-
 static rondo_dtype weights_parse(const char *option, const char *name) {
   static const rondo_dtype known[] = {RONDO_BF16, RONDO_NVFP4, RONDO_E4M3};
   bool layers = strcmp(option, "--weights") == 0;
@@ -76,17 +67,17 @@ static void option_parse(struct chat_options *options, const char *option, const
   else if (strcmp(option, "--system") == 0)
     options->system = value;
   else if (strcmp(option, "--tokens") == 0)
-    options->tokens = count_parse(option, value, 1, INT32_MAX);
+    options->tokens = integer_parse(option, value, 1, INT32_MAX);
   else if (strcmp(option, "--context") == 0)
-    llama->context = count_parse(option, value, 1, INT32_MAX);
+    llama->context = integer_parse(option, value, 1, INT32_MAX);
   else if (strcmp(option, "--temperature") == 0)
     llama->temperature = (float)number_parse(option, value, 0, 100);
   else if (strcmp(option, "--top-k") == 0)
-    llama->top_k = (int32_t)count_parse(option, value, 0, INT32_MAX);
+    llama->top_k = (int32_t)integer_parse(option, value, 0, INT32_MAX);
   else if (strcmp(option, "--top-p") == 0)
     llama->top_p = (float)number_parse(option, value, 0, 1);
   else if (strcmp(option, "--seed") == 0)
-    llama->seed = (int32_t)count_parse(option, value, INT32_MIN, INT32_MAX);
+    llama->seed = (int32_t)integer_parse(option, value, INT32_MIN, INT32_MAX);
   else if (strcmp(option, "--repeat-penalty") == 0)
     llama->repeat_penalty = (float)number_parse(option, value, 1, 100);
   else if (strcmp(option, "--weights") == 0)

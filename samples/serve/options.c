@@ -1,7 +1,6 @@
 /* options.c - see options.h. */
 #include "options.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +35,6 @@ static const char help[] =
     "  --wait spin|sleep         spin: a core for replays and one for HTTP, and no system call between tokens "
     "(sleep)\n";
 
-static int32_t count_parse(const char *option, const char *text, int32_t low, int32_t high) {
-  char *end;
-  errno = 0;
-  long long value = strtoll(text, &end, 10);
-  if (errno || end == text || *end || value < low || value > high)
-    give_up("%s is '%s', expected an integer from %d to %d", option, text, low, high);
-  return (int32_t)value;
-}
-
 static rondo_dtype weights_parse(const char *name) {
   static const rondo_dtype known[] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -58,7 +48,7 @@ static void listen_parse(struct serve_options *options, const char *text) {
   const bool brackets = colon && *text == '[' && colon[-1] == ']';
   const size_t length = colon ? (size_t)(colon - text) - (brackets ? 2 : 0) : 0;
   if (!length || length >= sizeof options->address) give_up("--listen is '%s', expected ADDRESS:PORT", text);
-  options->port = (uint16_t)count_parse("--listen's port", colon + 1, 0, UINT16_MAX);
+  options->port = (uint16_t)integer_parse("--listen's port", colon + 1, 0, UINT16_MAX);
   memcpy(options->address, text + brackets, length);
   options->address[length] = 0;
 }
@@ -83,7 +73,7 @@ static void option_parse(struct serve_options *options, const char *option, cons
                {"--name", &options->name}};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
     if (strcmp(option, counts[i].name) == 0) {
-      *counts[i].to = count_parse(option, value, counts[i].low, counts[i].high);
+      *counts[i].to = (int32_t)integer_parse(option, value, counts[i].low, counts[i].high);
       return;
     }
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -92,7 +82,7 @@ static void option_parse(struct serve_options *options, const char *option, cons
       return;
     }
   if (strcmp(option, "--context") == 0)
-    options->model.context = count_parse(option, value, 2, INT32_MAX);
+    options->model.context = integer_parse(option, value, 2, INT32_MAX);
   else if (strcmp(option, "--listen") == 0)
     listen_parse(options, value);
   else if (strcmp(option, "--weights") == 0)
