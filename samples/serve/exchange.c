@@ -53,9 +53,13 @@ static void resume(struct exchange *exchange) {
   MHD_resume_connection(exchange->connection);
 }
 
+void exchange_cancel(struct exchange *exchange) {
+  if (exchange->request) atomic_store(&exchange->request->cancelled, true);
+}
+
 void exchange_cut(struct exchange *exchange) {
   exchange->cut = true;
-  if (exchange->request) atomic_store(&exchange->request->cancelled, true);
+  exchange_cancel(exchange);
   exchange->out.count = 0;
   MHD_set_connection_option(exchange->connection, MHD_CONNECTION_OPTION_TIMEOUT, CUT_SECONDS);
   resume(exchange);

@@ -42,5 +42,7 @@ void client_change(void *service, struct MHD_Connection *connection, void **clie
 void client_left(struct client *client);
 /* After news of the engine: what is new goes to the client. */
 void exchange_advance(struct exchange *exchange, uint64_t now);
+/* The answer ends with an error. */
+void exchange_cancel(struct exchange *exchange);
 /* The client is gone, or must go: cancels the request, and ends the connection. */
 void exchange_cut(struct exchange *exchange);

@@ -192,10 +192,12 @@ static void round_take(struct service *service) {
   service->news_seen = atomic_load(&service->engine->news_count);
   service_collect(service);
   for (struct exchange *exchange = service->exchanges; exchange; exchange = exchange->next)
-    if (service->stopping && now > service->cut_ns)
+    if (service->stopping && now > service->cut_ns + leaving_ns)
       exchange_cut(exchange);
-    else
+    else {
+      if (service->stopping && now > service->cut_ns) exchange_cancel(exchange);
       exchange_advance(exchange, now);
+    }
   service_is_alive(service);
   MHD_run(service->daemon);
 }
@@ -214,9 +216,9 @@ static void server_close(struct service *service) {
 int server_run(struct service *service, struct engine *engine) {
   service_open(service, engine);
   daemon_start(service);
-  while (!service->stopping || (service->exchanges && clock_ns() < service->cut_ns + 2 * leaving_ns)) {
+  while (!service->stopping || (service->exchanges && clock_ns() < service->cut_ns + leaving_ns + leaving_ns / 2)) {
     round_take(service);
-    if (atomic_load(&engine->lost) && !service->stopping) stop_begin(service, clock_ns() + leaving_ns / 2);
+    if (atomic_load(&engine->lost) && !service->stopping) stop_begin(service, clock_ns() - leaving_ns / 2);
   }
   if (atomic_load(&engine->lost)) {
     fprintf(stderr, "serve: %s\n", engine->lost_text);

@@ -27,7 +27,7 @@ struct service {
   uint64_t heartbeat, heartbeat_ns; /* the last one seen, and when it moved */
   int64_t opened;                   /* seconds since 1970 */
   bool stopping;
-  uint64_t cut_ns; /* when stopping: the time to cut answers */
+  uint64_t cut_ns; /* when stopping: the time to cancel answers; a second later connections are cut */
 };
 
 /* Allocates the records. Ends the program with a sentence if there is no memory. */
