@@ -78,8 +78,8 @@ void exchange_advance(struct exchange *exchange, uint64_t now) {
     service_return(exchange->service, request);
     exchange->request = NULL;
   }
-  const bool quiet =
-      exchange->question.stream && exchange->out.count == before && now - exchange->sent_ns > comment_after_ns;
+  const bool quiet = exchange->question.stream && !exchange->answer.ended && exchange->out.count == before &&
+                     now - exchange->sent_ns > comment_after_ns;
   if (quiet && service_is_alive(exchange->service)) buffer_print(&exchange->out, ": the answer goes on\n\n");
   if (exchange->out.count != before) exchange->sent_ns = now;
   if (exchange->out.failed || (exchange->question.stream && exchange->out.count > OUT_BYTES_MOST))
@@ -286,6 +286,7 @@ static enum MHD_Result begin(struct service *service, struct MHD_Connection *con
   }
   for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
     if (strcmp(url, routes[i].path) == 0) exchange->route = &routes[i];
+  exchange->takes_body = exchange->route && !exchange->route->reply && is_authorised(exchange);
   return headers_check(exchange, version);
 }
 
@@ -294,7 +295,7 @@ static enum MHD_Result upload_take(struct exchange *exchange, const char *data, 
   exchange->body_too_long = exchange->body_bytes > BODY_BYTES_MOST;
   if (exchange->body_too_long)
     buffer_free(&exchange->body);
-  else
+  else if (exchange->takes_body) /* what is refused anyway costs no memory */
     buffer_put(&exchange->body, data, bytes);
   return exchange->body_bytes > DISCARDED_BYTES_MOST ? MHD_NO : MHD_YES;
 }

@@ -6,11 +6,13 @@
 #include "../sample.h"
 #include "server.h"
 
-/* For all ids that the model can draw: a table may have more rows than there are tokens. */
-static bool *ends_of(const struct template *template, int64_t vocabulary) {
-  bool *ends = calloc((size_t)vocabulary, sizeof *ends);
-  if (!ends) give_up("no memory for %lld tokens", (long long)vocabulary);
-  for (int32_t i = 0; i < vocabulary; i++) ends[i] = template_ends(template, i);
+/* A model may have more rows than the tokenizer has tokens, and may draw one of them. */
+static bool *ends_of(const struct template *template, const struct model *model) {
+  const int32_t known = template->tokenizer->vocabulary.token_count, count = (int32_t)model->desc.vocabulary;
+  if (count < known) give_up("the model has %d tokens, fewer than the %d of its tokenizer", count, known);
+  bool *ends = calloc((size_t)count, sizeof *ends);
+  if (!ends) give_up("no memory for %d tokens", count);
+  for (int32_t i = 0; i < count; i++) ends[i] = template_ends(template, i);
   return ends;
 }
 
@@ -30,7 +32,7 @@ int main(int argc, char **argv) {
   server_open(&server, &options, &template);
   model_open(&file, &options.model, &model);
   gguf_close(&file);
-  bool *ends = ends_of(&template, model.desc.vocabulary);
+  bool *ends = ends_of(&template, &model);
   engine_start(&engine, &model,
                &(struct engine_options){
                    .requests = options.model.sequences + options.queue, .ends = ends, .spins = options.model.spins});

@@ -1,8 +1,10 @@
 """Start and end of a server: options, files, keys, deadlines, signals."""
+import contextlib
 import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -73,6 +75,19 @@ def wrong_models(start):
                 file.write(part)
             refuses(start, "--model", path, *listen)
         refuses(start, "--model", folder, *listen)
+        fewer_rows(start.model, f"{folder}/rows.gguf")
+        refuses(start, "--model", f"{folder}/rows.gguf", *listen, word="tokenizer")
+
+
+def fewer_rows(model, path):
+    """Writes the model with one row less in its embedding than its tokenizer has tokens."""
+    with open(model, "rb") as file:
+        data = bytearray(file.read())
+    name = b"token_embd.weight"
+    rows = data.index(struct.pack("<Q", len(name)) + name) + 8 + len(name) + 4 + 8  # after the rank and the columns
+    struct.pack_into("<Q", data, rows, struct.unpack_from("<Q", data, rows)[0] - 1)
+    with open(path, "wb") as file:
+        file.write(data)
 
 
 @check
@@ -102,6 +117,19 @@ def keys(start):
             for path in ["/health", "/ready"]:
                 expect(server.ask(path).status == 200, f"{path} needs a key")
             expect("first" not in server.said(), "a key is in the log")
+            bodies_without_a_key(server)
+
+
+def bodies_without_a_key(server):
+    """Bodies that will be refused are not kept."""
+    message, before = request("POST", COMPLETIONS, {"prompt": "a" * 1000000}), server.status("VmRSS")
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server)).send(message[:-1]) for _ in range(20)]
+        expect(server.ask("/health").status == 200, "the server does not go on")
+        grown = server.status("VmRSS") - before
+        expect(grown < 8192, f"{grown} kB more memory for 20 MB of bodies without a key")
+        for connection in connections:
+            connection.send(message[-1:]).answer().is_error(401)
 
 
 @check
