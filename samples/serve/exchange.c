@@ -219,8 +219,9 @@ static enum MHD_Result body_take(struct exchange *exchange) {
   const struct body_rules rules = {service->template, service->options->name, service->engine->model->desc.context - 1};
   if (!is_json(exchange))
     return refuse(exchange, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Content-Type is not application/json", NULL);
-  if (exchange->body_too_long || exchange->body.failed)
+  if (exchange->body_too_long)
     return refuse(exchange, MHD_HTTP_CONTENT_TOO_LARGE, "the body has more than 1 MiB", NULL);
+  if (exchange->body.failed) return refuse(exchange, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory for the body", NULL);
   const bool fine =
       body_read(&rules, exchange->route->kind, exchange->body.bytes, exchange->body.count, &exchange->question, &fault);
   buffer_free(&exchange->body);

@@ -127,7 +127,7 @@ def bodies_without_a_key(server):
         connections = [stack.enter_context(Connection(server)).send(message[:-1]) for _ in range(20)]
         expect(server.ask("/health").status == 200, "the server does not go on")
         grown = server.status("VmRSS") - before
-        expect(grown < 8192, f"{grown} kB more memory for 20 MB of bodies without a key")
+        expect(grown < 4096, f"{grown} kB more memory for 20 MB of bodies without a key")
         for connection in connections:
             connection.send(message[-1:]).answer().is_error(401)
 
