@@ -158,14 +158,16 @@ static void record_fill(struct exchange *exchange, struct request *request, int3
 static enum MHD_Result submit(struct exchange *exchange) {
   struct service *service = exchange->service;
   const struct question *question = &exchange->question;
-  const int64_t room = service->engine->model->desc.context - (int64_t)question->prompt.count;
+  const struct pages *pages = &service->engine->pages;
+  const int64_t prompt = (int64_t)question->prompt.count, room = service->engine->model->desc.context - prompt;
+  const int64_t room_in_pages = (int64_t)(pages->count - 1) * pages->rows - prompt;
   int64_t max_tokens = question->max_tokens ? question->max_tokens : service->options->max_tokens;
   if (max_tokens > room) max_tokens = room;
-  const int32_t rows = (int32_t)(max_tokens + (int64_t)question->prompt.count);
+  if (!question->max_tokens && room_in_pages > 0 && max_tokens > room_in_pages) max_tokens = room_in_pages;
   if (exchange->client->left) return MHD_NO; /* nobody would tell us again, and the answer would run to its end */
   if (service->stopping || atomic_load(&service->engine->lost))
     return refuse(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping", NULL);
-  if (pages_for(&service->engine->pages, rows) > service->engine->pages.count - 1)
+  if (max_tokens > room_in_pages)
     return refuse(exchange, MHD_HTTP_BAD_REQUEST, "prompt and max_tokens need more pages than the server has",
                   "max_tokens");
   if (!service->unused_count)
