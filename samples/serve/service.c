@@ -9,7 +9,7 @@ static const uint64_t heartbeat_most_ns = 5000000000; /* longer than any step */
 
 void service_open(struct service *service, struct engine *engine) {
   const size_t context = (size_t)engine->model->desc.context;
-  const size_t count = (size_t)(service->options->model.sequences + service->options->queue);
+  const size_t count = (size_t)service->options->model.sequences + (size_t)service->options->queue;
   service->engine = engine;
   service->records = calloc(count, sizeof *service->records);
   service->unused = calloc(count, sizeof *service->unused);
