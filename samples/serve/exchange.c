@@ -128,7 +128,7 @@ static enum MHD_Result reply_tokens(struct exchange *exchange) {
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
-/* The same for the same number, and else hardly ever. */
+/* For a request without a seed: hardly ever one that another request had. */
 static int32_t seed_of(uint64_t number) {
   const uint64_t mixed = (number + clock_ns()) * 0x9e3779b97f4a7c15u;
   return (int32_t)(mixed >> 32);
