@@ -170,9 +170,8 @@ static enum MHD_Result submit(struct exchange *exchange) {
   if (max_tokens > room_in_pages)
     return refuse(exchange, MHD_HTTP_BAD_REQUEST, "prompt and max_tokens need more pages than the server has",
                   "max_tokens");
-  if (!service->unused_count)
-    return refuse(exchange, MHD_HTTP_TOO_MANY_REQUESTS, "the queue is full: try again later", NULL);
   struct request *request = exchange->request = service_take(service);
+  if (!request) return refuse(exchange, MHD_HTTP_TOO_MANY_REQUESTS, "the queue is full: try again later", NULL);
   record_fill(exchange, request, (int32_t)max_tokens);
   answer_begin(&exchange->answer, service->template->tokenizer, question, exchange->route->kind, service->options->name,
                service->request_count++);

@@ -33,9 +33,9 @@ int main(int argc, char **argv) {
   model_open(&file, &options.model, &model);
   gguf_close(&file);
   bool *ends = ends_of(&template, &model);
-  engine_start(&engine, &model,
-               &(struct engine_options){
-                   .requests = options.model.sequences + options.queue, .ends = ends, .spins = options.model.spins});
+  engine_start(
+      &engine, &model,
+      &(struct engine_options){.requests = service_record_count(&options), .ends = ends, .spins = options.model.spins});
   fprintf(stderr, "ready after %.2f s: %s on %s, %d sequences of %lld tokens, %lld pages\n",
           (double)(clock_ns() - begin) * 1e-9, options.name, model.info.device_name, options.model.sequences,
           (long long)model.desc.context, (long long)model.desc.pages - 1);

@@ -7,9 +7,13 @@
 
 static const uint64_t heartbeat_most_ns = 5000000000; /* longer than any step */
 
+int32_t service_record_count(const struct serve_options *options) {
+  return 2 * (options->model.sequences + options->queue);
+}
+
 void service_open(struct service *service, struct engine *engine) {
   const size_t context = (size_t)engine->model->desc.context;
-  const size_t count = (size_t)service->options->model.sequences + (size_t)service->options->queue;
+  const size_t count = (size_t)service_record_count(service->options);
   service->engine = engine;
   service->records = calloc(count, sizeof *service->records);
   service->unused = calloc(count, sizeof *service->unused);
@@ -36,7 +40,9 @@ void service_close(struct service *service) {
 }
 
 struct request *service_take(struct service *service) {
-  return service->unused_count ? service->unused[--service->unused_count] : NULL;
+  const int32_t asked = service->record_count - service->unused_count - service->orphan_count;
+  const bool has_room = service->unused_count > 0 && asked < service->record_count / 2;
+  return has_room ? service->unused[--service->unused_count] : NULL;
 }
 
 void service_return(struct service *service, struct request *request) {

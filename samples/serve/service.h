@@ -30,11 +30,13 @@ struct service {
   uint64_t cut_ns; /* when stopping: the time to cancel answers; a second later connections are cut */
 };
 
+/* Twice as many as may run and wait: one whose client left is in use until the next step. */
+int32_t service_record_count(const struct serve_options *options);
 /* Allocates the records. Ends the program with a sentence if there is no memory. */
 void service_open(struct service *service, struct engine *engine);
 void service_close(struct service *service);
 
-/* A record; NULL if none is unused. */
+/* A record; NULL if as many requests run and wait as may. */
 struct request *service_take(struct service *service);
 /* Of a request that has ended, or was never submitted. */
 void service_return(struct service *service, struct request *request);
