@@ -37,7 +37,7 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct mod
   desc.one_order = 1; /* an answer does not depend on the sequences beside it */
   desc.sequences = options->sequences;
   desc.page_rows = PAGE_ROWS;
-  desc.pages = (desc.context + PAGE_ROWS - 1) / PAGE_ROWS * options->sequences;
+  desc.pages = model_pages_most(&desc) * options->sequences;
   if (options->pages) desc.pages = options->pages;
   desc.pages++; /* SPARE_PAGE */
   desc.nvfp4_scale = llama_file_nvfp4_scale(file, &desc);
@@ -145,7 +145,7 @@ static int32_t *ints(const struct model_step *step, rondo_tensor tensor) { retur
 static float *floats(const struct model_step *step, rondo_tensor tensor) { return rondo_data(step->slot, tensor); }
 
 static void put_row(const struct model *model, const struct model_step *step, int32_t at, const struct model_row *row) {
-  const int64_t most = (model->desc.context + PAGE_ROWS - 1) / PAGE_ROWS;
+  const int64_t most = model_pages_most(&model->desc);
   int32_t *pages = ints(step, step->tensors.kv_pages) + at * most;
   memcpy(pages, row->pages, (size_t)row->page_count * sizeof *pages);
   for (int64_t i = row->page_count; i < most; i++) pages[i] = -1;

@@ -49,6 +49,11 @@ struct model_row {
   int32_t seed;
 };
 
+/* Pages of a sequence that fills its context. */
+static inline int64_t model_pages_most(const rondo_graph_llama_desc *desc) {
+  return (desc->context + PAGE_ROWS - 1) / PAGE_ROWS;
+}
+
 /* Opens everything and uploads the weights. Ends the program with a sentence if something is wrong. */
 void model_open(const struct gguf *file, const struct model_options *options, struct model *model);
 void model_close(struct model *model);

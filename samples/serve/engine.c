@@ -363,7 +363,7 @@ static void chunks_try(struct engine *engine) {
 void engine_open(struct engine *engine, struct model *model, const struct engine_options *options) {
   *engine = (struct engine){.model = model, .options = *options};
   const int32_t sequences = sequence_count(engine);
-  const int64_t list = (model->desc.context + PAGE_ROWS - 1) / PAGE_ROWS;
+  const int64_t list = model_pages_most(&model->desc);
   engine->page_lists = calloc((size_t)(sequences * list), sizeof *engine->page_lists);
   engine->waiting = calloc((size_t)options->requests, sizeof *engine->waiting);
   engine->rows = calloc((size_t)sequences, sizeof *engine->rows);

@@ -153,7 +153,7 @@ static void stop_begin(struct service *service, uint64_t cut_ns) {
   service->cut_ns = cut_ns;
 }
 
-/* The first signal lets answers end, the second one cuts them. */
+/* The first signal lets answers end, the second one cancels them. */
 static void signal_take(struct service *service, uint64_t now) {
   struct signalfd_siginfo info;
   while (read(service->signals, &info, sizeof info) == sizeof info)

@@ -1,5 +1,5 @@
-/* small_engine.h - the engine of the serve sample with the small model of gguf_writer.h, and requests for it. No thread
- * is started: whoever calls engine_round is the replaying thread. */
+/* small_engine.h - the engine of the serve sample with the small model of gguf_writer.h, and requests for it. The
+ * engine has no thread of its own here. The test calls engine_round, and its thread replays. */
 #pragma once
 
 #include "../../samples/serve/engine.h"
