@@ -3,8 +3,10 @@
 
 #include <float.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "dequantize.h"
 #include "rounding.h"
@@ -182,6 +184,74 @@ static bool row_fits(const struct matrix *matrix, int64_t row, const float *valu
   return false;
 }
 
+/* A row in bf16 that stays so. False if it has an element that is infinite or NaN. */
+static bool copy_bf16(const struct target *target, const struct gguf_tensor *tensor, int64_t row) {
+  const uint8_t *from = tensor->data + (uint64_t)row * tensor->row_bytes;
+  uint16_t *to = (uint16_t *)target->packed->data + target->row * target->columns, unfit = 0;
+  memcpy(to, from, (size_t)target->columns * sizeof *to);
+  for (int64_t i = 0; i < target->columns; i++) unfit |= (uint16_t)((to[i] & 0x7f80) == 0x7f80);
+  return !unfit;
+}
+
+/* ---- Matrices ---------------------------------------------------------------------------------------------------- */
+
+/* A thread's rows. */
+struct share {
+  const struct matrix *matrix;
+  rondo_dtype dtype;
+  float global_scale;
+  struct packed *packed;
+  int64_t first, end;
+  struct weight_fault fault;
+  bool fine;
+};
+
+static void *share_pack(void *user) {
+  struct share *share = user;
+  const struct matrix *matrix = share->matrix;
+  struct target target = {share->packed, share->first, matrix_columns(matrix), share->global_scale};
+  float *values = malloc((size_t)target.columns * sizeof *values);
+  share->fine = values != NULL;
+  for (; target.row < share->end && share->fine; target.row++) {
+    int64_t row = target.row;
+    const struct gguf_tensor *tensor = part_of(matrix, &row);
+    const bool stays = tensor->type == GGUF_TYPE_BF16 && share->dtype == RONDO_BF16;
+    if (stays && copy_bf16(&target, tensor, row)) continue;
+    read_row(matrix, target.row, values);
+    share->fine = row_fits(matrix, target.row, values, limit_of(share->dtype), &share->fault);
+    if (share->fine) pack_row(&target, matrix, share->dtype, values);
+  }
+  free(values);
+  return NULL;
+}
+
+static bool pack_all(const struct share *whole, struct weight_fault *fault) {
+  enum { THREADS_MOST = 16, ELEMENTS_OF_A_THREAD = 1 << 18 };
+  pthread_t threads[THREADS_MOST];
+  struct share shares[THREADS_MOST];
+  bool runs[THREADS_MOST] = {false}, fine = true;
+  const int64_t elements = whole->end * matrix_columns(whole->matrix);
+  int64_t count = sysconf(_SC_NPROCESSORS_ONLN);
+  if (count > THREADS_MOST) count = THREADS_MOST;
+  if (count > elements / ELEMENTS_OF_A_THREAD) count = elements / ELEMENTS_OF_A_THREAD;
+  if (count < 1) count = 1;
+  for (int64_t i = 0; i < count; i++) {
+    shares[i] = *whole;
+    shares[i].first = whole->end * i / count;
+    shares[i].end = whole->end * (i + 1) / count;
+    runs[i] = i > 0 && pthread_create(&threads[i], NULL, share_pack, &shares[i]) == 0;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    if (runs[i])
+      pthread_join(threads[i], NULL);
+    else
+      share_pack(&shares[i]);
+    if (!shares[i].fine && fine) *fault = shares[i].fault; /* of the first row */
+    fine = fine && shares[i].fine;
+  }
+  return fine;
+}
+
 bool matrix_pack(const struct matrix *matrix, rondo_dtype dtype, float global_scale, struct packed *packed,
                  struct weight_fault *fault) {
   *fault = (struct weight_fault){0};
@@ -189,16 +259,11 @@ bool matrix_pack(const struct matrix *matrix, rondo_dtype dtype, float global_sc
   *packed = (struct packed){.data_bytes = (uint64_t)(rows * columns) * rondo_dtype_bits(dtype) / 8};
   if (dtype == RONDO_E4M3) packed->scale_bytes = (uint64_t)rows * sizeof(float);
   if (dtype == RONDO_NVFP4) packed->scale_bytes = (uint64_t)(rows * columns) / BLOCK;
-  float *values = malloc((size_t)columns * sizeof *values);
   packed->data = malloc(packed->data_bytes);
   packed->scales = malloc(packed->scale_bytes + 1);
-  bool fine = values && packed->data && packed->scales;
-  for (int64_t row = 0; row < rows && fine; row++) {
-    read_row(matrix, row, values);
-    fine = row_fits(matrix, row, values, limit_of(dtype), fault);
-    if (fine) pack_row(&(struct target){packed, row, columns, global_scale}, matrix, dtype, values);
-  }
-  free(values);
+  const struct share whole = {
+      .matrix = matrix, .dtype = dtype, .global_scale = global_scale, .packed = packed, .end = rows};
+  const bool fine = packed->data && packed->scales && pack_all(&whole, fault);
   if (!fine) packed_free(packed);
   return fine;
 }
