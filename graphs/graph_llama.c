@@ -288,7 +288,11 @@ static rondo_status lender_check(const rondo_graph_llama_desc *desc) {
   if (lender->layer_count != desc->layers)
     return status_set(RONDO_INVALID_ARGUMENT, "the lender has %" PRId32 " layer%s, expected %" PRId32,
                       lender->layer_count, PLURAL(lender->layer_count), desc->layers);
-  if (lender->sequences != desc->sequences && !desc->page_rows)
+  if (llama_takes_pages_in_order(desc) && desc->sequences != 1)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "sequences is %" PRId32 ", expected 1 without page_rows, as the lender has pages",
+                      desc->sequences);
+  if (lender->sequences != desc->sequences && !lender->kv_pages.graph)
     return status_set(RONDO_INVALID_ARGUMENT, "the lender has caches of %" PRId32 " sequence%s, expected %" PRId32,
                       lender->sequences, PLURAL(lender->sequences), desc->sequences);
   if (lender->context != desc->context)

@@ -44,6 +44,10 @@ struct llama_builder {
 typedef rondo_status (*llama_tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                               const int64_t *shape, rondo_tensor *tensor);
 
+/* Are caches a lender's pages, but without a list of them? */
+static inline bool llama_takes_pages_in_order(const rondo_graph_llama_desc *desc) {
+  return desc->lender && desc->lender->kv_pages.graph && !desc->page_rows;
+}
 static inline bool llama_is_prefill(const struct llama_builder *b) { return b->desc.tokens > 0; }
 /* A prefill of one sequence has lists of one number, as attention has one item. */
 static inline bool llama_is_of_one(const struct llama_builder *b) { return llama_is_prefill(b) && !b->desc.packed; }

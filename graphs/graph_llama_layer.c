@@ -27,13 +27,34 @@ bool llama_streams(const struct llama_builder *b) {
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
+/* The pages of a lender, after the first one, as the cache of one sequence. */
+static rondo_status pages_in_order(const struct llama_builder *b, rondo_tensor lent, rondo_tensor *cache) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  rondo_tensor pages, rows;
+  rondo_status status = rondo_borrow(b->graph, lent, &pages);
+  if (status != RONDO_OK) return status;
+  const int64_t *shape = b->graph->tensors[pages.index].shape, page_rows = shape[1];
+  status = rondo_reshape(b->graph, pages, 4, (int64_t[]){1, shape[0] * page_rows, desc->kv_heads, desc->head_dimension},
+                         &rows);
+  if (status != RONDO_OK) return status;
+  return rondo_view(b->graph, rows, (int64_t[]){0, page_rows, 0, 0},
+                    (int64_t[]){1, desc->context + LLAMA_PADDING, desc->kv_heads, desc->head_dimension}, cache);
+}
+
+/* A layer's K or V. */
+static rondo_status cache_add(const struct llama_builder *b, const char *name, rondo_tensor lent, rondo_tensor *cache) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  if (llama_takes_pages_in_order(desc) && lent.graph) return pages_in_order(b, lent, cache);
+  const int64_t shape[] = {desc->page_rows ? desc->pages : desc->sequences,
+                           desc->page_rows ? desc->page_rows : desc->context + LLAMA_PADDING, desc->kv_heads,
+                           desc->head_dimension};
+  return llama_resident_add(b, rondo_state, name, desc->dtype, 4, shape, lent, cache);
+}
+
 /* The constants and states of layer i. */
 static rondo_status layer_tensors_add(const struct llama_builder *b, int32_t i, rondo_llama_layer *layer) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const rondo_llama_layer lent = desc->lender ? desc->lender->layers[i] : (rondo_llama_layer){0};
-  const int64_t cache[] = {desc->page_rows ? desc->pages : desc->sequences,
-                           desc->page_rows ? desc->page_rows : desc->context + LLAMA_PADDING, desc->kv_heads,
-                           desc->head_dimension};
   char name[NAME_BYTES];
   *layer = (rondo_llama_layer){0};
   const struct {
@@ -65,12 +86,8 @@ static rondo_status layer_tensors_add(const struct llama_builder *b, int32_t i, 
   if (status == RONDO_OK)
     status = llama_norm_add(b, llama_name(b, name, "layer%" PRId32 ".feed_forward_norm", i), lent.feed_forward_norm,
                             &layer->feed_forward_norm);
-  if (status == RONDO_OK)
-    status = llama_resident_add(b, rondo_state, llama_name(b, name, "layer%" PRId32 ".k", i), desc->dtype, 4, cache,
-                                lent.k, &layer->k);
-  if (status != RONDO_OK) return status;
-  return llama_resident_add(b, rondo_state, llama_name(b, name, "layer%" PRId32 ".v", i), desc->dtype, 4, cache, lent.v,
-                            &layer->v);
+  if (status == RONDO_OK) status = cache_add(b, llama_name(b, name, "layer%" PRId32 ".k", i), lent.k, &layer->k);
+  return status == RONDO_OK ? cache_add(b, llama_name(b, name, "layer%" PRId32 ".v", i), lent.v, &layer->v) : status;
 }
 
 /* Some columns of [rows, ..] as heads: in a decode step of one row a sequence, in a prefill of all rows. */

@@ -168,18 +168,18 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * that and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
  * random weights their error is at most 0.01 (f16) or 0.08 (bf16) of the root mean square of their row.
  *
- * Prefill takes a prompt in chunks of `tokens` rows at consecutive positions. Each chunk begins where the previous one
- * ended. Rows up to `last` count; next and logits belong to row `last`. Later rows are padding of any tokens, such as
- * 0. Padding enters the KV cache, as far as there are rows, but no row that counts sees it, and later tokens overwrite
- * it. With every_row there is no `last`: each row has next and logits, to score a text or check drafted tokens, and
- * feed_back, with_sampling and penalized are 0.
+ * Prefill takes a prompt in chunks of `tokens` rows, one behind the other. Rows up to `last` count; next and logits
+ * belong to row `last`. Later rows are padding of any tokens. It enters the cache, as far as there are rows, but no
+ * row that counts sees it, and later tokens overwrite it. With every_row there is no `last`: each row has next and
+ * logits, to score a text or check drafted tokens, and feed_back, with_sampling and penalized are 0.
  *
  * With packed, row_offsets tell whose rows are whose, `last` has a row of each sequence (of one without rows any), and
  * rows of none are padding that enters no cache. feed_back and with_sampling are 0; a lender may have feed_back, whose
  * states the program uploads after the prompts.
  *
  * With page_rows, caches are pools of pages, and kv_pages says where positions of sequences are. Padding and resting
- * sequences are also written, where they have pages. A layer is five tasks.
+ * sequences are written too. A layer is five tasks. A borrower of one sequence without page_rows has the pages behind
+ * the first, in order.
  *
  * With feed_back, each sequence's last token and its position are states, zeros at first. Decode reads these tokens,
  * replaces them by the next ones (a task "token" copies these to the output), and adds `advance` to the positions

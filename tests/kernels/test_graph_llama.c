@@ -1,8 +1,7 @@
 /* test_graph_llama.c - the ready-made graph of a Llama's step, against the same step in fp64: decode and prefill in
  * every type of weights, layers of tasks and of halves, tokens that the graph feeds back, penalties, sequences that
- * rest. A sequence alone has the bits that it has beside others. Faults that would show: a task that is left out or
- * takes another layer's weights, a cache row at the wrong position, a token that is fed back from another sequence.
- * Names and refusals: test_graph_llama_refused.c. */
+ * rest. A sequence alone has the bits that it has beside others. Faults that would show: a task left out, other layers'
+ * weights, a cache row at the wrong position, another sequence's token. Names, refusals: test_graph_llama_refused.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -247,6 +246,48 @@ static void prefills(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(graph_llama, a_prompt_in_padded_chunks_is_as_good_as_token_after_token, prefills)
+
+/* A prompt is read into pages 1, 2, 3 ..., and goes on in a graph of one sequence without pages. */
+static void continues(rondo_backend backend) {
+  enum { ROWS = 20, LENGTH = 37, CONTEXT = 60, PAGE = 16, PAGES = 6 };
+  static const struct {
+    int64_t hidden, query_heads, kv_heads, feed_forward;
+    int one_order;
+  } cases[] = {{576, 9, 3, 1536, 0}, {64, 4, 2, 96, 0}, {64, 4, 2, 96, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static struct history h;
+    struct llama l;
+    struct machine m = {.count = 0};
+    rondo_graph_llama_desc desc = llama_plain_desc();
+    desc.hidden = cases[i].hidden, desc.query_heads = cases[i].query_heads, desc.kv_heads = cases[i].kv_heads;
+    desc.feed_forward = cases[i].feed_forward, desc.head_dimension = 64, desc.one_order = cases[i].one_order;
+    desc.context = CONTEXT, desc.sequences = 2, desc.page_rows = PAGE, desc.pages = PAGES;
+    llama_make(&l, desc, 400 + i);
+    machine_add(&m, backend, l.desc);
+    desc = l.desc, desc.tokens = ROWS, desc.sequence = 1;
+    machine_add(&m, backend, desc);
+    desc = l.desc, desc.page_rows = desc.pages = 0, desc.sequences = 1;
+    machine_add(&m, backend, desc);
+    cr_assert_eq(m.trials[2].graph->task_count, cases[i].one_order ? 5 * LAYERS + 3 : 2 * LAYERS + 4);
+    machine_start(&m, &l);
+    trial_set(&m.trials[1], m.tensors[1].kv_pages, (int32_t[]){1, 2, 3, 4});
+    l.streams = !cases[i].one_order, l.layer_norms_are_tasks = !l.streams;
+    int32_t next = prefill_and_check(&l, &m, ROWS, LENGTH, &h);
+    for (int32_t at = LENGTH; at < CONTEXT; at++) {
+      double expected[VOCABULARY];
+      l.layer_norms_are_tasks = l.streams = false;
+      llama_step(&l, &h, next, at, expected);
+      llama_set_lists(&m, 2, m.tensors[2].token, &next, m.tensors[2].position, &at);
+      trial_replay(&m.trials[2]);
+      const float *logits = trial_output(&m.trials[2], m.tensors[2].logits);
+      llama_check_logits(&l, logits, expected, "case and position", (int)i, at);
+      next = llama_largest(logits);
+    }
+    machine_end(&m);
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, a_sequence_in_pages_in_order_goes_on_without_a_list_of_them, continues)
 
 /* A text in chunks, each row of which has logits and a next token; the last chunk ends in padding. With one_order a
  * graph with `last` gives one row the same bits, unless the norm before the head is a task in one of the two. */

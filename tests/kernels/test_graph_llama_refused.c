@@ -313,6 +313,13 @@ Test(graph_llama, what_weights_and_caches_do_not_depend_on_may_be_another_than_t
   lent = wanted = l.desc; /* caches in pages belong to no sequence */
   lent.page_rows = wanted.page_rows = 16, lent.pages = wanted.pages = 9, lent.sequences = 4;
   require_borrowing(lent, wanted, NULL);
+  wanted.page_rows = wanted.pages = 0;
+  require_borrowing(lent, wanted, NULL);
+  wanted.sequences = 4;
+  require_borrowing(lent, wanted, "sequences is 4, expected 1 without page_rows, as the lender has pages");
+  wanted.sequences = 1, lent.pages = (lent.context + 15) / 16; /* the first page is of no sequence */
+  require_borrowing(lent, wanted, "layer0.k");
+  lent.pages = wanted.pages = 9, wanted.page_rows = 16;
   lent.feed_back = wanted.feed_back = 1; /* but states do */
   require_borrowing(lent, wanted, "the lender's 'token' is [4] i32, expected [1] i32");
   llama_free(&l);
