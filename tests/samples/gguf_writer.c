@@ -158,37 +158,74 @@ static char *write_as_characters(char *out, const char *bytes, size_t count) {
   return out;
 }
 
-static int32_t small_count(const struct gguf_writer *writer) { return SMALL_TOKENS + writer->extra_count; }
+static int32_t small_count(const struct gguf_writer *writer) {
+  return SMALL_TOKENS + writer->extra_count + writer->words;
+}
+
+enum { WRITTEN = 40 };
+typedef char written[WRITTEN];
+
+static void *new_list(int32_t count, size_t bytes) {
+  void *list = calloc((size_t)count, bytes);
+  if (!list) abort();
+  return list;
+}
+
+/* Word 0 is "aa". */
+static void write_word(int32_t word, char *text) {
+  int32_t letters = 2, first = 0;
+  for (int32_t count = 26 * 26; word >= first + count; count *= 26) first += count, letters++;
+  text[letters] = '\0';
+  for (word -= first; letters > 0; word /= 26) text[--letters] = (char)('a' + word % 26);
+}
+
+static void write_token(const struct gguf_writer *writer, int32_t i, char *text) {
+  const int32_t extra = i - SMALL_TOKENS;
+  if (extra >= writer->extra_count) {
+    write_word(extra - writer->extra_count, text);
+  } else if (extra >= 0) {
+    snprintf(text, WRITTEN, "%s", writer->extra_texts[extra]);
+  } else {
+    const struct small_token token = small_token(i);
+    if (i < SMALL_START)
+      write_as_characters(text, token.bytes, token.length);
+    else
+      snprintf(text, WRITTEN, "%s", token.bytes);
+  }
+}
+
+static void write_merge(int32_t i, char *text) {
+  if (i < SMALL_MERGES) {
+    text = write_as_characters(text, merge_texts[i][0], strlen(merge_texts[i][0]));
+    *text++ = ' ';
+    write_as_characters(text, merge_texts[i][1], strlen(merge_texts[i][1]));
+  } else {
+    write_word(i - SMALL_MERGES, text);
+    const size_t last = strlen(text) - 1;
+    text[last + 1] = text[last], text[last] = ' ', text[last + 2] = '\0';
+  }
+}
 
 void gguf_write_small_vocabulary(struct gguf_writer *writer) {
-  enum { MOST = SMALL_TOKENS + 2 };
-  char tokens[SMALL_TOKENS][40], merges[SMALL_MERGES][40];
-  const char *token_list[MOST], *merge_list[SMALL_MERGES];
-  int32_t kinds[MOST], count = small_count(writer);
-  for (int32_t i = 0; i < SMALL_TOKENS; i++) {
-    struct small_token token = small_token(i);
-    kinds[i] = i < SMALL_START ? 1 : 3;
-    token_list[i] = tokens[i];
-    if (i < SMALL_START)
-      write_as_characters(tokens[i], token.bytes, token.length);
-    else
-      snprintf(tokens[i], sizeof tokens[i], "%s", token.bytes);
+  const int32_t count = small_count(writer), merge_count = SMALL_MERGES + writer->words, extra = SMALL_TOKENS;
+  written *texts = new_list(count + merge_count, sizeof *texts);
+  const char **list = new_list(count + merge_count, sizeof *list);
+  int32_t *kinds = new_list(count, sizeof *kinds);
+  for (int32_t i = 0; i < count; i++) {
+    const bool is_extra = i >= extra && i < extra + writer->extra_count, is_special = i >= SMALL_START && i < extra;
+    kinds[i] = is_extra ? writer->extra_kinds[i - extra] : is_special ? 3 : 1;
+    write_token(writer, i, texts[i]);
   }
-  for (int32_t i = SMALL_TOKENS; i < count; i++) {
-    token_list[i] = writer->extra_texts[i - SMALL_TOKENS];
-    kinds[i] = writer->extra_kinds[i - SMALL_TOKENS];
-  }
-  for (int32_t i = 0; i < SMALL_MERGES; i++) {
-    char *at = write_as_characters(merges[i], merge_texts[i][0], strlen(merge_texts[i][0]));
-    *at++ = ' ';
-    write_as_characters(at, merge_texts[i][1], strlen(merge_texts[i][1]));
-    merge_list[i] = merges[i];
-  }
+  for (int32_t i = 0; i < merge_count; i++) write_merge(i, texts[count + i]);
+  for (int32_t i = 0; i < count + merge_count; i++) list[i] = texts[i];
   gguf_write_string(writer, "tokenizer.ggml.model", "gpt2");
   gguf_write_string(writer, "tokenizer.ggml.pre", "smollm");
-  gguf_write_strings(writer, "tokenizer.ggml.tokens", (uint64_t)count, token_list);
-  gguf_write_strings(writer, "tokenizer.ggml.merges", SMALL_MERGES, merge_list);
+  gguf_write_strings(writer, "tokenizer.ggml.tokens", (uint64_t)count, list);
+  gguf_write_strings(writer, "tokenizer.ggml.merges", (uint64_t)merge_count, list + count);
   gguf_write_array(writer, "tokenizer.ggml.token_type", I32, (uint64_t)count, kinds, (size_t)count * sizeof *kinds);
+  free(texts);
+  free(list);
+  free(kinds);
 }
 
 /* ---- A small model ----------------------------------------------------------------------------------------------- */

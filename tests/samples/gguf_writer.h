@@ -21,6 +21,7 @@ struct gguf_writer {
   /* Tokens after those of the small vocabulary, with their types. */
   const char *extra_texts[2];
   int32_t extra_kinds[2], extra_count;
+  int32_t words; /* further tokens: "aa", "ab" ... "zz", "aaa" ..., each with the merge of its last letter */
 };
 
 void gguf_write_string(struct gguf_writer *writer, const char *key, const char *value);
@@ -35,7 +36,7 @@ void gguf_write_tensor(struct gguf_writer *writer, const char *name, uint32_t ty
 /* The file, which the caller frees; the writer is empty afterwards. */
 struct gguf_buffer gguf_write_end(struct gguf_writer *writer);
 
-/* Keys of a tokenizer: 256 tokens of one byte, those that merge_texts make, two special ones after them. */
+/* Keys of a tokenizer: 256 tokens of one byte, those that merge_texts make, two special ones after them; words. */
 enum { SMALL_MERGES = 21, SMALL_START = 256 + SMALL_MERGES, SMALL_END, SMALL_TOKENS };
 void gguf_write_small_vocabulary(struct gguf_writer *writer);
 /* What a token of it stands for. */
