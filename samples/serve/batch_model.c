@@ -34,12 +34,13 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct mod
   desc.weights = first.qkv.parts[0]->type == GGUF_TYPE_NVFP4 ? RONDO_NVFP4 : RONDO_BF16;
   if (options->weights) desc.weights = options->weights;
   desc.with_sampling = 1;
-  desc.one_order = 1; /* an answer does not depend on the sequences beside it */
+  desc.one_order = !options->any_order; /* 1: an answer does not depend on the sequences beside it */
   desc.sequences = options->sequences;
   desc.page_rows = PAGE_ROWS;
   desc.pages = model_pages_most(&desc) * options->sequences;
   if (options->pages) desc.pages = options->pages;
-  desc.pages++; /* SPARE_PAGE */
+  desc.pages++;                                            /* SPARE_PAGE */
+  if (options->any_order && !options->pages) desc.pages++; /* a cache without a list has some rows after its context */
   desc.nvfp4_scale = llama_file_nvfp4_scale(file, &desc);
   return desc;
 }
@@ -61,6 +62,11 @@ static void describe_all(struct model *model) {
     }
     desc.sequences = 1;
     model->chunk_count = 0;
+    if (!desc.one_order && desc.pages > model_pages_most(&desc) + 1) {
+      rondo_graph_llama_desc alone = desc;
+      alone.page_rows = alone.pages = 0;
+      describe_step(&model->alone[logits], &alone);
+    }
     const bool only_short = desc.weights == RONDO_E4M3; /* no graph has more than 16 rows then */
     for (int32_t i = 0; i < (only_short ? 1 : MODEL_CHUNKS_MOST) && (i == 0 || chunk_rows[i] <= desc.context); i++) {
       desc.tokens = only_short ? 16 : chunk_rows[i];
@@ -80,6 +86,7 @@ static void each_step(struct model *model, bool reversed,
     for (int32_t i = 0; i < model->decode_count; i++)
       if (&model->decodes[logits][i] != owner) visit(model, &model->decodes[logits][i], 0);
     for (int32_t i = 0; i < model->chunk_count; i++) visit(model, &model->chunks[logits][i], model->lanes - 1);
+    if (model->alone[logits].graph) visit(model, &model->alone[logits], 0);
   }
   if (reversed) visit(model, owner, 0);
 }
@@ -94,12 +101,14 @@ static void instantiate(struct model *model, struct model_step *step, int lane) 
 }
 
 static void open_runtime(struct model *model, const struct model_options *options) {
-  static const rondo_lane lanes[2] = {{.name = "decode", .priority = 5}, {.name = "prefill", .priority = 0}};
-  rondo_graph *graphs[2 * (MODEL_DECODES_MOST + MODEL_CHUNKS_MOST)];
+  const rondo_lane lanes[2] = {{.name = "decode", .priority = 5},
+                               {.name = "prefill", .multiprocessors = options->prefill_multiprocessors}};
+  rondo_graph *graphs[2 * (MODEL_DECODES_MOST + MODEL_CHUNKS_MOST + 1)];
   uint32_t count = 0;
   for (int logits = 0; logits < 2; logits++) {
     for (int32_t i = 0; i < model->decode_count; i++) graphs[count++] = model->decodes[logits][i].graph;
     for (int32_t i = 0; i < model->chunk_count; i++) graphs[count++] = model->chunks[logits][i].graph;
+    if (model->alone[logits].graph) graphs[count++] = model->alone[logits].graph;
   }
   rondo_plan plan;
   TRY(rondo_plan_graphs(graphs, count, &plan));
@@ -145,14 +154,22 @@ static int32_t *ints(const struct model_step *step, rondo_tensor tensor) { retur
 static float *floats(const struct model_step *step, rondo_tensor tensor) { return rondo_data(step->slot, tensor); }
 
 static void put_row(const struct model *model, const struct model_step *step, int32_t at, const struct model_row *row) {
-  const int64_t most = model_pages_most(&model->desc);
-  int32_t *pages = ints(step, step->tensors.kv_pages) + at * most;
-  memcpy(pages, row->pages, (size_t)row->page_count * sizeof *pages);
-  for (int64_t i = row->page_count; i < most; i++) pages[i] = -1;
+  if (step->tensors.kv_pages.graph) {
+    const int64_t most = model_pages_most(&model->desc);
+    int32_t *pages = ints(step, step->tensors.kv_pages) + at * most;
+    memcpy(pages, row->pages, (size_t)row->page_count * sizeof *pages);
+    for (int64_t i = row->page_count; i < most; i++) pages[i] = -1;
+  }
   ints(step, step->tensors.position)[at] = row->position;
   floats(step, step->tensors.temperature)[at] = row->temperature;
   floats(step, step->tensors.top_p)[at] = row->top_p;
   ints(step, step->tensors.seed)[at] = row->seed;
+}
+
+static bool is_in_order(const struct model_row *row) {
+  int32_t i = 0;
+  while (i < row->page_count && row->pages[i] == i + 1) i++;
+  return i == row->page_count;
 }
 
 rondo_status model_decode(struct model *model, bool with_logits, const struct model_row *rows, int32_t count,
@@ -161,6 +178,7 @@ rondo_status model_decode(struct model *model, bool with_logits, const struct mo
   static const struct model_row resting = {.page_count = 1, .pages = spare};
   struct model_step *step = model->decodes[with_logits];
   while (step->rows < count) step++;
+  if (count == 1 && model->alone[with_logits].graph && is_in_order(rows)) step = &model->alone[with_logits];
   for (int32_t i = 0; i < step->rows; i++) {
     const struct model_row *row = i < count ? &rows[i] : &resting;
     put_row(model, step, i, row);

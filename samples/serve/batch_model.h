@@ -12,13 +12,15 @@ enum { MODEL_DECODES_MOST = 9, MODEL_CHUNKS_MOST = 4 };
 
 struct model_options {
   rondo_backend backend;
-  rondo_dtype weights; /* bf16, e4m3 or nvfp4; 0: nvfp4 if the file's are, else bf16 */
-  int64_t context;     /* tokens of a sequence; 0: 2048, or the trained context if that is less */
-  int32_t sequences;   /* at a time */
-  int32_t pages;       /* 0: as many as all sequences can fill */
-  int32_t lanes;       /* 2: prefill has a lane of its own */
-  bool spins;          /* the replaying thread waits without system calls */
-  int32_t threads;     /* of the host backend; 0: as rondo_options.host_threads */
+  rondo_dtype weights;             /* bf16, e4m3 or nvfp4; 0: nvfp4 if the file's are, else bf16 */
+  int64_t context;                 /* tokens of a sequence; 0: 2048, or the trained context if that is less */
+  int32_t sequences;               /* at a time */
+  int32_t pages;                   /* 0: as many as all sequences can fill */
+  int32_t lanes;                   /* 2: prefill has a lane of its own */
+  int32_t prefill_multiprocessors; /* of that lane alone; 0: it shares those of decode */
+  bool spins;                      /* the replaying thread waits without system calls */
+  bool any_order;  /* the fastest graphs: last bits of an answer may depend on the sequences beside it */
+  int32_t threads; /* of the host backend; 0: as rondo_options.host_threads */
 };
 
 struct model_step {
@@ -37,6 +39,7 @@ struct model {
   int32_t lanes, decode_count, chunk_count;
   /* The smallest first; [1]: with logits. */
   struct model_step decodes[2][MODEL_DECODES_MOST], chunks[2][MODEL_CHUNKS_MOST];
+  struct model_step alone[2]; /* for a sequence in pages 1, 2, 3 ...; only with any_order */
 };
 
 /* A sequence in a replay. */

@@ -13,8 +13,9 @@
 
 #include "../sample.h"
 
-/* A chunk between decode steps may take this share of a step's time; the shortest chunk always may. */
-static const double chunk_share = 0.5;
+/* A chunk between decode steps may take this share of a step's time. The shortest one always may, and any that takes
+ * hardly longer: on a GPU few rows take as long as the weights. */
+static const double chunk_share = 0.5, hardly_longer = 1.1;
 static const uint64_t look_ns = 1000000000; /* a step that takes longer leaves the heartbeat where it is */
 
 static int32_t sequence_count(const struct engine *engine) {
@@ -154,7 +155,7 @@ static int32_t chunk_choose(const struct engine *engine, int32_t left, bool besi
   uint64_t best_ns = UINT64_MAX;
   for (int32_t i = 0; i < engine->model->chunk_count; i++) {
     const int32_t rows = engine->model->chunks[0][i].rows;
-    if (i > 0 && beside_answers && engine->model->lanes == 1 &&
+    if (i > engine->chunk_free && beside_answers && engine->model->lanes == 1 &&
         (double)engine->chunk_ns[i] > chunk_share * (double)engine->decode_ns)
       break;
     const uint64_t whole_ns = engine->chunk_ns[i] * (uint64_t)((left + rows - 1) / rows);
@@ -358,6 +359,9 @@ static void chunks_try(struct engine *engine) {
       engine->chunk = NULL;
     }
   }
+  if (engine->model->info.backend == RONDO_BACKEND_HOST) return; /* there twice as many rows take twice as long */
+  for (int32_t i = 1; i < engine->model->chunk_count; i++)
+    if ((double)engine->chunk_ns[i] <= hardly_longer * (double)engine->chunk_ns[0]) engine->chunk_free = i;
 }
 
 void engine_open(struct engine *engine, struct model *model, const struct engine_options *options) {
@@ -376,6 +380,7 @@ void engine_open(struct engine *engine, struct model *model, const struct engine
     give_up("no memory for %d sequences", sequences);
   if (engine->wake < 0 || engine->news < 0) give_up("no file for an event: %s", strerror(errno));
   for (int32_t i = 0; i < sequences; i++) engine->sequences[i].pages = engine->page_lists + i * list;
+  engine->pages.in_order = model->alone[0].graph != NULL;
   atomic_store(&engine->metrics.pages, engine->pages.count - 1);
   /* On the host it would read prompts of every length, for seconds. */
   if (model->info.backend == RONDO_BACKEND_CUDA) model_warm_up(model);

@@ -54,6 +54,7 @@ struct engine {
   uint64_t news_told;       /* the news_count that was last written to the file */
   struct model_step *chunk; /* the prefill in flight; NULL: none */
   int32_t chunk_owner, chunk_tokens, chunk_kind;
+  int32_t chunk_free; /* the longest kind that takes hardly longer than the shortest */
   uint64_t chunk_begun_ns, chunk_ns[MODEL_CHUNKS_MOST], decode_ns; /* smoothed times of steps */
 };
 

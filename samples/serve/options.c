@@ -31,7 +31,9 @@ static const char help[] =
     "  --deadline SECONDS        of a request, its time in the queue included; 0: none (600)\n"
     "  --grace SECONDS           after SIGTERM, until running answers are cut (30)\n"
     "  --idle SECONDS            until a connection on which nothing moves is closed (60)\n"
+    "  --answers alike|fast      fast: the last bits of an answer may depend on those beside it (alike)\n"
     "  --lanes 1|2               2: prompts are read in a lane of their own (1)\n"
+    "  --prefill-multiprocessors N  of that lane, for it alone; 0: it shares those of answers (0)\n"
     "  --wait spin|sleep         spin: a core for replays and one for HTTP, and no system call between tokens "
     "(sleep)\n";
 
@@ -40,6 +42,13 @@ static rondo_dtype weights_parse(const char *name) {
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(name, rondo_dtype_name(known[i])) == 0) return known[i];
   give_up("--weights is '%s', expected bf16, e4m3 or nvfp4", name);
+}
+
+/* Is it the second word? */
+static bool second_word(const char *option, const char *value, const char *first, const char *second) {
+  const bool is_second = strcmp(value, second) == 0;
+  if (!is_second && strcmp(value, first) != 0) give_up("%s is '%s', expected %s or %s", option, value, first, second);
+  return is_second;
 }
 
 /* "127.0.0.1:8080" or "[::1]:8080" */
@@ -64,7 +73,8 @@ static void option_parse(struct serve_options *options, const char *option, cons
                 {"--deadline", &options->deadline_s, 0, INT32_MAX},
                 {"--grace", &options->grace_s, 0, INT32_MAX},
                 {"--idle", &options->idle_s, 1, 86400},
-                {"--lanes", &options->model.lanes, 1, 2}};
+                {"--lanes", &options->model.lanes, 1, 2},
+                {"--prefill-multiprocessors", &options->model.prefill_multiprocessors, 0, 1024}};
   const struct {
     const char *name, **to;
   } texts[] = {{"--unix", &options->unix_path},
@@ -89,10 +99,10 @@ static void option_parse(struct serve_options *options, const char *option, cons
     options->model.weights = weights_parse(value);
   else if (strcmp(option, "--backend") == 0)
     options->model.backend = backend_parse(value);
-  else if (strcmp(option, "--wait") == 0 && (strcmp(value, "spin") == 0 || strcmp(value, "sleep") == 0))
-    options->model.spins = strcmp(value, "spin") == 0;
+  else if (strcmp(option, "--answers") == 0)
+    options->model.any_order = second_word(option, value, "alike", "fast");
   else if (strcmp(option, "--wait") == 0)
-    give_up("--wait is '%s', expected spin or sleep", value);
+    options->model.spins = second_word(option, value, "sleep", "spin");
   else
     give_up("unknown option %s; see --help", option);
 }

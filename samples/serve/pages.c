@@ -114,10 +114,13 @@ int32_t pages_take(struct pages *pages, const int32_t *prompt, int32_t prompt_co
     list[shared] = at;
   }
   if (total - shared > pages->unused - idle) return -1;
-  for (int32_t i = 0; i < shared; i++)
+  bool in_order = pages->in_order && pages_used(pages) == 0;
+  for (int32_t i = 0; i < shared; i++) {
+    in_order = in_order && list[i] == i + 1;
     if (!pages->pages[list[i]].users++) unused_remove(pages, list[i]);
+  }
   for (int32_t i = shared; i < total; i++) {
-    list[i] = pages->first_unused;
+    list[i] = in_order ? i + 1 : pages->first_unused;
     unused_remove(pages, list[i]);
     content_remove(pages, list[i]);
     pages->pages[list[i]].users = 1;

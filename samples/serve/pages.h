@@ -18,6 +18,7 @@ struct page {
 struct pages {
   int32_t count, rows; /* pages, and tokens in one */
   int32_t unused;      /* pages without users, with content or not */
+  bool in_order;       /* while nobody has a page, they are dealt out from page 1 on; set after pages_open */
   int32_t first_unused, last_unused;
   uint64_t contents; /* numbers given so far */
   struct page *pages;

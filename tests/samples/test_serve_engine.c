@@ -109,6 +109,52 @@ Test(serve_engine, an_answer_is_the_same_where_pages_are_few) {
   expect_same_answers(16, 1, 9, -1);
 }
 
+/* With any order of sums a sequence alone has a graph of its own, and goes on in the others' when they come. On this
+ * model the tokens stay the same. */
+Test(serve_engine, an_answer_goes_on_in_company) {
+  static const int32_t kinds[] = {20, 4, 8}; /* 192, 33 and 90 tokens, and the likeliest is taken */
+  small_answers_alone(alone);
+  small_engine_open(&small, &(struct model_options){.sequences = 3, .lanes = 1, .any_order = true}, RECORDS, true);
+  cr_assert(small.model.alone[0].graph && !small.model.alone[0].tensors.kv_pages.graph);
+  submit(0, kinds[0], SMALL_ANSWER_MOST);
+  for (int32_t round = 0; answered(0) < 3; round++) {
+    cr_assert_lt(round, 12);
+    rounds(1);
+  }
+  const struct sequence *sequence = &small.engine.sequences[0];
+  for (int32_t i = 0; i < sequence->row.page_count; i++) cr_assert_eq(sequence->pages[i], i + 1);
+  submit(1, kinds[1], SMALL_ANSWER_MOST);
+  submit(2, kinds[2], SMALL_ANSWER_MOST);
+  run_until_ended(3);
+  for (int32_t i = 0; i < 3; i++) {
+    cr_assert_eq(answered(i), alone[kinds[i]].count);
+    cr_assert_arr_eq(records[i].request.answer, alone[kinds[i]].tokens, (size_t)answered(i) * sizeof(int32_t));
+  }
+  expect_nothing_left();
+  small_engine_close(&small);
+}
+
+/* Beside answers a chunk is the shortest, or one that takes hardly longer. */
+Test(serve_engine, a_chunk_is_as_long_as_answers_allow) {
+  for (int32_t longest = 0; longest < 2; longest++) {
+    open_small(2, 1, 0);
+    end_none();
+    submit(0, 0, 60);
+    rounds(3);
+    submit(1, 20, 5); /* 192 tokens */
+    int32_t round = 0;
+    for (; !answered(1); round++) {
+      for (int32_t i = 0; i < small.model.chunk_count; i++) small.engine.chunk_ns[i] = 1000;
+      small.engine.decode_ns = 1000;
+      small.engine.chunk_free = longest;
+      cr_assert_lt(round, 12);
+      rounds(1);
+    }
+    cr_assert_eq(round, longest ? 3 : 6);
+    small_engine_close(&small);
+  }
+}
+
 /* The kinds have answers of many lengths, some ended by a token: else the tests above would show little. */
 Test(serve_engine, answers_differ) {
   int32_t stopped = 0, others = 0;

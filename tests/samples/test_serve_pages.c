@@ -31,7 +31,15 @@ static int32_t held(const struct cache *cache) {
   return count;
 }
 
-static int32_t reused_total;
+static int32_t reused_total, ordered_total;
+
+/* What the first ones get while nobody has a page: the pages from 1 on, unless they share others. */
+static void check_order(const struct user *user, int32_t shared, int32_t count) {
+  for (int32_t i = 0; i < shared; i++)
+    if (user->list[i] != i + 1) return;
+  for (int32_t i = shared; i < count; i++) cr_assert_eq(user->list[i], i + 1);
+  ordered_total++;
+}
 
 static void take(struct cache *cache, struct user *user, struct random *random) {
   /* Two symbols: texts often begin alike. */
@@ -39,6 +47,7 @@ static void take(struct cache *cache, struct user *user, struct random *random) 
   user->rows = user->prompt + 1 + (int32_t)random_between(random, 0, 6);
   for (int32_t i = 0; i < user->prompt; i++) user->text[i] = i % ROWS ? i : (int32_t)random_between(random, 0, 1);
   const int32_t before = cache->pages.unused;
+  const bool nobody = pages_used(&cache->pages) == 0;
   const int32_t shared = pages_take(&cache->pages, user->text, user->prompt, user->rows, user->list);
   if (shared < 0) {
     cr_assert_eq(cache->pages.unused, before);
@@ -47,6 +56,7 @@ static void take(struct cache *cache, struct user *user, struct random *random) 
   }
   user->active = true;
   reused_total += shared;
+  if (nobody && cache->pages.in_order) check_order(user, shared, pages_for(&cache->pages, user->rows));
   cr_assert_lt(shared * ROWS, user->prompt);
   for (int32_t i = 0; i < shared; i++) {
     cr_assert_eq(cache->lengths[user->list[i]], (i + 1) * ROWS);
@@ -59,12 +69,14 @@ static void take(struct cache *cache, struct user *user, struct random *random) 
   }
 }
 
-Test(serve_pages, a_shared_page_has_the_tokens_of_its_text) {
+static void deal(int users, bool in_order) {
   static struct cache cache;
   struct random random = {7};
+  memset(&cache, 0, sizeof cache);
   cr_assert(pages_open(&cache.pages, PAGES, ROWS));
+  cache.pages.in_order = in_order;
   for (int step = 0; step < STEPS; step++) {
-    struct user *user = &cache.users[random_between(&random, 0, USERS - 1)];
+    struct user *user = &cache.users[random_between(&random, 0, users - 1)];
     if (!user->active)
       take(&cache, user, &random);
     else if (random_between(&random, 0, 1))
@@ -77,6 +89,13 @@ Test(serve_pages, a_shared_page_has_the_tokens_of_its_text) {
   }
   cr_assert_gt(reused_total, 1000, "hardly anything was shared");
   pages_close(&cache.pages);
+}
+
+Test(serve_pages, a_shared_page_has_the_tokens_of_its_text) { deal(USERS, false); }
+
+Test(serve_pages, one_user_has_pages_in_order) {
+  deal(2, true);
+  cr_assert_gt(ordered_total, 100, "%d lists were in order", ordered_total);
 }
 
 Test(serve_pages, a_text_that_is_all_there_still_gets_a_page_for_its_last_token) {
