@@ -15,6 +15,7 @@ from service_checks import CHAT, COMPLETIONS, LONG, SHORT, load, send_only, text
 OPTIONS = None  # each check starts what it needs
 CHECKS = []
 SMALL = ["--context", 512, "--sequences", 1, "--queue", 4]
+LASTING = 60
 
 
 def check(function):
@@ -158,19 +159,39 @@ def unix_socket(start):
         expect(os.path.getsize(path) > 0, "a file that is no socket was removed")
 
 
+def lasting_streams(server):
+    """Streams that take one sequence more than a second, one after the other, on a GPU too."""
+    return [Stream(server, COMPLETIONS, {**LONG, "max_tokens": 1000}).begin() for _ in range(LASTING)]
+
+
+def was_cut(stream):
+    """Reads a stream to its end, which is whole, or an error event or a missing last chunk."""
+    events = []
+    try:
+        events.extend(stream)
+    except Wrong:
+        expect(stream.connection.closed(), "more than the answer")
+    else:
+        expect(stream.done or "error" in events[-1], f"the last event is {events[-1]}")
+    expect(stream.done or stream.finish is None, f"an end that looks whole: {events[-1:]}")
+    return not stream.done
+
+
 @check
 def deadline_in_the_queue_and_in_the_answer(start):
     """Past the deadline, a request that waits is 504, and a stream ends with an error event."""
-    with start("--context", 1024, "--sequences", 1, "--queue", 4, "--deadline", 1) as server:
-        stream = Stream(server, COMPLETIONS, {**LONG, "max_tokens": 1000}).begin()
+    with start("--context", 1024, "--sequences", 1, "--queue", LASTING + 1, "--deadline", 1) as server:
+        streams = lasting_streams(server)
         waits = send_only(server, {**LONG, "max_tokens": 990})
         answer = waits.answer()
         waits.close()
         answer.is_error(504)
-        events = list(stream)
-        expect("error" in events[-1], f"the last event is {events[-1]}")
+        cut = [stream for stream in streams if was_cut(stream)]
+        expect(all("error" in stream.events[-1] for stream in cut), "a stream ended without an error event")
+        expect(any(stream.text for stream in cut), f"none of {len(cut)} streams was cut in its answer")
         until(lambda: load(server) == 0 and server.metric("pages_used") == 0, "pages stay in use")
         expect(text(server), "the server does not go on")
+    return f"{len(streams) - len(cut)} answers were whole"
 
 
 @check
@@ -268,15 +289,12 @@ def not_ready_while_it_ends(start):
 @check
 def grace_ends(start):
     """A stream that is longer than the grace is cut, so that its client can tell, and the exit status is 0."""
-    with start("--context", 1024, "--sequences", 1, "--grace", 1) as server:
-        stream = Stream(server, COMPLETIONS, {**LONG, "max_tokens": 1000}).begin().first()
+    with start("--context", 1024, "--sequences", 1, "--queue", LASTING, "--grace", 1) as server:
+        streams = lasting_streams(server)
+        streams[0].first()
         server.process.send_signal(signal.SIGTERM)
-        try:
-            events = list(stream)
-            expect(events and "error" in events[-1], f"the last event is {events[-1:]}")
-        except Wrong:
-            expect(stream.connection.closed(), "more than the answer")  # the last chunk is missing
-        expect(stream.finish is None and not stream.done, f"an end that looks whole: {stream.events[-1:]}")
+        cut = [was_cut(stream) for stream in streams]
+        expect(any(cut), "no stream was cut")
         expect(server.process.wait(60) == 0, f"status {server.process.returncode}: {server.said()}")
 
 
