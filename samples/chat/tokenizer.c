@@ -131,13 +131,15 @@ static bool encode_piece(const struct vocabulary *vocabulary, struct work *work,
 
 /* ---- Texts ------------------------------------------------------------------------------------------------------- */
 
+static bool exceeds(const struct tokens *tokens) { return tokens->most && tokens->count > tokens->most; }
+
 /* Encodes a text without special tokens. */
 static bool encode_plain(const struct tokenizer *tokenizer, struct work *work, const char *text, size_t bytes,
                          struct tokens *tokens) {
   struct pieces pieces;
   if (bytes == 0) return true;
   bool fine = pieces_begin(&pieces, tokenizer->pattern, text, bytes);
-  for (size_t length; fine && (length = pieces_next(&pieces)) > 0; pieces.at += length)
+  for (size_t length; fine && !exceeds(tokens) && (length = pieces_next(&pieces)) > 0; pieces.at += length)
     fine = encode_piece(&tokenizer->vocabulary, work, text + pieces.at, length, tokens);
   pieces_end(&pieces);
   return fine;
@@ -157,7 +159,7 @@ static int32_t special_at(const struct vocabulary *vocabulary, const char *text,
 static bool encode_all(const struct tokenizer *tokenizer, struct work *work, const char *text, size_t bytes,
                        enum tokenizer_specials specials, struct tokens *tokens) {
   size_t begin = 0, at = 0;
-  while (at < bytes) {
+  while (at < bytes && !exceeds(tokens)) {
     int32_t token = special_at(&tokenizer->vocabulary, text + at, bytes - at, specials);
     if (token == NONE) {
       at++;

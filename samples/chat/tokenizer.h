@@ -15,6 +15,7 @@ struct tokenizer {
 struct tokens {
   int32_t *ids;
   size_t count, capacity;
+  size_t most; /* an encoder stops once there are more; 0: no limit */
 };
 
 /* On failure *tokenizer is all zero, and message has the reason. The file may be closed afterwards. */
@@ -26,8 +27,8 @@ enum tokenizer_specials {
   SPECIALS_ARE_TOKENS
 };
 
-/* Appends the tokens of a text. False if there is no memory; the list then has some of the tokens. Any number of
- * threads may call it. */
+/* Appends the tokens of a text, or some of them if that exceeds tokens->most. False if there is no memory; the list
+ * then has some of the tokens. Any number of threads may call it. */
 bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
                       enum tokenizer_specials specials, struct tokens *tokens);
 

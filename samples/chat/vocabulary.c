@@ -209,6 +209,8 @@ static bool read_all(const struct gguf *file, const struct gguf_entry *tokens, c
   if (!fine) refuse(file, message, "no memory for", tokens->count, "tokens");
   fine = fine && read_tokens(file, kinds, texts, vocabulary, message) &&
          read_merges(file, merges, &index, vocabulary, message);
+  for (int32_t i = 0; i < vocabulary->token_count && fine; i++)
+    if (vocabulary->tokens[i].length > vocabulary->longest) vocabulary->longest = vocabulary->tokens[i].length;
   free(index.places);
   free(texts);
   return fine;

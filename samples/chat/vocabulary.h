@@ -21,6 +21,7 @@ struct vocabulary_merge {
 struct vocabulary {
   struct vocabulary_token *tokens;
   int32_t token_count;
+  uint32_t longest;     /* the most bytes of a token */
   int32_t of_byte[256]; /* the token of a single byte, or -1 */
   int32_t *specials;    /* the longest first */
   int32_t special_count;

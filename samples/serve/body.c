@@ -227,12 +227,20 @@ static bool read_content(struct reader *reader, const char *field, const json_t 
   return !text->failed || refuse_for_memory(reader);
 }
 
+/* A text that surely has too many tokens is not encoded: that would keep the thread from its other clients. */
+static bool check_text(struct reader *reader, const char *field, size_t bytes) {
+  const int64_t most = (int64_t)reader->rules->template->tokenizer->vocabulary.longest * reader->rules->most_tokens;
+  return (int64_t)bytes <= most || refuse(reader->fault, 413, field, "'%s' has %zu bytes, more than %lld tokens have",
+                                          field, bytes, (long long)reader->rules->most_tokens);
+}
+
 /* An answer of before has the tokens that it had when the model gave it. */
-static bool put_message(const struct template *template, const char *role, const char *text, size_t bytes,
+static bool put_message(const struct template *template, const char *role, const struct buffer *content,
                         struct tokens *tokens) {
-  if (strcmp(role, "assistant") != 0) return template_message(template, role, text, bytes, tokens);
+  const char *text = content->bytes ? content->bytes : "";
+  if (strcmp(role, "assistant") != 0) return template_message(template, role, text, content->count, tokens);
   return template_answer(template, tokens) &&
-         tokenizer_encode(template->tokenizer, text, bytes, SPECIALS_ARE_TEXT, tokens) &&
+         tokenizer_encode(template->tokenizer, text, content->count, SPECIALS_ARE_TEXT, tokens) &&
          template_answered(template, -1, tokens);
 }
 
@@ -245,9 +253,9 @@ static bool read_message(struct reader *reader, size_t index, const json_t *mess
                         "\"system\", \"developer\", \"user\" or \"assistant\"");
   snprintf(field, sizeof field, "messages[%zu].content", index);
   struct buffer text = {0};
-  bool fine = read_content(reader, field, field_of(message, "content"), &text);
-  if (fine &&
-      !put_message(reader->rules->template, role, text.bytes ? text.bytes : "", text.count, &reader->question->prompt))
+  bool fine =
+      read_content(reader, field, field_of(message, "content"), &text) && check_text(reader, "messages", text.count);
+  if (fine && !put_message(reader->rules->template, role, &text, &reader->question->prompt))
     fine = refuse_for_memory(reader);
   buffer_free(&text);
   return fine;
@@ -265,7 +273,7 @@ static bool read_messages(struct reader *reader) {
   if (!is_role(json_array_get(messages, 0), "system") &&
       !template_message(template, "system", template_default_system, strlen(template_default_system), prompt))
     return refuse_for_memory(reader);
-  for (size_t i = 0; i < count; i++)
+  for (size_t i = 0; i < count && prompt->count <= prompt->most; i++)
     if (!read_message(reader, i, json_array_get(messages, i))) return false;
   return template_answer(template, prompt) || refuse_for_memory(reader);
 }
@@ -287,7 +295,8 @@ static bool read_ids(struct reader *reader, const json_t *ids) {
   return true;
 }
 
-static bool read_text(struct reader *reader, const json_t *text) {
+static bool read_text(struct reader *reader, const char *field, const json_t *text) {
+  if (!check_text(reader, field, json_string_length(text))) return false;
   return tokenizer_encode(reader->rules->template->tokenizer, json_string_value(text), json_string_length(text),
                           SPECIALS_ARE_TEXT, &reader->question->prompt) ||
          refuse_for_memory(reader);
@@ -302,31 +311,37 @@ static bool read_prompt(struct reader *reader) {
   if (!is_text && (!json_is_array(value) || json_is_string(only)))
     return refuse_value(reader, "prompt", value, "one string, or an array of the ids of tokens");
   if (is_text && begin >= 0 && !tokens_push(prompt, begin)) return refuse_for_memory(reader);
-  if (is_text ? !read_text(reader, value) : !read_ids(reader, value)) return false;
+  if (is_text ? !read_text(reader, "prompt", value) : !read_ids(reader, value)) return false;
   return prompt->count > 0 || refuse_value(reader, "prompt", value, "at least one token");
 }
 
+static const char *field_of_text(const struct reader *reader) {
+  if (reader->kind == BODY_CHAT) return "messages";
+  return reader->kind == BODY_TOKENIZE && field_of(reader->body, "content") ? "content" : "prompt";
+}
+
 static bool read_text_alone(struct reader *reader) {
-  const json_t *content = field_of(reader->body, "content");
-  const json_t *text = content ? content : field_of(reader->body, "prompt");
-  if (!json_is_string(text)) return refuse_value(reader, content ? "content" : "prompt", text, "a string");
-  return read_text(reader, text);
+  const char *field = field_of_text(reader);
+  const json_t *text = field_of(reader->body, field);
+  return json_is_string(text) ? read_text(reader, field, text) : refuse_value(reader, field, text, "a string");
 }
 
 /* ---- Bodies ------------------------------------------------------------------------------------------------------ */
 
-static bool read_all(struct reader *reader) {
-  const struct tokens *prompt = &reader->question->prompt;
-  int64_t most = reader->rules->most_tokens;
-  if (!json_is_object(reader->body)) return refuse(reader->fault, 400, "", "the body is an array, expected an object");
+static bool read_fields(struct reader *reader) {
   if (!read_model(reader)) return false;
   if (reader->kind == BODY_TOKENIZE) return read_text_alone(reader);
-  if (!read_options(reader)) return false;
-  const char *field = reader->kind == BODY_CHAT ? "messages" : "prompt";
-  if (reader->kind == BODY_CHAT ? !read_messages(reader) : !read_prompt(reader)) return false;
-  if ((int64_t)prompt->count <= most) return true;
-  return refuse(reader->fault, 413, field, "'%s' has %zu tokens, expected at most %lld", field, prompt->count,
-                (long long)most);
+  return read_options(reader) && (reader->kind == BODY_CHAT ? read_messages(reader) : read_prompt(reader));
+}
+
+static bool read_all(struct reader *reader) {
+  struct tokens *prompt = &reader->question->prompt;
+  const char *field = field_of_text(reader);
+  prompt->most = (size_t)reader->rules->most_tokens;
+  if (!json_is_object(reader->body)) return refuse(reader->fault, 400, "", "the body is an array, expected an object");
+  if (!read_fields(reader)) return false;
+  return prompt->count <= prompt->most ||
+         refuse(reader->fault, 413, field, "'%s' has more than %zu tokens", field, prompt->most);
 }
 
 bool body_read(const struct body_rules *rules, enum body_kind kind, const char *bytes, size_t count,

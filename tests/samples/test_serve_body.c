@@ -309,9 +309,33 @@ Test(serve_body, refuses_a_prompt_with_more_tokens_than_there_is_room_for) {
       cr_assert_eq(question.prompt.count, MOST_TOKENS);
       close_question(&question);
     } else {
-      expect_fault(BODY_COMPLETION, body, 413, "prompt", "'prompt' has 401 tokens, expected at most 400");
+      expect_fault(BODY_COMPLETION, body, 413, "prompt", "'prompt' has more than 400 tokens");
     }
   }
+}
+
+Test(serve_body, refuses_a_text_that_is_longer_than_its_tokens_may_be) {
+  static const char *const bodies[] = {"{\"prompt\":\"%s\"}", "{\"content\":\"%s\"}",
+                                       "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}"};
+  static const char *const fields[] = {"prompt", "content", "messages"};
+  const enum body_kind kinds[] = {BODY_COMPLETION, BODY_TOKENIZE, BODY_CHAT};
+  open_rules();
+  const size_t most = (size_t)MOST_TOKENS * tokenizer.vocabulary.longest;
+  tokenizer_close(&tokenizer);
+  char *text = calloc(1, most + 2), *body = malloc(most + 128), message[128];
+  memset(text, 'q', most);
+  for (int i = 0; i < 3; i++) {
+    text[most] = 0;
+    sprintf(body, bodies[i], text);
+    snprintf(message, sizeof message, "'%s' has more than 400 tokens", fields[i]);
+    expect_fault(kinds[i], body, 413, fields[i], message);
+    text[most] = 'q';
+    sprintf(body, bodies[i], text);
+    snprintf(message, sizeof message, "'%s' has %zu bytes, more than 400 tokens have", fields[i], most + 1);
+    expect_fault(kinds[i], body, 413, fields[i], message);
+  }
+  free(text);
+  free(body);
 }
 
 Test(serve_body, gives_the_tokens_of_a_text_to_tokenize) {
