@@ -4,7 +4,6 @@
 #include "engine.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "../sample.h"
+#include "log_probability.h"
 
 /* A chunk between decode steps may take this share of a step's time. The shortest one always may, and any that takes
  * hardly longer: on a GPU few rows take as long as the weights. */
@@ -117,16 +117,6 @@ static rondo_status step_wait(const struct model_step *step) {
 
 static uint64_t smoothed(uint64_t old, uint64_t measured) { return old ? (7 * old + measured) / 8 : measured; }
 
-static float log_probability(const struct engine *engine, const struct model_step *step, int32_t row, int32_t token) {
-  const int64_t vocabulary = engine->model->desc.vocabulary;
-  const float *logits = model_logits(step, row, vocabulary);
-  float largest = logits[0];
-  for (int64_t i = 1; i < vocabulary; i++) largest = logits[i] > largest ? logits[i] : largest;
-  double sum = 0;
-  for (int64_t i = 0; i < vocabulary; i++) sum += (double)expf(logits[i] - largest);
-  return logits[token] - largest - (float)log(sum);
-}
-
 /* The sequence has a new token, of this row of a step. */
 static void take_token(struct engine *engine, struct sequence *sequence, const struct model_step *step, int32_t row,
                        uint64_t now) {
@@ -139,7 +129,10 @@ static void take_token(struct engine *engine, struct sequence *sequence, const s
   histogram_add(count ? &engine->metrics.between_tokens : &engine->metrics.first_token,
                 now - (count ? sequence->answered_ns : request->submitted_ns));
   metric_add(&engine->metrics.answered_tokens, 1);
-  if (request->with_logprobs) request->logprobs[count] = log_probability(engine, step, row, token);
+  if (request->with_logprobs) {
+    const int64_t vocabulary = engine->model->desc.vocabulary;
+    request->logprobs[count] = log_probability(model_logits(step, row, vocabulary), vocabulary, token);
+  }
   request->answer[count] = sequence->row.token = token;
   sequence->answered_ns = now;
   atomic_store(&request->answered, count + 1);
