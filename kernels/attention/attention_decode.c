@@ -54,6 +54,12 @@ static const struct attention_decode_variant *variant_for(const struct attention
   return has_clusters ? variant_of(problem, DECODE_PARTS) : NULL;
 }
 
+/* A block waits for memory at its begin and for other warps at its end. With many heads, four blocks on a
+ * multiprocessor hide that better than two with longer rings. */
+static bool is_crowded(const struct attention_decode_variant *v, int64_t heads, int64_t multiprocessors) {
+  return v->cluster == 1 && v->kind == DECODE_PLAIN && v->stages > DECODE_CROWDED_STAGES && heads > 2 * multiprocessors;
+}
+
 bool attention_decode_plan_of(const struct attention_problem *problem, struct attention_plan *plan) {
   const struct attention_shape *shape = &problem->shape;
   const int64_t most_bytes = problem->chip.shared_bytes, new_rows = shape->appends ? shape->query_length : 0;
@@ -62,7 +68,9 @@ bool attention_decode_plan_of(const struct attention_problem *problem, struct at
   const int64_t heads = shape->batch * shape->kv_heads * plan->splits;
   const struct attention_decode_variant *v = plan->decode.variant = variant_for(problem, heads);
   if (!v) return false;
-  const int64_t bytes = DECODE_SHARED_BYTES(v->dimension, v->kind, v->warps, v->stages, v->cluster, shape->rows) +
+  plan->decode.crowded = is_crowded(v, heads, problem->chip.multiprocessors);
+  const int64_t stages = plan->decode.crowded ? DECODE_CROWDED_STAGES : v->stages;
+  const int64_t bytes = DECODE_SHARED_BYTES(v->dimension, v->kind, v->warps, stages, v->cluster, shape->rows) +
                         DECODE_NEW_BYTES(v->dimension, v->warps, new_rows);
   /* Two blocks that are alone do not share a multiprocessor beside an idle one. */
   const bool by_itself = v->cluster == 1 && heads <= problem->chip.multiprocessors;
@@ -130,6 +138,7 @@ void attention_decode_launch(const struct op_call *call, const struct attention_
       .causal = shape->causal,
       .most_length = (int32_t)shape->most_length,
       .scale_log2 = shape->scale * 1.44269504f,
+      .crowded = plan->decode.crowded,
       .o = call->data[ATTENTION_O],
       .o_stride = stride_of(&shape->o_stride),
       .lse = call->data[ATTENTION_LSE],

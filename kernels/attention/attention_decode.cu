@@ -158,14 +158,14 @@ template <typename Size> DEVICE void finish_parts(const attention_decode_paramet
 /* In a block that is alone, a lane joins four columns of a row of all warps. */
 template <typename Size> DEVICE void finish_warps(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t fours = Size::dimension / 4;
-  const uint32_t first_ring = w.ring - w.warp * Size::ring_bytes;
+  const uint32_t first_ring = w.ring - w.warp * w.ring_bytes();
   for (uint32_t i = threadIdx.x; i < p.rows * fours; i += Size::warps * 32) {
     const uint32_t row = i / fours, column = i % fours * 4;
     columns<4> warps[Size::warps];
     unrolled_for (uint32_t warp = 0; warp < Size::warps; warp++) {
       const float2 stats = load_shared_two(w.stats + (warp * p.rows + row) * sizeof(float2));
       const float4 o =
-          load_shared_four(first_ring + warp * Size::ring_bytes + (row * Size::pitch + column) * sizeof(float));
+          load_shared_four(first_ring + warp * w.ring_bytes() + (row * Size::pitch + column) * sizeof(float));
       warps[warp] = {stats.x, stats.y, {o.x, o.y, o.z, o.w}};
     }
     unrolled_for (uint32_t distance = 1; distance < Size::warps; distance *= 2)
@@ -199,7 +199,7 @@ DEVICE uint32_t begin(const attention_decode_parameters &p, const work<Size> &w,
       length = know();
       kv.begin(p, w, end, length);
     }
-  rolled_for (uint32_t stage = 0; stage < Size::ahead * Size::stage_bytes; stage += Size::stage_bytes) {
+  rolled_for (uint32_t stage = 0; stage < w.ahead_bytes(); stage += Size::stage_bytes) {
     kv.ask(p, w, length, stage);
     if (stage) continue;
     copy_queries(p, w);
@@ -227,8 +227,7 @@ DEVICE void take_queries(const attention_decode_parameters &p, const work<Size> 
                          const lane_frequencies<Size> &frequencies, int32_t position, query_fragments<Size> &q,
                          of_rows<Size> &scale) {
   if (Size::appends && p.rotates) make_table(p, w, frequencies, position);
-  cp_async_wait<Size::ahead - 1>();
-  __syncwarp();
+  w.wait_for_tile();
   if (Size::appends && p.rotates) rotate_rows(p, w);
   if constexpr (Size::e4m3)
     load_queries_e4m3(p, w, q, scale);
@@ -270,13 +269,12 @@ template <typename Size> DEVICE void decode(const attention_decode_parameters &p
   of_rows<Size> scale;
   take_queries(p, w, frequencies, position, q, scale);
 
-  uint32_t stage = 0, before = Size::ring_bytes - Size::stage_bytes; /* and the stage before it */
+  uint32_t stage = 0, before = w.ring_bytes() - Size::stage_bytes; /* and the stage before it */
   partial<Size> now, all;
   const auto attend_part = [&](uint32_t part) {
     now.clear();
     rolled_for (uint32_t first = kv.start_of(w, part); first < length; first += w.step()) {
-      cp_async_wait<Size::ahead - 1>();
-      __syncwarp();
+      w.wait_for_tile();
       const bool has = kv.has(Size::ahead - 1);
       if (Size::appends && (int32_t)first + DECODE_TILE > position && has)
         place_new_rows(p, w, position, length, first, stage);
@@ -288,7 +286,7 @@ template <typename Size> DEVICE void decode(const attention_decode_parameters &p
       if (!Size::asks_early) kv.ask(p, w, length, stage);
       before = stage;
       stage += Size::stage_bytes;
-      if (stage == Size::ring_bytes) stage = 0;
+      if (stage == w.ring_bytes()) stage = 0;
     }
     now.sum_up();
   };

@@ -11,6 +11,7 @@ enum {
   DECODE_PARTS = 8, /* of a split */
   DECODE_TILE = 16, /* KV rows */
   DECODE_MOST_ROWS = 16,
+  DECODE_CROWDED_STAGES = 3, /* of a kernel's stages, where more blocks than two are to share a multiprocessor */
   DECODE_NO_WINDOW = 1 << 30
 };
 #define DECODE_RUN(warps) (DECODE_PARTS * (warps)*DECODE_TILE) /* KV rows: a tile for every warp of every part */
@@ -39,6 +40,7 @@ struct attention_decode_parameters {
   int32_t causal;
   int32_t most_length; /* of kv_lengths, and of the end of new rows: see attention_shape */
   float scale_log2;
+  uint32_t crowded; /* 1: DECODE_CROWDED_STAGES */
   void *o;
   struct attention_decode_stride o_stride;
   uint32_t lse_head_stride;
@@ -134,6 +136,7 @@ struct attention_decode_variant {
 struct attention_decode_plan {
   const struct attention_decode_variant *variant;
   int64_t shared_bytes;
+  bool crowded;
 };
 
 /* Of the KV rows. `asked`: that the task asks for, or 0. */

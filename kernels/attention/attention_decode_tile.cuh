@@ -28,6 +28,7 @@ struct tiling {
    * before. In clusters, warps wait for the memory. So a warp asks as soon as it has read a stage, for the same stage.
    */
   static constexpr bool asks_early = Cluster == 1 && Stages > 2;
+  static constexpr bool crowds = asks_early && Stages > DECODE_CROWDED_STAGES && !general; /* if it is told to */
   static constexpr int ahead = asks_early ? Stages - 1 : Stages;    /* tiles asked for before one is waited for */
   static constexpr int rows_at_once = 32 / chunks;                  /* that a copy of the warp brings */
   static constexpr int own = Dimension / Cluster;                   /* columns of O that a block finishes */
@@ -78,6 +79,7 @@ template <typename Size> struct work {
   uint32_t rank, kv_head, batch, split;
   uint32_t lane, warp, g, t; /* lane = 4 g + t */
   uint32_t barrier, ring, received, stats, queries;
+  bool crowded;
 
   DEVICE work(const attention_decode_parameters &p, uint32_t shared) {
     rank = blockIdx.x % Size::cluster, kv_head = blockIdx.x / Size::cluster;
@@ -85,11 +87,27 @@ template <typename Size> struct work {
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     if (Size::has_registers) keep(g);
     barrier = shared;
-    ring = shared + 128 + warp * Size::ring_bytes;
-    received = shared + 128 + Size::warps * Size::ring_bytes;
+    crowded = Size::crowds && p.crowded;
+    ring = shared + 128 + warp * ring_bytes();
+    received = shared + 128 + Size::warps * ring_bytes();
     stats = received + (Size::cluster > 1 ? Size::warps * p.rows * Size::dimension * sizeof(float) : 0);
     queries = stats + Size::slots * Size::warps * p.rows * sizeof(float2) + warp * p.rows * Size::query_bytes;
     if (Size::appends && p.new_k) queries += DECODE_NEW_BYTES(Size::dimension, warp, p.query_length);
+  }
+
+  DEVICE uint32_t ring_bytes() const {
+    return Size::crowds && crowded ? DECODE_CROWDED_STAGES * Size::stage_bytes : Size::ring_bytes;
+  }
+  /* Of tiles asked for before one is waited for. */
+  DEVICE uint32_t ahead_bytes() const {
+    return Size::crowds && crowded ? (DECODE_CROWDED_STAGES - 1) * Size::stage_bytes : Size::ahead * Size::stage_bytes;
+  }
+  DEVICE void wait_for_tile() const {
+    if (Size::crowds && crowded)
+      cp_async_wait<DECODE_CROWDED_STAGES - 2>();
+    else
+      cp_async_wait<Size::ahead - 1>();
+    __syncwarp();
   }
 
   /* The first KV row of the warp's first tile in a part. */
