@@ -11,6 +11,7 @@
 #include "replies.h"
 
 enum { OUT_BYTES_MOST = 1 << 18, DISCARDED_BYTES_MOST = 1 << 24, BLOCK_BYTES = 1 << 14, CUT_SECONDS = 1 };
+enum { BODIES_BYTES_MOST = 1 << 26 }; /* of all clients, so that many who never end theirs do not take the memory */
 static const uint64_t comment_after_ns = 5000000000;
 
 struct route {
@@ -33,7 +34,8 @@ static const struct route routes[] = {
 
 static enum MHD_Result refuse(struct exchange *exchange, int status, const char *message, const char *field) {
   const char *header = NULL, *value = NULL;
-  if (status == MHD_HTTP_TOO_MANY_REQUESTS) header = MHD_HTTP_HEADER_RETRY_AFTER, value = "1";
+  if (status == MHD_HTTP_TOO_MANY_REQUESTS || exchange->body_has_no_room)
+    header = MHD_HTTP_HEADER_RETRY_AFTER, value = "1";
   if (status == MHD_HTTP_UNAUTHORIZED) header = MHD_HTTP_HEADER_WWW_AUTHENTICATE, value = "Bearer";
   if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
     header = MHD_HTTP_HEADER_ALLOW, value = exchange->route->reply ? "GET, HEAD" : "POST";
@@ -188,6 +190,23 @@ static enum MHD_Result submit(struct exchange *exchange) {
 
 /* ---- Bodies ------------------------------------------------------------------------------------------------------ */
 
+static void body_free(struct exchange *exchange) {
+  exchange->service->body_bytes -= exchange->body.count;
+  buffer_free(&exchange->body);
+}
+
+static void body_put(struct exchange *exchange, const char *data, size_t bytes) {
+  struct service *service = exchange->service;
+  const size_t before = exchange->body.count;
+  exchange->body_has_no_room |= service->body_bytes + bytes > BODIES_BYTES_MOST;
+  if (exchange->body_has_no_room) {
+    body_free(exchange);
+  } else {
+    buffer_put(&exchange->body, data, bytes);
+    service->body_bytes += exchange->body.count - before; /* less than before if there is no memory */
+  }
+}
+
 /* Compares all bytes of all keys, so that the time does not tell how much of a key is right. */
 static bool is_authorised(const struct exchange *exchange) {
   const char *given = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
@@ -222,10 +241,12 @@ static enum MHD_Result body_take(struct exchange *exchange) {
     return refuse(exchange, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Content-Type is not application/json", NULL);
   if (exchange->body_too_long)
     return refuse(exchange, MHD_HTTP_CONTENT_TOO_LARGE, "the body has more than 1 MiB", NULL);
+  if (exchange->body_has_no_room)
+    return refuse(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, "too many bodies at once: try again later", NULL);
   if (exchange->body.failed) return refuse(exchange, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory for the body", NULL);
   const bool fine =
       body_read(&rules, exchange->route->kind, exchange->body.bytes, exchange->body.count, &exchange->question, &fault);
-  buffer_free(&exchange->body);
+  body_free(exchange);
   if (!fine) return refuse(exchange, fault.status, fault.message, fault.field);
   return exchange->route->kind == BODY_TOKENIZE ? reply_tokens(exchange) : submit(exchange);
 }
@@ -296,9 +317,9 @@ static enum MHD_Result upload_take(struct exchange *exchange, const char *data, 
   exchange->body_bytes += bytes;
   exchange->body_too_long = exchange->body_bytes > BODY_BYTES_MOST;
   if (exchange->body_too_long)
-    buffer_free(&exchange->body);
+    body_free(exchange);
   else if (exchange->takes_body) /* what is refused anyway costs no memory */
-    buffer_put(&exchange->body, data, bytes);
+    body_put(exchange, data, bytes);
   return exchange->body_bytes > DISCARDED_BYTES_MOST ? MHD_NO : MHD_YES;
 }
 
@@ -357,7 +378,7 @@ void exchange_complete(void *user, struct MHD_Connection *connection, void **sta
     answer_free(&exchange->answer);
   }
   if (exchange->request) service_abandon(service, exchange->request);
-  buffer_free(&exchange->body);
+  body_free(exchange);
   buffer_free(&exchange->out);
   question_free(&exchange->question);
   free(exchange);

@@ -26,7 +26,7 @@ struct exchange {
   struct request *request; /* NULL: none, or it is given back */
   uint64_t sent_ns;        /* of a stream: the last time that something was sent */
   uint64_t body_bytes;
-  bool takes_body, body_too_long, suspended, cut;
+  bool takes_body, body_too_long, body_has_no_room, suspended, cut;
 };
 
 /* For MHD_start_daemon. */

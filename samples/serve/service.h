@@ -22,6 +22,7 @@ struct service {
   struct request **orphans; /* cancelled, and their clients are gone; the engine still has them */
   int32_t orphan_count;
   struct exchange *exchanges; /* with a record, in a list */
+  uint64_t body_bytes;        /* of all bodies that have not been read */
   uint64_t request_count, refused_count, bad_count;
   uint64_t news_seen;
   uint64_t heartbeat, heartbeat_ns; /* the last one seen, and when it moved */

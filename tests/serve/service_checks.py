@@ -321,6 +321,27 @@ def many_connections(server):
     return f"{count} connections"
 
 
+@check
+def bodies_that_never_end(server):
+    """Clients that do not end their bodies take a bounded part of the memory, and the server goes on without them."""
+    body = json.dumps({"content": "a b", "user": "a" * 1000000}).encode()
+    message, before = request("POST", "/tokenize", body), server.status("VmRSS")
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server)).send(message[:-1]) for _ in range(100)]
+        expect(server.ask("/health").status == 200, "the server does not go on")
+        time.sleep(1)  # until it has read them
+        grown = server.status("VmRSS") - before
+        expect(grown < 160 << 10, f"{grown} kB more memory for 100 MB of bodies")
+        answers = [connection.send(message[-1:]).answer() for connection in connections]
+    refused = [answer for answer in answers if answer.status != 200]
+    expect(30 < len(refused) < 100, f"{len(refused)} of 100 bodies were refused")
+    for answer in refused:
+        answer.is_error(503)
+        expect("retry-after" in answer.headers, "503 without Retry-After")
+    expect(server.ask("/tokenize", body).status == 200, "there is no room later")
+    return f"{len(refused)} were refused, {grown} kB"
+
+
 def one_of_each(server):
     """Requests of every kind, good and bad, and clients that go."""
     text(server, {**SHORT, "max_tokens": 1})
