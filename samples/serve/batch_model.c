@@ -11,6 +11,9 @@
 
 enum { SPARE_PAGE = 0 }; /* rows of a decode graph without a sequence write there */
 
+/* Of an H200's 132, 24 read prompts too slowly, and with 64 answers have too few: README.md has the times. */
+enum { PREFILL_MULTIPROCESSORS = 40 };
+
 /* Of more than 16 rows, so that on the host a row has the same bits in each of them. */
 static const int32_t chunk_rows[MODEL_CHUNKS_MOST] = {32, 64, 256, 1024};
 
@@ -100,9 +103,24 @@ static void instantiate(struct model *model, struct model_step *step, int lane) 
   TRY(rondo_acquire(step->exec, &step->slot));
 }
 
+/* Prefill gets multiprocessors of its own if the options say how many, and else on a GPU that can be split. Beside
+ * blocks of prefill on the same ones, decode waits in each kernel until some of them end. */
+static rondo_status open_lanes(struct model *model, const struct model_options *options, rondo_options how) {
+  rondo_lane lanes[2] = {{.name = "decode", .priority = 5},
+                         {.name = "prefill", .multiprocessors = options->prefill_multiprocessors}};
+  how.lanes = lanes;
+  how.lane_count = (uint32_t)model->lanes;
+  if (model->lanes > 1 && options->prefill_multiprocessors < 0) {
+    lanes[1].multiprocessors = PREFILL_MULTIPROCESSORS;
+    how.backend = RONDO_BACKEND_CUDA;
+    if (options->backend != RONDO_BACKEND_HOST && rondo_open(&how, &model->runtime) == RONDO_OK) return RONDO_OK;
+    lanes[1].multiprocessors = 0;
+    how.backend = options->backend;
+  }
+  return rondo_open(&how, &model->runtime);
+}
+
 static void open_runtime(struct model *model, const struct model_options *options) {
-  const rondo_lane lanes[2] = {{.name = "decode", .priority = 5},
-                               {.name = "prefill", .multiprocessors = options->prefill_multiprocessors}};
   rondo_graph *graphs[2 * (MODEL_DECODES_MOST + MODEL_CHUNKS_MOST + 1)];
   uint32_t count = 0;
   for (int logits = 0; logits < 2; logits++) {
@@ -113,15 +131,13 @@ static void open_runtime(struct model *model, const struct model_options *option
   rondo_plan plan;
   TRY(rondo_plan_graphs(graphs, count, &plan));
   const uint64_t second_arena = model->lanes > 1 ? plan.temporary_bytes : 0;
-  TRY(rondo_open(&(rondo_options){.backend = options->backend,
-                                  .device_bytes = plan.device_bytes + second_arena,
-                                  .pinned_bytes = plan.pinned_bytes_per_slot,
-                                  .host_bytes = plan.host_bytes,
-                                  .host_threads = (uint32_t)options->threads,
-                                  .wait_mode = options->spins ? RONDO_WAIT_SPIN : RONDO_WAIT_SPIN_YIELD,
-                                  .lanes = lanes,
-                                  .lane_count = (uint32_t)model->lanes},
-                 &model->runtime));
+  const rondo_options how = {.backend = options->backend,
+                             .device_bytes = plan.device_bytes + second_arena,
+                             .pinned_bytes = plan.pinned_bytes_per_slot,
+                             .host_bytes = plan.host_bytes,
+                             .host_threads = (uint32_t)options->threads,
+                             .wait_mode = options->spins ? RONDO_WAIT_SPIN : RONDO_WAIT_SPIN_YIELD};
+  TRY(open_lanes(model, options, how));
   TRY(rondo_runtime_info(model->runtime, &model->info));
 }
 

@@ -17,7 +17,7 @@ struct model_options {
   int32_t sequences;               /* at a time */
   int32_t pages;                   /* 0: as many as all sequences can fill */
   int32_t lanes;                   /* 2: prefill has a lane of its own */
-  int32_t prefill_multiprocessors; /* of that lane alone; 0: it shares those of decode */
+  int32_t prefill_multiprocessors; /* of that lane alone; 0: it shares those of decode; -1: as suits the device */
   bool spins;                      /* the replaying thread waits without system calls */
   bool any_order;  /* the fastest graphs: last bits of an answer may depend on the sequences beside it */
   int32_t threads; /* of the host backend; 0: as rondo_options.host_threads */

@@ -33,7 +33,7 @@ static const char help[] =
     "  --idle SECONDS            until a connection on which nothing moves is closed (60)\n"
     "  --answers alike|fast      fast: the last bits of an answer may depend on those beside it (alike)\n"
     "  --lanes 1|2               2: prompts are read in a lane of their own (1)\n"
-    "  --prefill-multiprocessors N  of that lane, for it alone; 0: it shares those of answers (0)\n"
+    "  --prefill-multiprocessors N  of that lane, for it alone; 0: it shares those of answers (40 on a GPU)\n"
     "  --wait spin|sleep         spin: a core for replays and one for HTTP, and no system call between tokens "
     "(sleep)\n";
 
@@ -116,7 +116,7 @@ struct serve_options serve_options_parse(int argc, char **argv) {
                                   .deadline_s = 600,
                                   .grace_s = 30,
                                   .idle_s = 60,
-                                  .model = {.sequences = 16, .lanes = 1}};
+                                  .model = {.sequences = 16, .lanes = 1, .prefill_multiprocessors = -1}};
   for (int i = 1; i < argc; i += 2) {
     if (strcmp(argv[i], "--help") == 0) {
       fputs(help, stdout);
