@@ -13,9 +13,11 @@
 #include "../kernels/copy/transfer.h"
 #include "../kernels/decoder/attention_block.h"
 #include "../kernels/decoder/attention_block_wide.h"
+#include "../kernels/decoder/attention_many_tokens.h"
 #include "../kernels/decoder/attention_several_tokens.h"
 #include "../kernels/decoder/feed_forward.h"
 #include "../kernels/decoder/feed_forward_known.h"
+#include "../kernels/decoder/feed_forward_many_tokens.h"
 #include "../kernels/decoder/feed_forward_stream.h"
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
@@ -52,8 +54,10 @@ int main(void) {
   TRANSFER_KERNELS(PRINT);
   ATTENTION_BLOCK_KERNELS(PRINT);
   ATTENTION_BLOCK_WIDE_KERNELS(PRINT);
+  ATTENTION_MANY_TOKENS_KERNELS(PRINT);
   ATTENTION_SEVERAL_TOKENS_KERNELS(PRINT);
   FEED_FORWARD_KERNELS(PRINT);
+  FEED_FORWARD_MANY_TOKENS_KERNELS(PRINT);
   FEED_FORWARD_ONE_TOKEN_KERNELS(PRINT);
   FEED_FORWARD_SEVERAL_TOKENS_KERNELS(PRINT);
   FEED_FORWARD_STREAM_KERNELS(PRINT);

@@ -3,11 +3,11 @@
  *     embedding -> (attention -> feed_forward) of each layer -> norm -> head -> next
  *     embedding -> (qkv -> attention -> output -> gate_up -> down) of each layer -> head -> next
  *
- * The first form is a decode step: a layer is two tasks, each one kernel if the chip has one for its sizes, and hands
- * on the residual stream and parts of a sum. The second form is a prefill, and a decode step of sizes that no kernel
- * suits or whose sequences must not depend on each other's number (one_order): there norms are prologues of products,
- * gates and residuals their epilogues. All layers share their temporaries, since each task waits for the one before it.
- * More sequences than a half takes are several chains of the first form.
+ * The first form is a decode step, and a short prompt of some sizes: a layer is two tasks, each one kernel if the chip
+ * has one for its sizes, and hands on the residual stream and parts of a sum. The second form is any other prefill, and
+ * a decode step of sizes that no kernel suits or whose sequences must not depend on each other's number (one_order):
+ * there norms are prologues of products, gates and residuals their epilogues. All layers share their temporaries, since
+ * each task waits for the one before it. More sequences than a half takes are several chains of the first form.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -108,31 +108,46 @@ static rondo_status chains_norm_add(const struct llama_builder *b, rondo_tensor 
   return status;
 }
 
+/* The row of a prompt in `rows` that has logits. */
+static rondo_status last_row_add(const struct llama_builder *b, rondo_tensor rows, rondo_dtype dtype,
+                                 rondo_tensor *last) {
+  char name[NAME_BYTES];
+  rondo_status status = rondo_temporary(b->graph, llama_name(b, name, "last row"), dtype, 2,
+                                        (int64_t[]){results_of(b), b->desc.hidden}, last);
+  if (status != RONDO_OK) return status;
+  return rondo_add_embed(
+      b->graph,
+      &(rondo_embed_desc){.name = llama_name(b, name, "last row"), .table = rows, .ids = b->made->last, .out = *last});
+}
+
+/* After layer halves: the norm of all rows, since their parts are still to be added, and of a prompt the last row. */
+static rondo_status halves_seen_add(const struct llama_builder *b, rondo_tensor *seen) {
+  char name[NAME_BYTES];
+  rondo_tensor normed;
+  rondo_status status = rondo_temporary(b->graph, llama_name(b, name, "normed"), b->desc.dtype, 2,
+                                        (int64_t[]){b->rows, b->desc.hidden}, &normed);
+  if (status == RONDO_OK) status = chains_norm_add(b, normed);
+  *seen = normed;
+  return status == RONDO_OK && has_last_row(b) ? last_row_add(b, normed, b->desc.dtype, seen) : status;
+}
+
 /* The head's vectors, and the norm that its product applies to them. After layer halves the norm is a task of its own,
  * which adds the last half's parts. So it is with an NVFP4 head, whose product is faster without a norm, and with many
  * rows. */
 static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, rondo_tensor *norm) {
   const int64_t shape[] = {results_of(b), b->desc.hidden};
-  const bool has_own_norm =
-      b->desc.embedding == RONDO_NVFP4 || b->form.in_halves || b->streams || shape[0] > LLAMA_MOST_VECTORS;
+  const bool has_own_norm = b->desc.embedding == RONDO_NVFP4 || b->streams || shape[0] > LLAMA_MOST_VECTORS;
   rondo_tensor rows = b->hidden;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
-  if (has_last_row(b)) {
-    status = rondo_temporary(b->graph, llama_name(b, name, "last row"), b->streams ? RONDO_F32 : b->desc.dtype, 2,
-                             shape, &rows);
-    if (status == RONDO_OK)
-      status = rondo_add_embed(b->graph, &(rondo_embed_desc){.name = llama_name(b, name, "last row"),
-                                                             .table = b->hidden,
-                                                             .ids = b->made->last,
-                                                             .out = rows});
-  }
+  *norm = (rondo_tensor){0};
+  if (b->form.in_halves) return halves_seen_add(b, seen);
+  if (has_last_row(b)) status = last_row_add(b, b->hidden, b->streams ? RONDO_F32 : b->desc.dtype, &rows);
   *seen = rows;
   *norm = b->made->norm;
   if (status != RONDO_OK || !has_own_norm) return status;
   *norm = (rondo_tensor){0};
   status = rondo_temporary(b->graph, llama_name(b, name, "normed"), b->desc.dtype, 2, shape, seen);
-  if (status == RONDO_OK && b->form.in_halves) return chains_norm_add(b, *seen);
   if (status != RONDO_OK) return status;
   return rondo_add_rms_norm(b->graph, &(rondo_rms_norm_desc){.name = llama_name(b, name, "norm"),
                                                              .x = rows,

@@ -30,7 +30,7 @@ struct llama_builder {
   rondo_graph_llama_desc desc; /* with defaults filled in */
   rondo_graph_llama_tensors *made;
   int64_t rows, q_columns, kv_columns;       /* rows: the tokens of a step */
-  struct layer_form form;                    /* of a decode step; all zero in a prefill */
+  struct layer_form form;                    /* all zero: five tasks */
   rondo_tensor ids, position;                /* read by the tasks */
   rondo_tensor hidden, qkv, attended, gated; /* temporaries [rows, ..] */
   rondo_tensor normed;                       /* [rows, hidden]: with many rows a product's norm is a task before it */

@@ -8,8 +8,11 @@
 
 struct layer_form llama_form_of(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  if (llama_is_prefill(b) || desc->one_order || desc->page_rows) return (struct layer_form){0};
-  return layer_form_of(&(struct layer_sizes){.rows = desc->sequences,
+  const bool is_of_one = llama_is_of_one(b);
+  if (desc->packed || desc->one_order || (desc->page_rows && !is_of_one)) return (struct layer_form){0};
+  return layer_form_of(&(struct layer_sizes){.rows = is_of_one ? desc->tokens : desc->sequences,
+                                             .one_sequence = is_of_one,
+                                             .feed_forward = desc->feed_forward,
                                              .hidden = desc->hidden,
                                              .query_heads = desc->query_heads,
                                              .kv_heads = desc->kv_heads,
@@ -20,7 +23,7 @@ struct layer_form llama_form_of(const struct llama_builder *b) {
 
 bool llama_streams(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  return b->rows > LLAMA_MOST_VECTORS && !desc->one_order &&
+  return b->rows > LLAMA_MOST_VECTORS && !desc->one_order && !b->form.in_halves &&
          norms_suit_products(&(struct layer_sizes){
              .rows = b->rows, .hidden = desc->hidden, .dtype = desc->dtype, .weights = desc->weights});
 }
@@ -128,7 +131,7 @@ static rondo_status chain_parts_add(const struct llama_builder *b, const char *p
 
 /* Parts are dense, so each chain has its own; the stream is one tensor for all. */
 static rondo_status chain_add(const struct llama_builder *b, rondo_tensor between, struct llama_chain *chain) {
-  const bool is_list = b->rows > 1; /* of positions */
+  const bool is_list = b->rows > 1 && !llama_is_prefill(b); /* of positions */
   chain->position = b->position;
   rondo_status status = llama_chain_rows(b, chain, b->hidden, &chain->hidden);
   if (status == RONDO_OK) status = llama_chain_rows(b, chain, between, &chain->between);
@@ -206,10 +209,11 @@ static rondo_status attention_add(const struct llama_builder *b, int32_t i, cons
                                                      .rope_pairing = desc->rope_pairing});
 }
 
-/* The caches of the chain's sequences. */
+/* The caches of the chain's sequences, or of a prompt's. */
 static rondo_status chain_cache_of(const struct llama_builder *b, const struct llama_chain *chain, rondo_tensor cache,
                                    rondo_tensor *seen) {
   const rondo_graph_llama_desc *desc = &b->desc;
+  if (llama_is_prefill(b)) return cache_of(b, cache, seen);
   return rondo_view(b->graph, cache, (int64_t[]){chain->first, 0, 0, 0},
                     (int64_t[]){chain->rows, desc->context + LLAMA_PADDING, desc->kv_heads, desc->head_dimension},
                     seen);
@@ -233,25 +237,26 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
   rondo_status status = chain_cache_of(b, chain, layer->k, &k);
   if (status == RONDO_OK) status = chain_cache_of(b, chain, layer->v, &v);
   if (status != RONDO_OK) return status;
-  status = rondo_add_attention_block(
-      b->graph, &(rondo_attention_block_desc){.name = half_name(b, name, i, "attention", chain),
-                                              .x = chain->hidden,
-                                              .x_parts = i ? chain->gated_parts : (rondo_tensor){0},
-                                              .norm = layer->attention_norm,
-                                              .norm_epsilon = desc->epsilon,
-                                              .scale = scale,
-                                              .qkv = layer->qkv,
-                                              .qkv_scales = layer->qkv_scales,
-                                              .output = layer->output,
-                                              .output_scales = layer->output_scales,
-                                              .k = k,
-                                              .v = v,
-                                              .position = chain->position,
-                                              .rope_frequencies = b->made->frequencies,
-                                              .rope_base = desc->rope_base,
-                                              .rope_pairing = desc->rope_pairing,
-                                              .out = chain->between,
-                                              .out_parts = chain->attended_parts});
+  const rondo_attention_block_desc attention = {.name = half_name(b, name, i, "attention", chain),
+                                                .x = chain->hidden,
+                                                .x_parts = i ? chain->gated_parts : (rondo_tensor){0},
+                                                .norm = layer->attention_norm,
+                                                .norm_epsilon = desc->epsilon,
+                                                .scale = scale,
+                                                .qkv = layer->qkv,
+                                                .qkv_scales = layer->qkv_scales,
+                                                .output = layer->output,
+                                                .output_scales = layer->output_scales,
+                                                .k = k,
+                                                .v = v,
+                                                .position = chain->position,
+                                                .rope_frequencies = b->made->frequencies,
+                                                .rope_base = desc->rope_base,
+                                                .rope_pairing = desc->rope_pairing,
+                                                .out = chain->between,
+                                                .out_parts = chain->attended_parts};
+  status = llama_is_prefill(b) ? prompt_attention_add(b->graph, &attention, b->made->kv_pages)
+                               : rondo_add_attention_block(b->graph, &attention);
   if (status != RONDO_OK) return status;
   return feed_forward_add(b->graph,
                           &(rondo_feed_forward_desc){.name = half_name(b, name, i, "feed_forward", chain),

@@ -10,8 +10,9 @@
 
 /* One layer, in a step that takes one token of each sequence, or a prompt. */
 struct layer_sizes {
-  int64_t rows; /* tokens */
-  int64_t hidden, query_heads, kv_heads, head_dimension;
+  int64_t rows;      /* tokens */
+  bool one_sequence; /* a prompt's; else a token of each sequence */
+  int64_t hidden, query_heads, kv_heads, head_dimension, feed_forward;
   rondo_dtype dtype, weights; /* of the residual stream; of the matrices */
 };
 
@@ -31,5 +32,10 @@ struct layer_form layer_form_of(const struct layer_sizes *layer);
 bool norms_suit_products(const struct layer_sizes *layer); /* kernels/gemm/gemm.c */
 int64_t norm_groups_of(int64_t columns);                   /* there too: sums of squares of a row of the stream */
 
-/* rondo_add_feed_forward, which leaves less work to a late last part. */
+/* rondo_add_feed_forward of up to 128 rows, if x is in f32, which leaves less work to a late last part. */
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late);
+
+/* rondo_add_attention_block of up to 128 rows that are tokens of one sequence, one after the other: the first one has
+ * the position, x is in f32, and K and V are [1, capacity, ..] or, with kv_pages [1, pages of the sequence], pages as
+ * in rondo_attention_desc. */
+rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages);

@@ -105,7 +105,6 @@ struct attention_decode_parameters {
   ATTENTION_DECODE_OF(KERNEL, name##_256_8, type, kind, 256, 1, 4, 2, 8)                                               \
   ATTENTION_DECODE_OF(KERNEL, name##_256_16, type, kind, 256, 2, 4, 2, 8)                                              \
   ATTENTION_DECODE_OF(KERNEL, name##_64_16_alone, type, kind, 64, 2, 4, 6, 1)                                          \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, kind, 128, 1, 4, 3, 1)                                         \
   ATTENTION_DECODE_OF(KERNEL, name##_128_16_alone, type, kind, 128, 2, 4, 3, 1)                                        \
   ATTENTION_DECODE_OF(KERNEL, name##_256_8_alone, type, kind, 256, 1, 4, 2, 1)
 #define ATTENTION_DECODE_OF_E4M3(KERNEL, name, type, kind)                                                             \

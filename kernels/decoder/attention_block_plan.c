@@ -147,8 +147,8 @@ bool attention_several_tokens_plan(const struct decoder_shape *shape, const stru
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
-void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape,
-                          struct attention_block_parameters *p) {
+void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan) {
+  struct attention_block_parameters *p = &plan->told.attention;
   const struct decoder_attributes *attributes = op_attributes(call->task);
   const int64_t *k_stride = call->task->operands[ATTENTION_BLOCK_K].stride,
                 *v_stride = call->task->operands[ATTENTION_BLOCK_V].stride;

@@ -13,7 +13,8 @@
 
 enum { PARTS_RANK = 3, CACHE_RANK = 4 };
 
-rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc) {
+static rondo_status attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages,
+                                  bool one_sequence) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention_block: the description is NULL");
   struct op_argument arguments[] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
@@ -29,20 +30,28 @@ rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention
       [ATTENTION_BLOCK_V] = {"v", desc->v, RONDO_READ_WRITE, 0},
       [ATTENTION_BLOCK_POSITION] = {"position", desc->position, RONDO_READ, 0},
       [ATTENTION_BLOCK_ROPE_FREQUENCIES] = {"rope_frequencies", desc->rope_frequencies, RONDO_READ, 0},
+      [ATTENTION_BLOCK_KV_PAGES] = {"kv_pages", kv_pages, RONDO_READ, 0},
   };
   struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon,
                                           .scale = f32_or(desc->scale, 1.0f),
+                                          .most_rows = one_sequence ? DECODER_MOST_TOKENS : DECODER_MOST_ROWS,
+                                          .one_sequence = one_sequence,
                                           .rope_base = desc->rope_base,
                                           .rope_pairing = (int32_t)desc->rope_pairing};
   return graph_add(graph, &op_attention_block, desc->name, arguments, ATTENTION_BLOCK_OPERANDS, &attributes,
                    sizeof attributes);
 }
 
-rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward_desc *desc) {
-  return feed_forward_add(graph, desc, false);
+rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc) {
+  return attention_add(graph, desc, (rondo_tensor){0}, false);
 }
 
-rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late) {
+rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages) {
+  return attention_add(graph, desc, kv_pages, true);
+}
+
+static rondo_status gated_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
+                              int32_t most_rows) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_feed_forward: the description is NULL");
   struct op_argument arguments[] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
@@ -55,10 +64,20 @@ rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc 
       [FEED_FORWARD_DOWN] = {"down", desc->down, RONDO_READ, 0},
       [FEED_FORWARD_DOWN_SCALES] = {"down_scales", desc->down_scales, RONDO_READ, 0},
   };
-  struct decoder_attributes attributes = {
-      .norm_epsilon = desc->norm_epsilon, .scale = f32_or(desc->scale, 1.0f), .last_part_is_late = last_part_is_late};
+  struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon,
+                                          .scale = f32_or(desc->scale, 1.0f),
+                                          .most_rows = most_rows,
+                                          .last_part_is_late = last_part_is_late};
   return graph_add(graph, &op_feed_forward, desc->name, arguments, FEED_FORWARD_OPERANDS, &attributes,
                    sizeof attributes);
+}
+
+rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward_desc *desc) {
+  return gated_add(graph, desc, false, DECODER_MOST_ROWS);
+}
+
+rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late) {
+  return gated_add(graph, desc, last_part_is_late, DECODER_MOST_TOKENS);
 }
 
 /* ---- Check ------------------------------------------------------------------------------------------------------- */
@@ -95,9 +114,10 @@ static rondo_status stream_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *x = &operands[DECODER_X];
   if (!x->present || !rows_are_numbers(x->dtype) || x->rank != 2 || x->shape[1] < 1)
     return op_unexpected("x", x, "[rows, hidden] f32, f16 or bf16");
-  if (x->shape[0] < 1 || x->shape[0] > DECODER_MOST_ROWS)
-    return status_set(RONDO_INVALID_ARGUMENT, "x has %" PRId64 " rows, expected 1 to %d", x->shape[0],
-                      DECODER_MOST_ROWS);
+  const struct decoder_attributes *attributes = op_attributes(task);
+  const int32_t most_rows = x->dtype == RONDO_F32 ? attributes->most_rows : DECODER_MOST_ROWS;
+  if (x->shape[0] < 1 || x->shape[0] > most_rows)
+    return status_set(RONDO_INVALID_ARGUMENT, "x has %" PRId64 " rows, expected 1 to %d", x->shape[0], (int)most_rows);
   rondo_status status = attributes_check(task);
   if (status == RONDO_OK && operands[DECODER_X_PARTS].present) status = parts_check(task, DECODER_X_PARTS, "x_parts");
   if (status == RONDO_OK && operands[DECODER_NORM].present) status = norm_check(task);
@@ -135,14 +155,17 @@ static rondo_status matrix_check(const struct op_task *task, uint32_t index, ron
                     rondo_dtype_name(dtype));
 }
 
-/* [rows, any capacity, any heads, a head dimension]. */
+/* [rows, any capacity, any heads, a head dimension]; of one sequence [1, ..], or pages. */
 static rondo_status cache_check(const struct op_task *task) {
   const struct op_operand *k = &task->operands[ATTENTION_BLOCK_K], *x = &task->operands[DECODER_X];
   const rondo_dtype dtype = decoder_dtype_of(task);
+  const struct decoder_attributes *attributes = op_attributes(task);
+  const bool has_pages = task->operands[ATTENTION_BLOCK_KV_PAGES].present && k->present;
+  const int64_t items = has_pages ? k->shape[0] : attributes->one_sequence ? 1 : x->shape[0];
   char expected[96];
-  snprintf(expected, sizeof expected, "[%" PRId64 ", capacity, KV heads, head dimension] %s", x->shape[0],
+  snprintf(expected, sizeof expected, "[%" PRId64 ", capacity, KV heads, head dimension] %s", items,
            rondo_dtype_name(dtype));
-  if (!k->present || k->rank != CACHE_RANK || k->dtype != dtype || k->shape[0] != x->shape[0] || k->shape[2] < 1)
+  if (!k->present || k->rank != CACHE_RANK || k->dtype != dtype || k->shape[0] != items || k->shape[2] < 1)
     return op_unexpected("k", k, expected);
   const int64_t d = k->shape[3];
   if (d != 32 && d != 64 && d != 128 && d != 256)
@@ -195,10 +218,10 @@ rondo_status feed_forward_check(const struct op_task *task) {
   return matrix_check(task, FEED_FORWARD_DOWN, shape.weights, "down", shape.hidden, shape.columns);
 }
 
-/* Of a cache a new row of each sequence is written. */
+/* Of a cache as many new rows are written as x has. */
 int64_t attention_block_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   const struct op_operand *touched = &task->operands[operand];
   const bool is_cache = operand == ATTENTION_BLOCK_K || operand == ATTENTION_BLOCK_V;
   if (!is_cache || access == RONDO_READ || touched->shape[1] == 0) return op_elements(touched);
-  return op_elements(touched) / touched->shape[1];
+  return task->operands[DECODER_X].shape[0] * touched->shape[2] * touched->shape[3];
 }

@@ -5,7 +5,11 @@
  * each a task of another operation (decoder_step.c): a sum of parts, a product, attention, a product. */
 #pragma once
 
-enum { DECODER_MOST_ROWS = 16, DECODER_SCALE_GROUP = 16 /* NVFP4: elements that share a scale factor */ };
+enum {
+  DECODER_MOST_ROWS = 16,
+  DECODER_MOST_TOKENS = 128, /* rows that ready-made graphs may have, with x in f32 */
+  DECODER_SCALE_GROUP = 16   /* NVFP4: elements that share a scale factor */
+};
 
 #ifndef __CUDACC__
 #include "../../runtime/op.h"
@@ -26,10 +30,11 @@ enum {
   ATTENTION_BLOCK_QKV_SCALES,             /* after each matrix its scales */
   ATTENTION_BLOCK_OUTPUT,                 /* [hidden, query heads * d] */
   ATTENTION_BLOCK_OUTPUT_SCALES,
-  ATTENTION_BLOCK_K, /* [rows, capacity, KV heads, d] */
+  ATTENTION_BLOCK_K, /* [rows, capacity, KV heads, d]; of one sequence [1, ..] or [pages, rows of a page, ..] */
   ATTENTION_BLOCK_V,
   ATTENTION_BLOCK_POSITION,         /* i32 [1] or [rows] */
   ATTENTION_BLOCK_ROPE_FREQUENCIES, /* or absent: f32 [d / 2] */
+  ATTENTION_BLOCK_KV_PAGES,         /* or absent: i32 [1, pages], of one sequence */
   ATTENTION_BLOCK_OPERANDS
 };
 enum {
@@ -44,9 +49,11 @@ enum {
 struct decoder_attributes {
   float norm_epsilon; /* 0: x is taken as it is */
   float scale;        /* of all weights; never 0 */
+  int32_t most_rows;
   /* The attention block's: */
   float rope_base;      /* 0: no rotary embedding, unless there are frequencies */
   int32_t rope_pairing; /* rondo_rope_pairing */
+  int32_t one_sequence; /* rows are tokens one after the other: the first one has the position */
   /* The feed forward's: */
   int32_t last_part_is_late; /* runtime/layer_form.h */
 };
@@ -63,6 +70,7 @@ struct decoder_shape {
   int64_t head_dimension, capacity;
   bool has_rope, rope_is_halves; /* pairs i and i + d/2; else 2 i and 2 i + 1 */
   bool position_of_each_row;     /* else one for all */
+  bool one_sequence;
   /* Feed forward: */
   int64_t columns; /* gated: gate_up has twice as many rows */
   bool last_part_is_late;
@@ -90,10 +98,17 @@ int64_t attention_block_touched_elements(const struct op_task *task, uint32_t op
 /* decoder_step.c */
 uint64_t attention_block_scratch_bytes(const struct op_task *task);
 uint64_t feed_forward_scratch_bytes(const struct op_task *task);
+/* Scratch behind what the steps hand on: of the step that attends, or of a kernel in place of all steps but the norm.
+ */
+void *attention_block_own_scratch(const struct op_call *call);
 /* The step that attends. */
 void attention_block_attention(const struct op_call *call, struct op_step *step);
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step);
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step);
+
+/* many_tokens_plan.c: scratch of the kernels for many rows; 0 if they do not take these sizes */
+uint64_t attention_many_tokens_scratch(const struct decoder_shape *shape);
+uint64_t feed_forward_many_tokens_scratch(const struct decoder_shape *shape);
 
 /* decoder_choose.c */
 rondo_status decoder_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

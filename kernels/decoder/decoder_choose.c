@@ -15,6 +15,7 @@ static const struct decoder_choice choices[] = {
      .group = {2, ATTENTION_BLOCK_MOST_GROUP},
      .lies_well = attention_one_token_lies_well,
      .plan = attention_block_wide_plan,
+     .fill = attention_block_fill,
      .why = "sizes are constants, and two blocks share a multiprocessor, so that sixteen clusters find room"},
     {.name = "attention_one_token",
      .op = &op_attention_block,
@@ -24,6 +25,7 @@ static const struct decoder_choice choices[] = {
      .hidden_step = ATTENTION_BLOCK_STEP,
      .lies_well = attention_one_token_lies_well,
      .plan = attention_block_plan,
+     .fill = attention_block_fill,
      .why = "a cluster has a KV head and holds its weights; two exchanges replace two ends of a grid"},
     {.name = "attention_several_tokens",
      .op = &op_attention_block,
@@ -33,7 +35,21 @@ static const struct decoder_choice choices[] = {
      .hidden_step = ATTENTION_BLOCK_STEP,
      .lies_well = attention_several_tokens_lie_well,
      .plan = attention_several_tokens_plan,
+     .fill = attention_block_fill,
      .why = "eight tokens share a cluster's weights, which lie in registers; each block attends for one token"},
+    {.name = "attention_many_tokens",
+     .op = &op_attention_block,
+     .weights = RONDO_BF16,
+     .one_sequence = true,
+     .rows = {1, DECODER_MOST_TOKENS},
+     .head_dimension = {ATTENTION_MANY_TOKENS_DIMENSION, ATTENTION_MANY_TOKENS_DIMENSION},
+     .lies_well = attention_several_tokens_lie_well,
+     .plan = attention_many_tokens_plan,
+     .is_normed_first = true,
+     .fill = attention_many_tokens_fill,
+     .map = attention_many_tokens_map,
+     .why =
+         "after the norm one launch has both products, the cache and attention, with 64 tokens of a prompt a cluster"},
     {.name = "attention_steps", .op = &op_attention_block, .why = "no kernel takes these types, sizes or layouts"},
     {.name = "feed_forward_stream",
      .op = &op_feed_forward,
@@ -63,8 +79,17 @@ static const struct decoder_choice choices[] = {
      .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_known_plan,
      .why = "the same with a token in each column of the product"},
+    {.name = "feed_forward_many_tokens",
+     .op = &op_feed_forward,
+     .weights = RONDO_BF16,
+     .rows = {DECODER_MOST_ROWS + 1, DECODER_MOST_TOKENS},
+     .lies_well = decoder_operands_are_dense,
+     .plan = feed_forward_many_tokens_plan,
+     .fill = feed_forward_many_tokens_fill,
+     .why = "64 tokens and a sixth of the columns to a cluster, which exchanges rows by way of L2"},
     {.name = "feed_forward_ring",
      .op = &op_feed_forward,
+     .rows = {1, DECODER_MOST_ROWS},
      .x_parts = {0, FEED_FORWARD_MOST_PARTS},
      .out_parts = {1, FEED_FORWARD_MOST_PARTS},
      .hidden_step = FEED_FORWARD_UNIT,
@@ -88,11 +113,12 @@ static bool may_take(const struct decoder_choice *choice, const struct op_task *
   const bool has_type = choice->weights ? shape->weights == choice->weights
                                         : shape->weights == RONDO_BF16 || shape->weights == RONDO_NVFP4;
   return shape->stream == RONDO_F32 && shape->dtype == RONDO_BF16 && has_type &&
-         is_in_range(shape->rows, choice->rows) && is_in_range(shape->hidden, choice->hidden) &&
-         is_in_range(shape->head_dimension, choice->head_dimension) && is_in_range(shape->group, choice->group) &&
-         is_in_range(shape->x_parts, choice->x_parts) && is_in_range(shape->out_parts, choice->out_parts) &&
-         is_multiple(shape->hidden, choice->hidden_step) && is_multiple(shape->columns, choice->columns_step) &&
-         decoder_weights_are_dense(task) && choice->lies_well(task);
+         shape->one_sequence == choice->one_sequence && is_in_range(shape->rows, choice->rows) &&
+         is_in_range(shape->hidden, choice->hidden) && is_in_range(shape->head_dimension, choice->head_dimension) &&
+         is_in_range(shape->group, choice->group) && is_in_range(shape->x_parts, choice->x_parts) &&
+         is_in_range(shape->out_parts, choice->out_parts) && is_multiple(shape->hidden, choice->hidden_step) &&
+         is_multiple(shape->columns, choice->columns_step) && decoder_weights_are_dense(task) &&
+         choice->lies_well(task);
 }
 
 const struct op_kernel *decoder_kernel_of(const struct decoder_variant *list, size_t count,
@@ -105,16 +131,25 @@ const struct op_kernel *decoder_kernel_of(const struct decoder_variant *list, si
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
-static rondo_status steps_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+/* Adds the launches of a step. */
+static rondo_status step_launch(const struct op_call *call, uint32_t index, const struct chip *chip,
+                                struct op_launches *launches, bool *is_there) {
   struct op_step step;
   struct op_launches of_step;
-  for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) {
-    rondo_status status = step.task.op->select(&step.call, chip, &of_step);
-    if (status != RONDO_OK) return status;
-    assert(launches->count + of_step.count <= call->task->op->launches_most);
-    for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
-  }
+  *is_there = call->task->op->step(call, index, &step);
+  if (!*is_there) return RONDO_OK;
+  const rondo_status status = step.task.op->select(&step.call, chip, &of_step);
+  if (status != RONDO_OK) return status;
+  assert(launches->count + of_step.count <= call->task->op->launches_most);
+  for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
   return RONDO_OK;
+}
+
+static rondo_status steps_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  rondo_status status = RONDO_OK;
+  bool is_there = true;
+  for (uint32_t i = 0; is_there && status == RONDO_OK; i++) status = step_launch(call, i, chip, launches, &is_there);
+  return status;
 }
 
 /* The head of each design's parameters. */
@@ -154,8 +189,14 @@ rondo_status decoder_select(const struct op_call *call, const struct chip *chip,
   launches->choice = choice->name, launches->why = choice->why;
   if (!choice->plan) return steps_launch(call, chip, launches);
   half_fill(call, &shape, &plan.told.half);
-  if (call->task->op == &op_attention_block) attention_block_fill(call, &shape, &plan.told.attention);
+  if (choice->fill) choice->fill(call, &shape, &plan);
+  if (choice->is_normed_first) {
+    bool is_there;
+    const rondo_status status = step_launch(call, 0, chip, launches, &is_there);
+    if (status != RONDO_OK) return status;
+  }
   launch_add(launches, plan.kernel, plan.clusters * LAYER_HALF_CLUSTER, plan.kernel->threads,
              (uint64_t)plan.shared_bytes, &plan.told, plan.kernel->parameter_bytes);
+  if (choice->map) choice->map(call, &launches->items[launches->count - 1]);
   return RONDO_OK;
 }

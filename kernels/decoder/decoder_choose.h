@@ -8,8 +8,10 @@
 #include "../../runtime/integer.h"
 #include "../common/size_range.h"
 #include "attention_block.h"
+#include "attention_many_tokens.h"
 #include "decoder.h"
 #include "feed_forward_known.h"
+#include "feed_forward_many_tokens.h"
 #include "feed_forward_stream.h"
 
 struct decoder_plan {
@@ -21,6 +23,8 @@ struct decoder_plan {
     struct feed_forward_parameters ring;
     struct feed_forward_known_parameters known;
     struct feed_forward_stream_parameters stream;
+    struct attention_many_tokens_parameters attention_many;
+    struct feed_forward_many_tokens_parameters gated_many;
   } told;
 };
 
@@ -48,10 +52,15 @@ struct decoder_choice {
   const char *name, *why;
   const struct op *op;
   rondo_dtype weights; /* 0: bf16 or NVFP4 */
+  bool one_sequence;
   struct size_range rows, hidden, head_dimension, group, x_parts, out_parts;
   int64_t hidden_step, columns_step; /* hidden and columns are multiples; 0: any */
   bool (*lies_well)(const struct op_task *task);
   decoder_planner *plan; /* NULL: steps, which take everything */
+  bool is_normed_first;  /* the first step, the norm, precedes the kernel */
+  /* Adds addresses and attributes to the parameters, after their head; NULL: there are none. */
+  void (*fill)(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
+  void (*map)(const struct op_call *call, struct op_launch *launch); /* adds tensor maps; NULL: there are none */
 };
 
 /* In the order in which they are tried. */
@@ -61,8 +70,14 @@ const struct decoder_choice *decoder_choices(size_t *count);
 bool attention_one_token_lies_well(const struct op_task *task);
 bool attention_several_tokens_lie_well(const struct op_task *task);
 decoder_planner attention_block_plan, attention_block_wide_plan, attention_several_tokens_plan;
-/* Adds addresses and attributes to the parameters of any of the three, after their head. */
-void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape,
-                          struct attention_block_parameters *p);
+void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
 /* feed_forward_plan.c */
 decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_plan;
+
+/* many_tokens_plan.c */
+decoder_planner attention_many_tokens_plan, feed_forward_many_tokens_plan;
+void attention_many_tokens_fill(const struct op_call *call, const struct decoder_shape *shape,
+                                struct decoder_plan *plan);
+void attention_many_tokens_map(const struct op_call *call, struct op_launch *launch);
+void feed_forward_many_tokens_fill(const struct op_call *call, const struct decoder_shape *shape,
+                                   struct decoder_plan *plan);

@@ -29,12 +29,15 @@ struct decoder_shape decoder_shape_of(const struct op_task *task) {
     return shape;
   }
   const int64_t *k = operands[ATTENTION_BLOCK_K].shape;
-  shape.capacity = k[1], shape.kv_heads = k[2], shape.head_dimension = k[3];
+  const struct op_operand *pages = &operands[ATTENTION_BLOCK_KV_PAGES];
+  shape.capacity = pages->present ? k[1] * pages->shape[1] : k[1];
+  shape.kv_heads = k[2], shape.head_dimension = k[3];
   shape.query_heads = operands[ATTENTION_BLOCK_OUTPUT].shape[1] / shape.head_dimension;
   shape.group = shape.query_heads / shape.kv_heads;
   shape.has_rope = attributes->rope_base > 0 || operands[ATTENTION_BLOCK_ROPE_FREQUENCIES].present;
   shape.rope_is_halves = attributes->rope_pairing == RONDO_ROPE_HALVES;
   shape.position_of_each_row = operands[ATTENTION_BLOCK_POSITION].shape[0] > 1;
+  shape.one_sequence = attributes->one_sequence;
   return shape;
 }
 

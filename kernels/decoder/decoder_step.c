@@ -9,7 +9,7 @@
 
 #include "../../runtime/integer.h"
 #include "../attention/attention.h"
-#include "../gemv/gemv.h"
+#include "../gemm/gemm.h"
 #include "../model/norm.h"
 #include "decoder.h"
 #include "sum_parts.h"
@@ -24,6 +24,8 @@ enum { DOWN = FIRST_PRODUCT + 1 };
 static uint64_t bytes_of_rows(int64_t rows, int64_t columns) {
   return (uint64_t)round_up(rows * columns * TWO_BYTES, ALIGNMENT);
 }
+
+static uint64_t larger_bytes(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void *after(void *data, int64_t bytes) { return data ? (unsigned char *)data + bytes : NULL; }
 
@@ -55,14 +57,16 @@ static void take_scratch(const struct op_call *call, int64_t columns, uint64_t o
   step->data[to] = after(call->scratch, (int64_t)offset);
 }
 
-/* Columns [column, column + heads * d) of rows that were taken: [rows, 1, heads, d]. */
-static void see_heads(struct op_step *step, uint32_t index, int64_t column, int64_t heads, int64_t d) {
+/* Columns [column, column + heads * d) of rows that were taken: [rows, 1, heads, d], of one sequence [1, rows, ..]. */
+static void see_heads(struct op_step *step, uint32_t index, int64_t column, int64_t heads, int64_t d,
+                      bool one_sequence) {
   struct op_operand *operand = &step->operands[index];
   const int64_t row = operand->stride[0];
   operand->rank = 4;
   operand->offset_bytes += (uint64_t)column * TWO_BYTES;
   step->data[index] = after(step->data[index], column * TWO_BYTES);
-  const int64_t shape[] = {operand->shape[0], 1, heads, d}, stride[] = {row, row, d, 1};
+  const int64_t rows = operand->shape[0], items = one_sequence ? 1 : rows;
+  const int64_t shape[] = {items, rows / items, heads, d}, stride[] = {row * (rows / items), row, d, 1};
   for (int i = 0; i < 4; i++) operand->shape[i] = shape[i], operand->stride[i] = stride[i];
 }
 
@@ -117,7 +121,8 @@ static void sum_step(const struct op_call *call, uint64_t normed, struct op_step
 static void product_begin(const struct op_call *call, uint32_t index, struct gemv_attributes attributes,
                           struct op_step *step) {
   const struct decoder_attributes *described = op_attributes(call->task);
-  begin(call, &op_gemv, GEMV_OPERANDS, step);
+  const bool is_many = call->task->operands[DECODER_X].shape[0] > DECODER_MOST_ROWS;
+  begin(call, is_many ? &op_gemm : &op_gemv, is_many ? (uint32_t)GEMM_OPERANDS : (uint32_t)GEMV_OPERANDS, step);
   attributes.scale = described->scale;
   memcpy(step->task.attributes, &attributes, sizeof attributes);
   take(call, index, step, GEMV_WEIGHTS, RONDO_READ);
@@ -176,8 +181,10 @@ void attention_block_attention(const struct op_call *call, struct op_step *step)
   const struct decoder_shape shape = decoder_shape_of(call->task);
   const struct attention_parts parts = attention_parts_of(call->task, &shape);
   const int64_t d = shape.head_dimension;
-  const struct attention_attributes attributes = {
-      .layout = RONDO_BSHD, .rope_base = described->rope_base, .rope_pairing = described->rope_pairing};
+  const struct attention_attributes attributes = {.layout = RONDO_BSHD,
+                                                  .causal = described->one_sequence,
+                                                  .rope_base = described->rope_base,
+                                                  .rope_pairing = described->rope_pairing};
   begin(call, &op_attention, ATTENTION_OPERANDS, step);
   memcpy(step->task.attributes, &attributes, sizeof attributes);
   const struct {
@@ -188,14 +195,15 @@ void attention_block_attention(const struct op_call *call, struct op_step *step)
                 {ATTENTION_NEW_V, parts.q_columns + parts.kv_columns, shape.kv_heads}};
   for (int i = 0; i < 3; i++) {
     take_scratch(call, parts.qkv_columns, 0, step, inside[i].operand, RONDO_READ);
-    see_heads(step, inside[i].operand, inside[i].column, inside[i].heads, d);
+    see_heads(step, inside[i].operand, inside[i].column, inside[i].heads, d, shape.one_sequence);
   }
   take_scratch(call, parts.q_columns, parts.attended, step, ATTENTION_O, RONDO_WRITE);
-  see_heads(step, ATTENTION_O, 0, shape.query_heads, d);
+  see_heads(step, ATTENTION_O, 0, shape.query_heads, d, shape.one_sequence);
   take(call, ATTENTION_BLOCK_K, step, ATTENTION_K, RONDO_READ_WRITE);
   take(call, ATTENTION_BLOCK_V, step, ATTENTION_V, RONDO_READ_WRITE);
   take(call, ATTENTION_BLOCK_POSITION, step, ATTENTION_POSITION, RONDO_READ);
   take(call, ATTENTION_BLOCK_ROPE_FREQUENCIES, step, ATTENTION_ROPE_FREQUENCIES, RONDO_READ);
+  take(call, ATTENTION_BLOCK_KV_PAGES, step, ATTENTION_KV_PAGES, RONDO_READ);
   step->call.scratch = after(call->scratch, (int64_t)parts.own);
 }
 
@@ -220,11 +228,17 @@ bool attention_block_step(const struct op_call *call, uint32_t index, struct op_
   }
 }
 
+void *attention_block_own_scratch(const struct op_call *call) {
+  const struct decoder_shape shape = decoder_shape_of(call->task);
+  return after(call->scratch, (int64_t)attention_parts_of(call->task, &shape).own);
+}
+
 uint64_t attention_block_scratch_bytes(const struct op_task *task) {
   const struct decoder_shape shape = decoder_shape_of(task);
   struct op_step step;
   attention_block_attention(&(struct op_call){.task = task, .data = op_nowhere}, &step);
-  return attention_parts_of(task, &shape).own + attention_scratch_bytes(&step.task);
+  return attention_parts_of(task, &shape).own +
+         larger_bytes(attention_scratch_bytes(&step.task), attention_many_tokens_scratch(&shape));
 }
 
 /* ---- Feed forward ------------------------------------------------------------------------------------------------ */
@@ -250,5 +264,6 @@ bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_ste
 
 uint64_t feed_forward_scratch_bytes(const struct op_task *task) {
   const struct decoder_shape shape = decoder_shape_of(task);
-  return bytes_of_rows(shape.rows, shape.columns) + bytes_of_normed(task);
+  return larger_bytes(bytes_of_rows(shape.rows, shape.columns) + bytes_of_normed(task),
+                      feed_forward_many_tokens_scratch(&shape));
 }

@@ -7,8 +7,10 @@
 
 #include "../common/size_range.h"
 #include "attention_block_wide.h"
+#include "attention_many_tokens.h"
 #include "decoder.h"
 #include "feed_forward_known.h"
+#include "feed_forward_many_tokens.h"
 
 enum {
   SMALL_HIDDEN = 1024, /* to here the weights of a half fit in the shared memory of its clusters */
@@ -59,7 +61,26 @@ static int64_t attention_parts(const struct layer_sizes *layer) {
   return is_wide ? pairs : layer->kv_heads;
 }
 
+/* A prompt's layer is in halves if both are one kernel, which know the sizes. */
+static struct layer_form prompt_form_of(const struct layer_sizes *layer) {
+  const struct decoder_shape shape = {.rows = layer->rows,
+                                      .hidden = layer->hidden,
+                                      .kv_heads = layer->kv_heads,
+                                      .group = layer->query_heads / layer->kv_heads,
+                                      .columns = layer->feed_forward,
+                                      .one_sequence = true};
+  if (layer->dtype != RONDO_BF16 || layer->weights != RONDO_BF16 || layer->rows <= DECODER_MOST_ROWS ||
+      layer->rows > DECODER_MOST_TOKENS || layer->head_dimension != ATTENTION_MANY_TOKENS_DIMENSION ||
+      !attention_many_tokens_scratch(&shape) || !feed_forward_many_tokens_scratch(&shape))
+    return (struct layer_form){0};
+  return (struct layer_form){.in_halves = true,
+                             .chain_rows = DECODER_MOST_TOKENS,
+                             .attention_parts = layer->kv_heads,
+                             .feed_forward_parts = FEED_FORWARD_MANY_TOKENS_PARTS(layer->feed_forward)};
+}
+
 struct layer_form layer_form_of(const struct layer_sizes *layer) {
+  if (layer->one_sequence) return prompt_form_of(layer);
   const struct measured *measured = case_of(layer);
   if (!measured) return (struct layer_form){0};
   return (struct layer_form){.in_halves = true,

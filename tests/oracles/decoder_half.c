@@ -72,9 +72,15 @@ static struct grid parts_add(rondo_graph *graph, const struct half *h, const cha
   return g;
 }
 
+/* Sequences that have caches, or with pages their number. A page more than the sequence has is never its own. */
+static int64_t cache_items(const struct half *h) {
+  return h->page_rows ? h->capacity / h->page_rows + 1 : h->one_sequence ? 1 : h->rows;
+}
+
 static struct grid cache_add(rondo_graph *graph, const struct half *h, const char *name) {
-  struct grid g = {h->dtype, h->rows * h->capacity * h->kv_heads, h->dimension, h->dimension, {0}, {0}, NULL};
-  const int64_t shape[] = {h->rows, h->capacity, h->kv_heads, h->dimension};
+  const int64_t rows = h->page_rows ? h->page_rows : h->capacity;
+  struct grid g = {h->dtype, cache_items(h) * rows * h->kv_heads, h->dimension, h->dimension, {0}, {0}, NULL};
+  const int64_t shape[] = {cache_items(h), rows, h->kv_heads, h->dimension};
   REQUIRE_OK(rondo_state(graph, name, h->dtype, 4, shape, &g.whole));
   g.view = g.whole;
   g.data = malloc(grid_bytes(&g) + 1);
@@ -119,7 +125,10 @@ static void half_place_add(rondo_graph *graph, struct half *h) {
   h->k = cache_add(graph, h, "k");
   h->v = cache_add(graph, h, "v");
   const tensor_kind kind = h->state_position ? rondo_state : rondo_input;
-  REQUIRE_OK(kind(graph, "position", RONDO_I32, 1, (int64_t[]){h->one_position ? 1 : h->rows}, &h->position));
+  REQUIRE_OK(kind(graph, "position", RONDO_I32, 1, (int64_t[]){h->one_position || h->one_sequence ? 1 : h->rows},
+                  &h->position));
+  if (h->page_rows)
+    REQUIRE_OK(rondo_input(graph, "kv_pages", RONDO_I32, 2, (int64_t[]){1, h->capacity / h->page_rows}, &h->kv_pages));
   if (h->frequencies)
     REQUIRE_OK(rondo_constant(graph, "frequencies", RONDO_F32, 1, (int64_t[]){h->dimension / 2}, &h->rope_frequencies));
 }
@@ -146,7 +155,8 @@ void half_tensors_add(rondo_graph *graph, struct half *h, const struct half *bef
 void half_task_add(rondo_graph *graph, const struct half *h) {
   if (h->attention) {
     const rondo_attention_block_desc desc = half_attention_desc(h);
-    REQUIRE_OK(rondo_add_attention_block(graph, &desc));
+    REQUIRE_OK(h->one_sequence ? prompt_attention_add(graph, &desc, h->kv_pages)
+                               : rondo_add_attention_block(graph, &desc));
   } else {
     const rondo_feed_forward_desc desc = half_feed_forward_desc(h);
     REQUIRE_OK(feed_forward_add(graph, &desc, h->last_part_is_late));
@@ -179,7 +189,16 @@ static void matrix_fill(struct grid *matrix, struct grid *scales, struct random 
   grid_fill(scales, random, size, 4 * size);
 }
 
-int64_t half_position(const struct half *h, int64_t row) { return h->positions[h->one_position ? 0 : row]; }
+int64_t half_position(const struct half *h, int64_t row) {
+  return h->one_sequence ? h->positions[0] + row : h->positions[h->one_position ? 0 : row];
+}
+
+int64_t half_cache_row(const struct half *h, int64_t row, int64_t j) {
+  const int64_t item = h->page_rows ? 0 : h->one_sequence ? 0 : row;
+  const int64_t at =
+      h->page_rows ? h->pages[j / h->page_rows] * h->page_rows + j % h->page_rows : item * h->capacity + j;
+  return at * h->kv_heads;
+}
 
 int64_t half_length(const struct half *h, int64_t row) {
   const int64_t length = half_position(h, row) + 1;
@@ -190,10 +209,10 @@ int64_t half_length(const struct half *h, int64_t row) {
 static void cache_fill(const struct half *h, struct grid *cache, uint16_t **before, struct random *random) {
   numbers_fill(cache, random, 1);
   uint16_t *numbers = cache->data;
-  for (int64_t b = 0; b < h->rows; b++) {
-    const int64_t at = half_position(h, b), first = at < 0 ? 0 : at > h->capacity ? h->capacity : at;
-    for (int64_t i = first * h->kv_heads * h->dimension; i < h->capacity * h->kv_heads * h->dimension; i++)
-      numbers[b * h->capacity * h->kv_heads * h->dimension + i] = 0xffff;
+  for (int64_t b = 0; b < (h->one_sequence ? 1 : h->rows); b++) {
+    const int64_t at = half_position(h, b);
+    for (int64_t j = at < 0 ? 0 : at; j < h->capacity; j++)
+      memset(numbers + half_cache_row(h, b, j) * h->dimension, 0xff, (size_t)(h->kv_heads * h->dimension) * 2);
   }
   *before = malloc(grid_bytes(cache) + 1);
   memcpy(*before, cache->data, grid_bytes(cache));
@@ -219,6 +238,7 @@ void half_set(const struct half *h, struct trial *trial, bool is_first) {
   for (size_t i = is_first ? 0 : 2; i < sizeof grids / sizeof *grids; i++)
     if (grids[i]->data && grids[i]->rows) trial_set(trial, grids[i]->whole, grids[i]->data);
   if (h->attention) trial_set(trial, h->position, h->positions);
+  if (h->page_rows) trial_set(trial, h->kv_pages, h->pages);
   if (h->rope_frequencies.graph) trial_set(trial, h->rope_frequencies, h->frequency);
 }
 

@@ -7,7 +7,7 @@
 
 #include "../support.h"
 
-enum { HALF_MOST_ROWS = 16, HALF_PADDING = 32, HALF_BLOCK = 16, HALF_MOST_PAIRS = 128 };
+enum { HALF_MOST_ROWS = 128, HALF_MOST_PAGES = 16, HALF_PADDING = 32, HALF_BLOCK = 16, HALF_MOST_PAIRS = 128 };
 
 /* Rows of any type, each followed by NaN (all bits set) if there is padding. */
 struct grid {
@@ -32,13 +32,16 @@ struct half {
   bool state_position; /* so that it may be read before the tasks in front have ended */
   bool states;         /* so are the weights and the norm, which tasks may write then */
   rondo_rope_pairing pairing;
+  bool one_sequence; /* attention: rows are tokens one after the other, of which the first has the first position */
+  int64_t page_rows; /* of one sequence; 0: K and V have no pages */
+  int32_t pages[HALF_MOST_PAGES];
   int32_t positions[HALF_MOST_ROWS];
   /* Made by half_add. */
   float scale;
   struct grid x, parts, norm, out, out_sums;
   struct grid first, first_scales, last, last_scales; /* qkv or gate_up, output or down */
   struct grid k, v;                                   /* rows: of all sequences, capacity and KV heads */
-  rondo_tensor position, rope_frequencies;
+  rondo_tensor position, rope_frequencies, kv_pages;
   float frequency[HALF_MOST_PAIRS];
   uint16_t *k_before, *v_before;
 };
@@ -66,6 +69,9 @@ void half_add(rondo_graph *graph, struct half *h, const struct half *before);
 
 /* The position of a row's token. */
 int64_t half_position(const struct half *h, int64_t row);
+
+/* The row of the grids of K and V that has head 0 of row `j` of the sequence of row `row`. */
+int64_t half_cache_row(const struct half *h, int64_t row, int64_t j);
 
 /* The rows of the caches that a row's token sees, its own among them. */
 int64_t half_length(const struct half *h, int64_t row);

@@ -1,0 +1,120 @@
+/* many_tokens_plan.c - the plans of the layer halves of 17 to 128 tokens, and what of scratch their blocks exchange. */
+#include <math.h>
+
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+#include "../model/norm.h"
+#include "decoder_choose.h"
+
+/* ---- Feed forward ------------------------------------------------------------------------------------------------ */
+
+struct gated_variant {
+  struct op_kernel kernel;
+  int64_t hidden, columns;
+};
+#define GATED_VARIANT(chips, parameters, name, threads, hidden, columns)                                               \
+  {KERNEL_ENTRY(chips, parameters, name, threads), hidden, columns},
+static const struct gated_variant gated_variants[] = {FEED_FORWARD_MANY_TOKENS_KERNELS(GATED_VARIANT)};
+
+static const struct gated_variant *gated_variant_of(const struct decoder_shape *shape) {
+  for (size_t i = 0; i < sizeof gated_variants / sizeof *gated_variants; i++)
+    if (shape->hidden == gated_variants[i].hidden && shape->columns == gated_variants[i].columns)
+      return &gated_variants[i];
+  return NULL;
+}
+
+static int64_t gated_clusters(const struct decoder_shape *shape) {
+  return FEED_FORWARD_MANY_TOKENS_PARTS(shape->columns) * divide_up(shape->rows, FEED_FORWARD_MANY_TOKENS_TILE);
+}
+
+uint64_t feed_forward_many_tokens_scratch(const struct decoder_shape *shape) {
+  if (shape->rows <= DECODER_MOST_ROWS || !gated_variant_of(shape)) return 0;
+  return (uint64_t)(gated_clusters(shape) * LAYER_HALF_CLUSTER * FEED_FORWARD_MANY_TOKENS_EXCHANGE(shape->hidden));
+}
+
+bool feed_forward_many_tokens_plan(const struct decoder_shape *shape, const struct chip *chip,
+                                   struct decoder_plan *plan) {
+  const struct gated_variant *variant = gated_variant_of(shape);
+  if (!variant || !(variant->kernel.chips & launch_chip(chip)) ||
+      shape->out_parts != FEED_FORWARD_MANY_TOKENS_PARTS(shape->columns))
+    return false;
+  plan->kernel = &variant->kernel, plan->clusters = gated_clusters(shape), plan->told.half.scale = 1;
+  plan->shared_bytes = FEED_FORWARD_MANY_TOKENS_BYTES(shape->hidden);
+  return true;
+}
+
+void feed_forward_many_tokens_fill(const struct op_call *call, const struct decoder_shape *shape,
+                                   struct decoder_plan *plan) {
+  (void)shape;
+  plan->told.gated_many.exchange = call->scratch;
+}
+
+/* ---- Attention --------------------------------------------------------------------------------------------------- */
+
+struct attention_variant {
+  struct op_kernel kernel;
+  int64_t hidden, kv_heads, group;
+};
+#define ATTENTION_VARIANT(chips, parameters, name, threads, hidden, kv_heads, group)                                   \
+  {KERNEL_ENTRY(chips, parameters, name, threads), hidden, kv_heads, group},
+static const struct attention_variant attention_variants[] = {ATTENTION_MANY_TOKENS_KERNELS(ATTENTION_VARIANT)};
+
+static const struct attention_variant *attention_variant_of(const struct decoder_shape *shape) {
+  for (size_t i = 0; i < sizeof attention_variants / sizeof *attention_variants; i++) {
+    const struct attention_variant *variant = &attention_variants[i];
+    if (shape->hidden == variant->hidden && shape->kv_heads == variant->kv_heads && shape->group == variant->group)
+      return variant;
+  }
+  return NULL;
+}
+
+static int64_t attention_clusters(const struct decoder_shape *shape) {
+  return shape->kv_heads * divide_up(shape->rows, ATTENTION_MANY_TOKENS_TILE);
+}
+
+uint64_t attention_many_tokens_scratch(const struct decoder_shape *shape) {
+  if (!shape->one_sequence || !attention_variant_of(shape)) return 0;
+  return (uint64_t)(attention_clusters(shape) * LAYER_HALF_CLUSTER * ATTENTION_MANY_TOKENS_EXCHANGE);
+}
+
+bool attention_many_tokens_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
+  const struct attention_variant *variant = attention_variant_of(shape);
+  if (!variant || !(variant->kernel.chips & launch_chip(chip)) || shape->out_parts != shape->kv_heads ||
+      !shape->capacity)
+    return false;
+  plan->kernel = &variant->kernel, plan->clusters = attention_clusters(shape), plan->told.half.scale = 1;
+  plan->shared_bytes = ATTENTION_MANY_TOKENS_BYTES(shape->hidden, shape->group);
+  return true;
+}
+
+/* Of the normalised rows, which the launch before leaves in scratch: a copy brings eight rows of 64 columns. */
+void attention_many_tokens_map(const struct op_call *call, struct op_launch *launch) {
+  enum { ROWS = 8, COLUMNS = 64 };
+  struct op_step norm;
+  attention_block_step(call, 0, &norm);
+  launch_map(launch, offsetof(struct attention_many_tokens_parameters, normed), &norm.operands[RMS_NORM_OUT],
+             norm.data[RMS_NORM_OUT], (const uint32_t[]){ROWS, COLUMNS});
+}
+
+void attention_many_tokens_fill(const struct op_call *call, const struct decoder_shape *shape,
+                                struct decoder_plan *plan) {
+  const struct decoder_attributes *attributes = op_attributes(call->task);
+  const struct op_operand *k = &call->task->operands[ATTENTION_BLOCK_K], *v = &call->task->operands[ATTENTION_BLOCK_V];
+  const double dimension = (double)shape->head_dimension;
+  struct attention_many_tokens_parameters *p = &plan->told.attention_many;
+  p->exchange = attention_block_own_scratch(call);
+  p->position = call->data[ATTENTION_BLOCK_POSITION];
+  p->pages = call->data[ATTENTION_BLOCK_KV_PAGES];
+  p->k = call->data[ATTENTION_BLOCK_K], p->v = call->data[ATTENTION_BLOCK_V];
+  p->k_page = (uint32_t)k->stride[0], p->v_page = (uint32_t)v->stride[0]; /* a tensor has at most 2^31 elements */
+  p->k_position = (uint32_t)k->stride[1], p->v_position = (uint32_t)v->stride[1];
+  p->k_head = (uint32_t)k->stride[2], p->v_head = (uint32_t)v->stride[2];
+  p->pool_pages = (uint32_t)k->shape[0];
+  while (INT64_C(1) << p->page_shift < k->shape[1]) p->page_shift++;
+  p->capacity = (uint32_t)shape->capacity;
+  p->scale_log2 = (float)(1.4426950408889634 / sqrt(dimension));
+  p->frequencies = call->data[ATTENTION_BLOCK_ROPE_FREQUENCIES];
+  p->has_rope = shape->has_rope;
+  p->rope_is_halves = shape->rope_is_halves;
+  if (attributes->rope_base > 0) p->frequency_step = -log2((double)attributes->rope_base) * 2 / dimension;
+}

@@ -1,0 +1,95 @@
+/* test_many_tokens.c - layer halves of 17 to 128 tokens against fp64: rows of one sequence that begin anywhere in its
+ * cache, with and without pages, and rows that fill tiles of 64 or do not. Each kernel has a case here, and each case
+ * takes the kernel that it is for. */
+#include <criterion/criterion.h>
+
+#include "../../kernels/decoder/attention_many_tokens.h"
+#include "../../kernels/decoder/feed_forward_many_tokens.h"
+#include "../oracles/decoder_run.h"
+
+static const int64_t rows[] = {17, 64, 65, 128, 100, 33};
+
+static void feed_forwards(rondo_backend backend) {
+  for (size_t i = 0; i < 2 * COUNT(rows); i++) {
+    struct half h = with_types(models[0], IN_BF16, rows[i % COUNT(rows)], false);
+    h.x_parts = (int64_t[]){3, 0, 6, 1, 9}[i % 5], h.out_parts = 6;
+    h = with_norm_weights(h, i % 4 != 1);
+    if (i % 5 == 4) h = without_norm(h);
+    h.states = i % 3 == 2;
+    half_run(backend, &h);
+  }
+}
+BOTH_BACKENDS(many_tokens, a_feed_forward_matches_fp64, feed_forwards)
+
+/* Other types, sizes, parts and gaps: steps. */
+static void feed_forwards_in_steps(rondo_backend backend) {
+  for (size_t i = 0; i < 6; i++) {
+    struct half h = with_types(models[i % 3], i % 2 ? IN_NVFP4 : IN_BF16, 20 + (int64_t)i, false);
+    h.x_parts = 2, h.out_parts = 8;
+    half_run(backend, &h);
+  }
+}
+BOTH_BACKENDS(many_tokens, a_feed_forward_in_steps_matches_fp64, feed_forwards_in_steps)
+
+static struct half prompt(size_t model, int64_t count, int64_t position, size_t number) {
+  struct half h = with_types(models[model], IN_BF16, count, true);
+  h.one_sequence = true, h.positions[0] = (int32_t)position, h.capacity = 256;
+  h.x_parts = (int64_t[]){6, 0, 3, 9}[number % 4], h.out_parts = h.kv_heads;
+  h.base = 100000.0f, h.pairing = number % 2 ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED;
+  return h;
+}
+
+/* In no order, and with a page of the pool that is not the sequence's. */
+static struct half with_pages(struct half h, int64_t page_rows) {
+  const int64_t count = h.capacity / page_rows;
+  h.page_rows = page_rows;
+  for (int64_t i = 0; i < count; i++) h.pages[i] = (int32_t)((i * 7 + 3) % (count + 1));
+  return h;
+}
+
+static const int64_t positions[] = {0, 1, 64, 100, 130, 191};
+
+static void prompts(rondo_backend backend) {
+  for (size_t i = 0; i < COUNT(rows) * COUNT(positions); i++) {
+    if (backend == RONDO_BACKEND_HOST && i % 4) continue;
+    struct half h = prompt(0, rows[i % COUNT(rows)], positions[i / COUNT(rows)], i);
+    h = with_norm_weights(h, i % 3 != 1);
+    if (i % 5 == 4) h = without_norm(h);
+    h.frequencies = i % 7 == 2, h.states = i % 3 == 2, h.state_position = i / 2 % 2;
+    if (i % 11 == 5) h.base = 0;
+    half_run(backend, &h);
+    h = with_pages(h, (int64_t[]){16, 32, 128}[i % 3]);
+    half_run(backend, &h);
+  }
+}
+BOTH_BACKENDS(many_tokens, a_prompt_matches_fp64, prompts)
+
+/* Below 0 and beyond the capacity nothing is written, and nothing is seen there. */
+static void borders(rondo_backend backend) {
+  static const int64_t at[] = {-1, -40, -200, 255, 256, 300, 192, 250};
+  for (size_t i = 0; i < COUNT(at); i++) {
+    struct half h = prompt(0, rows[i % COUNT(rows)], at[i], i);
+    half_run(backend, &h);
+    h = with_pages(h, 64);
+    half_run(backend, &h);
+  }
+}
+BOTH_BACKENDS(many_tokens, a_prompt_beyond_all_borders_matches_fp64, borders)
+
+static void prompts_in_steps(rondo_backend backend) {
+  for (size_t i = 0; i < 4; i++) {
+    struct half h = prompt(i % 3, 18 + 40 * (int64_t)(i % 2), 30, i);
+    if (i % 3 == 0) h.weights = RONDO_NVFP4;
+    half_run(backend, &h);
+  }
+}
+BOTH_BACKENDS(many_tokens, a_prompt_in_steps_matches_fp64, prompts_in_steps)
+
+/* Without a GPU too: every case above says which kernel it takes, and each kernel has one. */
+Test(many_tokens, each_kernel_has_a_case_here) {
+  static struct half_noted noted;
+  half_noted = &noted;
+  feed_forwards(RONDO_BACKEND_HOST), prompts(RONDO_BACKEND_HOST);
+  FEED_FORWARD_MANY_TOKENS_KERNELS(REQUIRE_HALF_FOR)
+  ATTENTION_MANY_TOKENS_KERNELS(REQUIRE_HALF_FOR)
+}
