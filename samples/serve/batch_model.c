@@ -73,7 +73,9 @@ static void describe_all(struct model *model) {
     const bool only_short = desc.weights == RONDO_E4M3; /* no graph has more than 16 rows then */
     for (int32_t i = 0; i < (only_short ? 1 : MODEL_CHUNKS_MOST) && (i == 0 || chunk_rows[i] <= desc.context); i++) {
       desc.tokens = only_short ? 16 : chunk_rows[i];
-      describe_step(&model->chunks[logits][model->chunk_count++], &desc);
+      for (int32_t lane = 0; lane < model->lanes; lane++)
+        describe_step(&model->chunks[lane][logits][model->chunk_count], &desc);
+      model->chunk_count++;
     }
   }
 }
@@ -88,7 +90,8 @@ static void each_step(struct model *model, bool reversed,
   for (int logits = 0; logits < 2; logits++) {
     for (int32_t i = 0; i < model->decode_count; i++)
       if (&model->decodes[logits][i] != owner) visit(model, &model->decodes[logits][i], 0);
-    for (int32_t i = 0; i < model->chunk_count; i++) visit(model, &model->chunks[logits][i], model->lanes - 1);
+    for (int32_t lane = 0; lane < model->lanes; lane++)
+      for (int32_t i = 0; i < model->chunk_count; i++) visit(model, &model->chunks[lane][logits][i], lane);
     if (model->alone[logits].graph) visit(model, &model->alone[logits], 0);
   }
   if (reversed) visit(model, owner, 0);
@@ -121,11 +124,12 @@ static rondo_status open_lanes(struct model *model, const struct model_options *
 }
 
 static void open_runtime(struct model *model, const struct model_options *options) {
-  rondo_graph *graphs[2 * (MODEL_DECODES_MOST + MODEL_CHUNKS_MOST + 1)];
+  rondo_graph *graphs[2 * (MODEL_DECODES_MOST + 2 * MODEL_CHUNKS_MOST + 1)];
   uint32_t count = 0;
   for (int logits = 0; logits < 2; logits++) {
     for (int32_t i = 0; i < model->decode_count; i++) graphs[count++] = model->decodes[logits][i].graph;
-    for (int32_t i = 0; i < model->chunk_count; i++) graphs[count++] = model->chunks[logits][i].graph;
+    for (int32_t lane = 0; lane < model->lanes; lane++)
+      for (int32_t i = 0; i < model->chunk_count; i++) graphs[count++] = model->chunks[lane][logits][i].graph;
     if (model->alone[logits].graph) graphs[count++] = model->alone[logits].graph;
   }
   rondo_plan plan;
@@ -204,9 +208,10 @@ rondo_status model_decode(struct model *model, bool with_logits, const struct mo
   return rondo_replay(step->slot);
 }
 
-rondo_status model_prefill(struct model *model, bool with_logits, int32_t chunk, const struct model_row *row,
-                           const int32_t *tokens, int32_t count, struct model_step **begun) {
-  struct model_step *step = &model->chunks[with_logits][chunk];
+rondo_status model_prefill(struct model *model, int32_t lane, bool with_logits, int32_t chunk,
+                           const struct model_row *row, const int32_t *tokens, int32_t count,
+                           struct model_step **begun) {
+  struct model_step *step = &model->chunks[lane][with_logits][chunk];
   int32_t *prompt = ints(step, step->tensors.prompt);
   put_row(model, step, 0, row);
   memcpy(prompt, tokens, (size_t)count * sizeof *prompt);
@@ -226,8 +231,8 @@ void model_warm_up(struct model *model) {
       TRY(model_decode(model, logits, rows, model->decodes[logits][i].rows, &step));
       TRY(rondo_wait(step->slot, RONDO_FOREVER));
     }
-    for (int32_t i = 0; i < model->chunk_count; i++) {
-      TRY(model_prefill(model, logits, i, rows, &token, 1, &step));
+    for (int32_t i = 0; i < model->lanes * model->chunk_count; i++) {
+      TRY(model_prefill(model, i % model->lanes, logits, i / model->lanes, rows, &token, 1, &step));
       TRY(rondo_wait(step->slot, RONDO_FOREVER));
     }
   }

@@ -38,8 +38,9 @@ struct model {
   rondo_info info;
   int32_t lanes, decode_count, chunk_count;
   /* The smallest first; [1]: with logits. */
-  struct model_step decodes[2][MODEL_DECODES_MOST], chunks[2][MODEL_CHUNKS_MOST];
-  struct model_step alone[2]; /* for a sequence in pages 1, 2, 3 ...; only with any_order */
+  struct model_step decodes[2][MODEL_DECODES_MOST];
+  struct model_step chunks[2][2][MODEL_CHUNKS_MOST]; /* [1]: in prefill's lane, to run beside decode */
+  struct model_step alone[2];                        /* for a sequence in pages 1, 2, 3 ...; only with any_order */
 };
 
 /* A sequence in a replay. */
@@ -64,11 +65,13 @@ void model_close(struct model *model);
  * the driver may allocate in it. */
 void model_warm_up(struct model *model);
 
-/* Begins a replay of the smallest decode graph for `count` sequences, and of a prefill graph with at most its tokens.
+/* Begins a replay of the smallest decode graph for `count` sequences, and of a lane's prefill graph with at most its
+ * tokens.
  * *begun is then the step, whose results are those of model_next and model_logits after rondo_wait. */
 rondo_status model_decode(struct model *model, bool with_logits, const struct model_row *rows, int32_t count,
                           struct model_step **begun);
-rondo_status model_prefill(struct model *model, bool with_logits, int32_t chunk, const struct model_row *row,
-                           const int32_t *tokens, int32_t count, struct model_step **begun);
+rondo_status model_prefill(struct model *model, int32_t lane, bool with_logits, int32_t chunk,
+                           const struct model_row *row, const int32_t *tokens, int32_t count,
+                           struct model_step **begun);
 int32_t model_next(const struct model_step *step, int32_t row);
 const float *model_logits(const struct model_step *step, int32_t row, int64_t vocabulary);

@@ -143,15 +143,16 @@ static void take_token(struct engine *engine, struct sequence *sequence, const s
 /* ---- Prompts ----------------------------------------------------------------------------------------------------- */
 
 /* The chunk with which the rest of a prompt is read soonest, of those that may be that long. */
-static int32_t chunk_choose(const struct engine *engine, int32_t left, bool beside_answers) {
+static int32_t chunk_choose(const struct engine *engine, int32_t lane, int32_t left, bool beside_answers) {
+  const uint64_t *chunk_ns = engine->chunk_ns[lane];
   int32_t best = 0;
   uint64_t best_ns = UINT64_MAX;
   for (int32_t i = 0; i < engine->model->chunk_count; i++) {
-    const int32_t rows = engine->model->chunks[0][i].rows;
+    const int32_t rows = engine->model->chunks[0][0][i].rows;
     if (i > engine->chunk_free && beside_answers && engine->model->lanes == 1 &&
-        (double)engine->chunk_ns[i] > chunk_share * (double)engine->decode_ns)
+        (double)chunk_ns[i] > chunk_share * (double)engine->decode_ns)
       break;
-    const uint64_t whole_ns = engine->chunk_ns[i] * (uint64_t)((left + rows - 1) / rows);
+    const uint64_t whole_ns = chunk_ns[i] * (uint64_t)((left + rows - 1) / rows);
     if (whole_ns < best_ns) best = i, best_ns = whole_ns;
   }
   return best;
@@ -187,11 +188,12 @@ static rondo_status chunk_begin(struct engine *engine, bool beside_answers, uint
   skip_filled(engine, sequence);
   const int32_t left = request->prompt_count - sequence->row.position;
   engine->chunk_owner = owner;
-  engine->chunk_kind = chunk_choose(engine, left, beside_answers);
-  const int32_t rows = engine->model->chunks[0][engine->chunk_kind].rows;
+  engine->chunk_lane = beside_answers ? engine->model->lanes - 1 : 0;
+  engine->chunk_kind = chunk_choose(engine, engine->chunk_lane, left, beside_answers);
+  const int32_t rows = engine->model->chunks[0][0][engine->chunk_kind].rows;
   engine->chunk_tokens = left < rows ? left : rows;
   engine->chunk_begun_ns = now;
-  return model_prefill(engine->model, request->with_logprobs, engine->chunk_kind, &sequence->row,
+  return model_prefill(engine->model, engine->chunk_lane, request->with_logprobs, engine->chunk_kind, &sequence->row,
                        request->prompt + sequence->row.position, engine->chunk_tokens, &engine->chunk);
 }
 
@@ -200,8 +202,9 @@ static void chunk_end(struct engine *engine, uint64_t now) {
   struct sequence *sequence = &engine->sequences[engine->chunk_owner];
   const struct model_step *step = engine->chunk;
   const uint64_t took_ns = now - engine->chunk_begun_ns;
+  uint64_t *chunk_ns = &engine->chunk_ns[engine->chunk_lane][engine->chunk_kind];
   engine->chunk = NULL;
-  engine->chunk_ns[engine->chunk_kind] = smoothed(engine->chunk_ns[engine->chunk_kind], took_ns);
+  *chunk_ns = smoothed(*chunk_ns, took_ns);
   histogram_add(&engine->metrics.prefill_step, took_ns);
   sequence->row.position += engine->chunk_tokens;
   /* Only prompts are shared. Keys and values of answers can have other last bits than those of the same text in a
@@ -336,25 +339,31 @@ static void *engine_run(void *user) {
 /* ---- Begin and end ----------------------------------------------------------------------------------------------- */
 
 /* The time of each chunk, or what follows from the shorter one's time where a trial would delay the start. */
-static void chunks_try(struct engine *engine) {
+static void lane_try(struct engine *engine, int32_t lane) {
   static const uint64_t trial_most_ns = 20000000;
   static const int32_t tokens[1024], spare[] = {0};
   const struct model_row row = {.pages = spare, .page_count = 1};
+  const struct model_step *chunks = engine->model->chunks[lane][0];
+  uint64_t *chunk_ns = engine->chunk_ns[lane];
   for (int32_t i = 0; i < engine->model->chunk_count; i++) {
-    const int32_t rows = engine->model->chunks[0][i].rows;
-    const uint64_t longer = i ? engine->chunk_ns[i - 1] * (uint64_t)(rows / engine->model->chunks[0][i - 1].rows) : 0;
-    engine->chunk_ns[i] = longer;
+    const uint64_t longer = i ? chunk_ns[i - 1] * (uint64_t)(chunks[i].rows / chunks[i - 1].rows) : 0;
+    chunk_ns[i] = longer;
     for (int trial = 0; trial < 2 && longer < trial_most_ns; trial++) {
       const uint64_t begin = clock_ns();
-      TRY(model_prefill(engine->model, false, i, &row, tokens, rows, &engine->chunk));
+      TRY(model_prefill(engine->model, lane, false, i, &row, tokens, chunks[i].rows, &engine->chunk));
       TRY(rondo_wait(engine->chunk->slot, RONDO_FOREVER));
-      engine->chunk_ns[i] = clock_ns() - begin;
+      chunk_ns[i] = clock_ns() - begin;
       engine->chunk = NULL;
     }
   }
+}
+
+static void chunks_try(struct engine *engine) {
+  for (int32_t lane = 0; lane < engine->model->lanes; lane++) lane_try(engine, lane);
   if (engine->model->info.backend == RONDO_BACKEND_HOST) return; /* there twice as many rows take twice as long */
+  const uint64_t *chunk_ns = engine->chunk_ns[0];
   for (int32_t i = 1; i < engine->model->chunk_count; i++)
-    if ((double)engine->chunk_ns[i] <= hardly_longer * (double)engine->chunk_ns[0]) engine->chunk_free = i;
+    if ((double)chunk_ns[i] <= hardly_longer * (double)chunk_ns[0]) engine->chunk_free = i;
 }
 
 void engine_open(struct engine *engine, struct model *model, const struct engine_options *options) {

@@ -53,9 +53,9 @@ struct engine {
   int32_t *row_owners;
   uint64_t news_told;       /* the news_count that was last written to the file */
   struct model_step *chunk; /* the prefill in flight; NULL: none */
-  int32_t chunk_owner, chunk_tokens, chunk_kind;
+  int32_t chunk_owner, chunk_tokens, chunk_kind, chunk_lane;
   int32_t chunk_free; /* the longest kind that takes hardly longer than the shortest */
-  uint64_t chunk_begun_ns, chunk_ns[MODEL_CHUNKS_MOST], decode_ns; /* smoothed times of steps */
+  uint64_t chunk_begun_ns, chunk_ns[2][MODEL_CHUNKS_MOST], decode_ns; /* smoothed times of steps, chunks' by lane */
 };
 
 /* Ends the program with a sentence if there is no memory or no thread. */

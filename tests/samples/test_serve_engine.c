@@ -59,7 +59,8 @@ static void expect_nothing_left(void) {
 /* From now on prompts are read in chunks of this kind only; -1: as measured. */
 static void force_chunk(int32_t kind) {
   if (kind < 0) return;
-  for (int32_t i = 0; i < small.model.chunk_count; i++) small.engine.chunk_ns[i] = i == kind ? 1 : UINT64_MAX / 64;
+  for (int32_t i = 0; i < small.model.chunk_count; i++)
+    small.engine.chunk_ns[0][i] = small.engine.chunk_ns[1][i] = i == kind ? 1 : UINT64_MAX / 64;
   small.engine.decode_ns = UINT64_MAX / 16; /* beside which any chunk is short */
 }
 
@@ -144,7 +145,7 @@ Test(serve_engine, a_chunk_is_as_long_as_answers_allow) {
     submit(1, 20, 5); /* 192 tokens */
     int32_t round = 0;
     for (; !answered(1); round++) {
-      for (int32_t i = 0; i < small.model.chunk_count; i++) small.engine.chunk_ns[i] = 1000;
+      for (int32_t i = 0; i < small.model.chunk_count; i++) small.engine.chunk_ns[0][i] = 1000;
       small.engine.decode_ns = 1000;
       small.engine.chunk_free = longest;
       cr_assert_lt(round, 12);
@@ -153,6 +154,32 @@ Test(serve_engine, a_chunk_is_as_long_as_answers_allow) {
     cr_assert_eq(round, longest ? 3 : 6);
     small_engine_close(&small);
   }
+}
+
+static bool has_read(int32_t lane) {
+  bool found = false;
+  for (int32_t i = 0; i < small.model.chunk_count; i++) found = found || small.engine.chunk_ns[lane][i] != 1;
+  return found;
+}
+
+/* Prefill's lane has a part of the device, and decode's has nothing to do then. */
+Test(serve_engine, a_prompt_that_is_alone_is_read_in_the_lane_of_answers) {
+  open_small(2, 2, 0);
+  end_none();
+  for (int32_t i = 0; i < small.model.chunk_count; i++) small.engine.chunk_ns[0][i] = small.engine.chunk_ns[1][i] = 1;
+  submit(0, 0, 60);
+  for (int32_t round = 0; !answered(0); round++) {
+    cr_assert_lt(round, 12);
+    rounds(1);
+  }
+  cr_assert(has_read(0) && !has_read(1));
+  submit(1, 20, 5);
+  for (int32_t round = 0; !answered(1); round++) {
+    cr_assert_lt(round, 50);
+    rounds(1);
+  }
+  cr_assert(has_read(1));
+  small_engine_close(&small);
 }
 
 /* The kinds have answers of many lengths, some ended by a token: else the tests above would show little. */
@@ -398,8 +425,9 @@ static void drain(void) {
   for (int logits = 0; logits < 2; logits++) {
     for (int i = 0; i < small.model.decode_count; i++)
       REQUIRE_OK(__real_rondo_wait(small.model.decodes[logits][i].slot, RONDO_FOREVER));
-    for (int i = 0; i < small.model.chunk_count; i++)
-      REQUIRE_OK(__real_rondo_wait(small.model.chunks[logits][i].slot, RONDO_FOREVER));
+    for (int lane = 0; lane < small.model.lanes; lane++)
+      for (int i = 0; i < small.model.chunk_count; i++)
+        REQUIRE_OK(__real_rondo_wait(small.model.chunks[lane][logits][i].slot, RONDO_FOREVER));
   }
 }
 
