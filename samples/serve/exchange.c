@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "../sample.h"
 #include "replies.h"
@@ -254,6 +255,7 @@ static enum MHD_Result body_take(struct exchange *exchange) {
 /* The whole request is there. */
 static enum MHD_Result dispatch(struct exchange *exchange, const char *method) {
   const struct route *route = exchange->route;
+  exchange->is_whole = true;
   if (!route) return refuse(exchange, MHD_HTTP_NOT_FOUND, "there is nothing at this path", NULL);
   const bool fits = strcmp(method, route->method) == 0 || (route->reply && strcmp(method, "HEAD") == 0);
   if (!fits) return refuse(exchange, MHD_HTTP_METHOD_NOT_ALLOWED, "the method does not fit this path", NULL);
@@ -343,17 +345,39 @@ enum MHD_Result exchange_handle(void *service, struct MHD_Connection *connection
  * each socket is watched for the end of its client here too. */
 void client_change(void *user, struct MHD_Connection *connection, void **state,
                    enum MHD_ConnectionNotificationCode code) {
-  const struct service *service = user;
+  struct service *service = user;
+  struct client *client = *state;
   if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-    free(*state);
+    if (!client) return;
+    *client->link = client->next;
+    if (client->next) client->next->link = client->link;
+    free(client);
     return;
   }
-  struct client *client = *state = calloc(1, sizeof *client);
+  client = *state = malloc(sizeof *client);
   if (!client) return; /* begin refuses its requests */
-  client->connection = connection;
-  const int file = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+  *client = (struct client){.next = service->clients,
+                            .link = &service->clients,
+                            .connection = connection,
+                            .file = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
+                            .since_ns = clock_ns()};
+  if (client->next) client->next->link = &client->next;
+  service->clients = client;
   struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = client};
-  epoll_ctl(service->events, EPOLL_CTL_ADD, file, &event); /* closing the file ends it */
+  epoll_ctl(service->events, EPOLL_CTL_ADD, client->file, &event); /* closing the file ends it */
+}
+
+/* libmicrohttpd closes connections on which nothing moves for --idle seconds. One that sends a byte now and then would
+ * stay for ever. A request may begin that long after the last one, and may take as long again. */
+void clients_look(struct service *service, uint64_t now) {
+  static const uint64_t second_ns = 1000000000;
+  const uint64_t most_ns = 2 * (uint64_t)service->options->idle_s * second_ns;
+  if (now - service->looked_ns < second_ns) return;
+  service->looked_ns = now;
+  for (const struct client *client = service->clients; client; client = client->next) {
+    const bool is_coming = !client->exchange || !client->exchange->is_whole;
+    if (is_coming && now > client->since_ns + most_ns) shutdown(client->file, SHUT_RDWR);
+  }
 }
 
 void client_left(struct client *client) {
@@ -372,6 +396,7 @@ void exchange_complete(void *user, struct MHD_Connection *connection, void **sta
   if (!exchange) return;
   *state = NULL;
   exchange->client->exchange = NULL;
+  exchange->client->since_ns = clock_ns();
   if (exchange->link) {
     *exchange->link = exchange->next;
     if (exchange->next) exchange->next->link = exchange->link;

@@ -8,7 +8,10 @@ enum { BODY_BYTES_MOST = 1 << 20 };
 
 /* A connection. */
 struct client {
+  struct client *next, **link; /* in service->clients */
   struct MHD_Connection *connection;
+  int file;
+  uint64_t since_ns;         /* when it came, or its last response ended */
   struct exchange *exchange; /* NULL between two requests */
   bool left;                 /* it has closed its side */
 };
@@ -26,7 +29,7 @@ struct exchange {
   struct request *request; /* NULL: none, or it is given back */
   uint64_t sent_ns;        /* of a stream: the last time that something was sent */
   uint64_t body_bytes;
-  bool takes_body, body_too_long, body_has_no_room, suspended, cut;
+  bool takes_body, body_too_long, body_has_no_room, is_whole, suspended, cut;
 };
 
 /* For MHD_start_daemon. */
@@ -40,6 +43,8 @@ void client_change(void *service, struct MHD_Connection *connection, void **clie
 
 /* A client has closed its side: what it asked for is cancelled. */
 void client_left(struct client *client);
+/* Ends connections whose request has not come whole for so long that it would never. */
+void clients_look(struct service *service, uint64_t now);
 /* After news of the engine: what is new goes to the client. */
 void exchange_advance(struct exchange *exchange, uint64_t now);
 /* The answer ends with an error. */

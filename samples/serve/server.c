@@ -198,6 +198,7 @@ static void round_take(struct service *service) {
       if (service->stopping && now > service->cut_ns) exchange_cancel(exchange);
       exchange_advance(exchange, now);
     }
+  clients_look(service, now);
   service_is_alive(service);
   MHD_run(service->daemon);
 }

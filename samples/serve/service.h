@@ -8,6 +8,7 @@
 
 struct template;
 struct exchange;
+struct client;
 
 struct service {
   const struct serve_options *options;
@@ -21,6 +22,8 @@ struct service {
   int32_t record_count, unused_count;
   struct request **orphans; /* cancelled, and their clients are gone; the engine still has them */
   int32_t orphan_count;
+  struct client *clients;     /* all connections, in a list */
+  uint64_t looked_ns;         /* the last time that all were looked at */
   struct exchange *exchanges; /* with a record, in a list */
   uint64_t body_bytes;        /* of all bodies that have not been read */
   uint64_t request_count, refused_count, bad_count;

@@ -194,6 +194,39 @@ def deadline_in_the_queue_and_in_the_answer(start):
     return f"{len(streams) - len(cut)} answers were whole"
 
 
+def trickle(connection, data):
+    """Sends a byte every 0.2 s. How long until the connection is closed, at most the data's length."""
+    begin = time.monotonic()
+    connection.socket.setblocking(False)
+    for i in range(len(data)):
+        time.sleep(0.2)
+        try:
+            connection.socket.send(data[i:i + 1])
+            if connection.socket.recv(1) == b"":
+                break
+        except BlockingIOError:
+            continue
+        except OSError:
+            break
+    return time.monotonic() - begin
+
+
+@check
+def requests_that_never_end(start):
+    """A client that sends a byte of its headers or its body now and then is closed; a long answer is not."""
+    message = request("POST", COMPLETIONS, SHORT, [("X", "a" * 200)])
+    with start("--context", 1024, "--sequences", 1, "--idle", 1) as server:
+        with Connection(server) as connection:
+            in_headers = trickle(connection, message)
+        with Connection(server) as connection:
+            in_body = trickle(connection.send(request("POST", COMPLETIONS, b"", [("Content-Length", 200)])), b" " * 199)
+        expect(2 <= in_headers < 8 and 2 <= in_body < 8, f"closed after {in_headers:.1f} and {in_body:.1f} s")
+        begin = time.monotonic()
+        Stream(server, COMPLETIONS, {**LONG, "max_tokens": 300}).begin().whole()
+        lasted = time.monotonic() - begin
+    return f"after {in_headers:.1f} and {in_body:.1f} s; an answer lasted {lasted:.1f} s"
+
+
 @check
 def few_pages(start):
     """With few pages, requests wait for pages; one that can never have them is refused."""
