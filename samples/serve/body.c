@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "buffer.h"
+#include "json_memory.h"
+
+enum { MEMORY_MOST = 1 << 27 };
 
 struct reader {
   const struct body_rules *rules;
@@ -36,19 +39,18 @@ static bool refuse_for_memory(struct reader *reader) {
   return refuse(reader->fault, 500, "", "no memory for the body");
 }
 
-static char *dump(const json_t *value) {
+/* Lives as long as the body. */
+static const char *dump(const json_t *value) {
   return json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
 }
 
 static bool refuse_value(struct reader *reader, const char *field, const json_t *value, const char *expected) {
   enum { SHOWN = 60 };
   if (!value) return refuse(reader->fault, 400, field, "'%s' is missing, expected %s", field, expected);
-  char *json = dump(value);
+  const char *json = dump(value);
   if (!json) return refuse_for_memory(reader);
-  refuse(reader->fault, 400, field, "'%s' is %.*s%s, expected %s", field, SHOWN, json,
-         strlen(json) > SHOWN ? "..." : "", expected);
-  free(json);
-  return false;
+  return refuse(reader->fault, 400, field, "'%s' is %.*s%s, expected %s", field, SHOWN, json,
+                strlen(json) > SHOWN ? "..." : "", expected);
 }
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
@@ -172,10 +174,10 @@ static bool read_unsupported(struct reader *reader) {
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
     const json_t *value = field_of(reader->body, fields[i].field);
     if (!value || !(reader->kind == BODY_CHAT ? fields[i].of_chat : fields[i].of_completion)) continue;
-    char *json = dump(value), expected[64];
+    const char *json = dump(value);
+    char expected[64];
     if (!json) return refuse_for_memory(reader);
     bool fine = is_written(json, fields[i].value);
-    free(json);
     snprintf(expected, sizeof expected, "%s: anything else is not supported", fields[i].value);
     if (!fine) return refuse_value(reader, fields[i].field, value, expected);
   }
@@ -349,13 +351,16 @@ bool body_read(const struct body_rules *rules, enum body_kind kind, const char *
   json_error_t error;
   *question = (struct question){.temperature = 1, .top_p = 1};
   *fault = (struct body_fault){0};
-  json_t *body = json_loadb(bytes, count, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  bool lacks_memory;
+  json_memory_begin(rules->most_memory ? rules->most_memory : MEMORY_MOST);
+  const json_t *body = json_memory_read(bytes, count, &error, &lacks_memory);
   struct reader reader = {rules, kind, body, question, fault};
-  if (!body && json_error_code(&error) == json_error_out_of_memory) return refuse_for_memory(&reader);
-  if (!body)
-    return refuse(fault, 400, "", "the body is no JSON: line %d, column %d: %s", error.line, error.column, error.text);
-  bool fine = read_all(&reader);
-  json_decref(body);
+  bool fine = body && read_all(&reader);
+  if (lacks_memory)
+    refuse_for_memory(&reader);
+  else if (!body)
+    refuse(fault, 400, "", "the body is no JSON: line %d, column %d: %s", error.line, error.column, error.text);
+  json_memory_end();
   if (!fine) question_free(question);
   return fine;
 }

@@ -35,6 +35,7 @@ struct body_rules {
   const struct template *template;
   const char *model;   /* the name that a body may give; any other is a fault with status 404 */
   int64_t most_tokens; /* of the prompt */
+  size_t most_memory;  /* of the JSON's values; 0: 128 MiB, more than any body of 1 MiB takes */
 };
 
 /* Reads a body. False with *fault on an error; *question is empty then. question_free releases the prompt. */

@@ -237,7 +237,9 @@ static bool is_json(const struct exchange *exchange) {
 static enum MHD_Result body_take(struct exchange *exchange) {
   struct service *service = exchange->service;
   struct body_fault fault;
-  const struct body_rules rules = {service->template, service->options->name, service->engine->model->desc.context - 1};
+  const struct body_rules rules = {.template = service->template,
+                                   .model = service->options->name,
+                                   .most_tokens = service->engine->model->desc.context - 1};
   if (!is_json(exchange))
     return refuse(exchange, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Content-Type is not application/json", NULL);
   if (exchange->body_too_long)

@@ -201,7 +201,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   char *body = malloc(bytes); /* of exactly its size, so that a byte too far is seen */
   if (!body && bytes > 0) abort();
   if (bytes > 0) memcpy(body, data + 1, bytes);
-  struct body_rules rules = {&template, "small", MOST_PROMPT};
+  struct body_rules rules = {.template = &template, .model = "small", .most_tokens = MOST_PROMPT};
   struct question question;
   struct body_fault fault;
   if (!body_read(&rules, kind, body, bytes, &question, &fault)) {

@@ -15,7 +15,7 @@ static struct template template;
 static struct body_rules open_rules(void) {
   tokenizer = open_small_tokenizer();
   cr_assert(template_find(&tokenizer, &template));
-  return (struct body_rules){&template, "small", MOST_TOKENS};
+  return (struct body_rules){.template = &template, .model = "small", .most_tokens = MOST_TOKENS};
 }
 
 static struct question read_body(enum body_kind kind, const char *body) {
@@ -265,7 +265,7 @@ Test(serve_body, begins_a_text_as_the_file_says_but_not_ids) {
   struct tokenizer written = open_written_tokenizer(&writer);
   struct template marks;
   cr_assert(template_find(&written, &marks));
-  struct body_rules rules = {&marks, "small", MOST_TOKENS};
+  struct body_rules rules = {.template = &marks, .model = "small", .most_tokens = MOST_TOKENS};
   static const char *const bodies[] = {"{\"prompt\":\"\"}", "{\"prompt\":\"the\"}", "{\"prompt\":[258]}"};
   for (size_t i = 0; i < 3; i++) {
     struct question question;
@@ -336,6 +336,34 @@ Test(serve_body, refuses_a_text_that_is_longer_than_its_tokens_may_be) {
   }
   free(text);
   free(body);
+}
+
+/* With every amount of memory up to what a body takes it is refused with 500, and then it is read, or refused for
+ * itself. */
+Test(serve_body, needs_memory_for_its_json) {
+  static const char *const bodies[] = {
+      "{\"prompt\":\"the\",\"a\":[1,{\"b\":[[],{}]},\"text\"],\"max_tokens\":7,\"logit_bias\":{},\"stop\":[\"a\",\"b\"]"
+      "}",
+      "{\"prompt\":\"the\",\"a\":-0.00000000000000000000000000000000000000000000000000000012345678901234567890e-30}",
+      "{\"prompt\":\"the\",\"a\":11111111111111111111111111111111111111111111111111111111111111111111111111}",
+      "{\"prompt\":\"the\",\"temperature\":[\"a value that has to be shown, and so takes memory once more\",1.5]}"};
+  struct body_rules rules = open_rules();
+  for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+    struct body_fault fault = {.status = 500};
+    int32_t refused = 0;
+    for (rules.most_memory = 1; fault.status == 500; rules.most_memory += 16) {
+      struct question question;
+      if (body_read(&rules, BODY_COMPLETION, bodies[i], strlen(bodies[i]), &question, &fault))
+        cr_assert_eq(question.prompt.count, 1);
+      question_free(&question);
+      cr_assert(fault.status == 0 || fault.status == 400 || fault.status == 500, "%d", fault.status);
+      refused += fault.status == 500;
+      if (fault.status == 500) cr_assert_str_eq(fault.message, "no memory for the body");
+    }
+    cr_assert_eq(fault.status, i < 2 ? 0 : 400, "%s: %d, %s", bodies[i], fault.status, fault.message);
+    cr_assert_gt(refused, 20);
+  }
+  tokenizer_close(&tokenizer);
 }
 
 Test(serve_body, gives_the_tokens_of_a_text_to_tokenize) {
