@@ -54,7 +54,7 @@ static const struct gemv_choice choices[] = {
         .name = "stream",
         .chips = NEWER,
         .weights = NVFP4,
-        .count = {2, 16},
+        .count = {1, 16},
         .k = {.least = 1537},
         .takes = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS | GEMV_WITH_LOOSE_ROWS,
         .plan = gemv_stream_plan,

@@ -211,6 +211,19 @@ template <int Rows> DEVICE void finish_whole_row(const gemv_parameters &p, const
   if (at.is_mine) store_number(p.out_dtype, at.out, 0, value);
 }
 
+/* The same for a row of each lane, by all lanes of a warp: those of gate and up are neighbours. Not NVFP4. */
+DEVICE void finish_row_of_lane(const gemv_parameters &p, uint32_t vector, uint32_t row, bool is_mine, float value) {
+  const uint32_t pair = p.epilogue.silu_mul ? 1 : 0, column = row >> pair;
+  if (p.epilogue.bias)
+    value += load_number(p.epilogue.bias_dtype, p.epilogue.bias, blockIdx.y * p.epilogue.bias_batch + row);
+  if (pair) value = silu(value) * __shfl_down_sync(0xffffffffu, value, 1);
+  if (!is_mine || (pair & row)) return;
+  if (p.epilogue.residual)
+    value += load_number(p.epilogue.residual_dtype, p.epilogue.residual,
+                         blockIdx.y * p.epilogue.residual_batch + vector * p.epilogue.residual_row + column);
+  store_number(p.out_dtype, p.out, blockIdx.y * p.out_batch + vector * p.out_row + column, value);
+}
+
 /* The same as finish_rows, to the bit, for a block in which is_all: which one finishes a row depends on the count. */
 template <bool MayHaveRowScales, bool MayHaveNorm, typename Sum, typename Factor>
 DEVICE void finish_row(const gemv_parameters &p, const tile_rows &tile, const row_of_lane &at, const Sum &sum_of,

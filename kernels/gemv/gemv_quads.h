@@ -48,8 +48,6 @@ enum gemv_cut {
   GEMV_ANY_CHIP(KERNEL, rondo_gemv_nvfp4_f16_q8_r2_s1, 128, 8, RONDO_NVFP4, RONDO_F16, 8, 1, 2, 1, false, GEMV_MASKED) \
   GEMV_ANY_CHIP(KERNEL, rondo_gemv_nvfp4_bf16_q8_r2_s1, 128, 8, RONDO_NVFP4, RONDO_BF16, 8, 1, 2, 1, false, GEMV_MASKED)
 #define GEMV_NEWER_NVFP4_KERNELS(KERNEL)                                                                               \
-  GEMV_NEWER(KERNEL, rondo_gemv_nvfp4_16bit_q1_r16_s4, 512, 1, RONDO_NVFP4, GEMV_16_BITS, 1, 1, 16, 4, false,          \
-             GEMV_EXACT)                                                                                               \
   GEMV_NEWER(KERNEL, rondo_gemv_nvfp4_nvfp4_q1x2_r16_s2, 512, 1, RONDO_NVFP4, RONDO_NVFP4, 1, 2, 16, 2, false,         \
              GEMV_EXACT)
 #define GEMV_QUADS_E4M3_KERNELS(KERNEL)                                                                                \

@@ -80,10 +80,8 @@ static const struct rule nvfp4_rules[][MOST_RULES] = {
     {
         {.kernel = "q2_r8_s1", .placement = WAVE, .parts = 6, .warps = 1},
         {.kernel = "q2_r16_s2_half", .placement = WAVE, .parts = 16, .warps = 8},
-        {.kernel = "q1_r16_s4", .placement = STAYS, .parts = 8, .warps = 8, .from_bytes = MANY_BYTES},
         {.kernel = "q1_r16_s1", .placement = STAYS, .parts = 8, .warps = 1},
         {.kernel = "q1_r16_s2", .placement = STAYS, .parts = 8, .warps = 8},
-        {.kernel = "q1_r16_s4", .placement = STAYS, .parts = 16, .warps = 8},
         {.kernel = "q1_r16_s1_chunked", .placement = STAYS, .parts = 16, .warps = 16},
         {.kernel = "q2_r8_s1", .placement = ONCE, .parts = 8, .warps = 4},
         {0},
@@ -91,10 +89,8 @@ static const struct rule nvfp4_rules[][MOST_RULES] = {
     {
         {.kernel = "q1_r16_s1", .placement = WAVE, .parts = 12, .warps = 1},
         {.kernel = "q1_r32_s2_half", .placement = WAVE, .parts = 16, .warps = 16},
-        {.kernel = "q1_r16_s4", .placement = STAYS, .parts = 8, .warps = 8, .from_bytes = MANY_BYTES},
         {.kernel = "q1_r16_s1", .placement = STAYS, .parts = 8, .warps = 1},
         {.kernel = "q1_r16_s2", .placement = STAYS, .parts = 16, .warps = 8},
-        {.kernel = "q1_r16_s4", .placement = STAYS, .parts = 16, .warps = 8},
         {.kernel = "q1_r16_s1_chunked", .placement = STAYS, .parts = 16, .warps = 16},
         {0},
     },

@@ -1,4 +1,4 @@
-/* gemv_stream.cu - 2 to 16 vectors with large NVFP4 matrices: each warp streams its weights through a ring of its own.
+/* gemv_stream.cu - 1 to 16 vectors with large NVFP4 matrices: each warp streams its weights through a ring of its own.
  *
  * When: see gemv_stream_plan.c. Bound by issue slots: a piece of 16 x 256 weights with sixteen vectors takes some 400
  * instructions, of which 290 decode and multiply.
@@ -17,9 +17,10 @@
  * on, and waits only when it has the sums of the next tile. So a warp waits for another only if that is a whole tile
  * late. Warps take turns in adding the parts' sums, two vectors each.
  *
- * Clusters split k where it is too long for the vectors of one block, or where there is an epilogue. A block then takes
- * its tiles once for each chunk of k, and the ring goes on while vectors are converted. Shared memory keeps the sums of
- * all tiles; those of the cluster's blocks meet once, at the end. All sums have a fixed order. */
+ * Clusters split k where it is too long for the vectors of one block, or where one block cannot finish results: in
+ * NVFP4, or beside NVFP4 vectors, whose kernels an epilogue would slow down. A block then takes its tiles once for each
+ * chunk of k, and the ring goes on while vectors are converted. Shared memory keeps the sums of all tiles; those of the
+ * cluster's blocks meet once, at the end. All sums have a fixed order. */
 #include "gemv_clusters.cuh"
 #include "gemv_copies.cuh"
 #include "gemv_stream.h"
@@ -125,10 +126,12 @@ struct stream_shape {
   using Sums = stream_sums<Columns>;
   static constexpr bool has_correction = V != RONDO_NVFP4;
   static constexpr float same_correction = has_correction ? 1 : 1 / nvfp4_factor; /* of all parts */
-  /* There are no registers for raw vectors of both operands. */
-  static constexpr bool one_by_one = Columns == 2 && has_correction;
+  /* In clusters there are no registers for raw vectors of both operands. */
+  static constexpr bool one_by_one = Columns == 2 && has_correction && Cluster > 1;
+  /* What a tile's sums become waits in fewer registers there, too. */
+  static constexpr bool has_few_registers = one_by_one;
   static constexpr bool keeps_corrections = has_correction && (Columns == 2 || !has_registers);
-  static constexpr bool has_norm = V != RONDO_NVFP4;
+  static constexpr bool has_norm = V != RONDO_NVFP4, has_epilogue = V != RONDO_NVFP4;
 };
 
 /* ---- A thread --------------------------------------------------------------------------------------------------- */
@@ -228,9 +231,35 @@ template <typename S> struct stream_vectors {
   uint32_t b[S::Columns][S::Slices][16];
   float corrections[2];
 
+  /* A lane needs 64 bytes of its vector at a time. Lanes that load 16 of them each would touch a line each, so a quad
+   * loads one lane's after the other's; `exchange` gives each lane its own. */
   static DEVICE void load(const gemv_stream_parameters &p, const stream_thread<S> &at, int a, uint32_t element,
                           raw &to) {
-    load_raw<S::W, S::V, S::Slices, 32>(p, at.g + 8 * a, element, to);
+    if constexpr (S::V == RONDO_NVFP4) {
+      load_raw<S::W, S::V, S::Slices, 32>(p, at.g + 8 * a, element, to);
+    } else {
+      const uint32_t part_element = element - at.t * (32 * S::Slices);
+      const vector_address<S::V> from(p, min(at.g + 8 * a, p.count - 1), part_element + at.t * 8);
+      unrolled_for (int s = 0; s < S::Slices; s++)
+        unrolled_for (int lane = 0; lane < 4; lane++) {
+          const int further = lane * (32 * S::Slices) + 32 * s;
+          to.loaded[s][lane] = words();
+          if (part_element + further < p.k) to.loaded[s][lane] = from.load(further);
+        }
+    }
+  }
+  /* Of lane t of quad g, its sixteen bytes number i lie at (512 (g / 2) + 64 (g % 2) + 128 t) + 16 (i ^ t): eight lanes
+   * that store or load meet in no bank. */
+  static DEVICE void exchange(const stream_thread<S> &at, uint32_t stage, raw &of) {
+    if constexpr (S::V != RONDO_NVFP4) {
+      const uint32_t others = stage + (at.g / 2 * 512 + at.g % 2 * 64 + at.t * 16), own = others + at.t * 128;
+      unrolled_for (int s = 0; s < S::Slices; s++) {
+        unrolled_for (int i = 0; i < 4; i++) store_shared_words((others ^ i * 16) + i * 128, of.loaded[s][i].word);
+        __syncwarp();
+        unrolled_for (int i = 0; i < 4; i++) of.loaded[s][i] = load_shared_words(own ^ i * 16);
+        __syncwarp();
+      }
+    }
   }
   static DEVICE void load_first(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element,
                                 raw (&to)[S::Columns]) {
@@ -246,9 +275,10 @@ template <typename S> struct stream_vectors {
     if (at.t == 0 && at.position.group == 0) store_number(mine, chunk ? load_number(mine) + sum : sum);
   }
   DEVICE void convert(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element, uint32_t chunk,
-                      raw (&loaded)[S::Columns]) {
+                      uint32_t stage, raw (&loaded)[S::Columns]) {
     unrolled_for (int a = 0; a < S::Columns; a++) {
       if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
+      exchange(at, stage, loaded[a]);
       if constexpr (S::has_norm)
         if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, loaded[a]);
       const float own = convert_vector<S::W, S::V, S::Slices>(p, loaded[a], b[a]);
@@ -323,10 +353,12 @@ template <typename S> struct stream_results {
   const uint32_t pairs, turns, others;
   uint32_t turn, parity;
 
+  static DEVICE uint32_t others_of(const stream_thread<S> &at) {
+    return at.sums + at.lane / 16 * Sums::slot_bytes + Sums::offset_of(at.lane % 8) + (at.lane & 8);
+  }
   DEVICE stream_results(const gemv_stream_parameters &p, const stream_thread<S> &at)
-      : pairs((p.count + 1) / 2), turns(known_ahead(p.groups * pairs)),
-        others(at.sums + at.lane / 16 * Sums::slot_bytes + Sums::offset_of(at.lane % 8) + (at.lane & 8)), turn(at.warp),
-        parity(0) {}
+      : pairs((p.count + 1) / 2), turns(S::has_few_registers ? p.groups * pairs : known_ahead(p.groups * pairs)),
+        others(others_of(at)), turn(at.warp), parity(0) {}
   /* The parts' sums of two vectors, from each lane's half of the parts, in this lane's row: the lower half of the warp
    * gets the first vector's whole sum, the upper half the second's. */
   static DEVICE float sum_of_pair(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t from) {
@@ -345,9 +377,10 @@ template <typename S> struct stream_results {
   /* `row` is the tile's first row; in a cluster the sums go to held_tile. */
   DEVICE void finish(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t row, uint32_t held_tile) {
     barrier_wait(at.meeting, parity ^ 1);
+    const uint32_t first = S::has_few_registers ? others_of(at) : others;
     rolled_for (; turn < turns; turn += at.warps) {
       const uint32_t group = turn >= pairs, pair = turn - (group ? pairs : 0);
-      const uint32_t from = (others ^ pair * 16) + (parity ^ 1) * Sums::buffer_bytes + group * (8 * Sums::slot_bytes);
+      const uint32_t from = (first ^ pair * 16) + (parity ^ 1) * Sums::buffer_bytes + group * (8 * Sums::slot_bytes);
       const float sum = sum_of_pair(p, at, from);
       const uint32_t vector = 2 * pair + at.lane / 16, row_in_tile = group * S::Piece::rows + at.lane % 16;
       if constexpr (S::Cluster > 1) {
@@ -356,7 +389,10 @@ template <typename S> struct stream_results {
       } else {
         const uint32_t own_row = min(row, at.last_row) + row_in_tile;
         const float factor = load_number(at.factors + vector * STREAM_NUMBER);
-        if (vector < p.count && own_row >= row)
+        const bool is_mine = vector < p.count && own_row >= row;
+        if (S::has_epilogue && p.finishing)
+          finish_row_of_lane(p, vector, own_row, is_mine, sum * factor);
+        else if (is_mine)
           store_number(p.out_dtype, p.out, blockIdx.y * p.out_batch + vector * p.out_row + own_row, sum * factor);
       }
     }
@@ -401,8 +437,8 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
 
   stream_results<S> results(p, at);
   uint32_t stage = at.ring, stage_before = at.ring + (S::Stages - 1) * Piece::bytes;
-  uint32_t row = 0, held_before = 0; /* of the tile before: its first row, and where its sums are held */
-  bool is_first = true;
+  constexpr uint32_t none = 0xffffffffu;
+  uint32_t row = none, held_before = 0; /* of the tile before: its first row, and where its sums are held */
   const uint32_t chunks = S::Cluster > 1 ? p.chunks : 1;
   rolled_for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     stream_vectors<S> x;
@@ -414,7 +450,7 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
         KEEP_ORDER(p, 2);
         asker.fill(p, at);
       }
-      x.convert(p, at, element, chunk, raw);
+      x.convert(p, at, element, chunk, stage_before, raw);
     }
     if constexpr (S::has_norm && S::Cluster == 1) set_factors(p, at);
     const tile_addresses<S> own(p, at);
@@ -426,8 +462,7 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
       asker.ask(p, at, stage_before + own.to, stage_before + own.scales_to, own.row_step);
       float c[S::Columns][4] = {};
       multiply_piece(at, stage, stage + own.chunk, x, c);
-      if (!is_first) results.finish(p, at, row, held_before);
-      is_first = false;
+      if (row != none) results.finish(p, at, row, held_before);
       store_sums(at, own.sums + results.parity * S::Sums::buffer_bytes, x, c);
       arrive_together(at.meeting);
       results.parity ^= 1;

@@ -23,4 +23,6 @@ GEMV_PARAMETERS(gemv_stream_parameters) {
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, name##_q1_s4_c2, 512, V, 1, 4, 2, 2)
 #define GEMV_STREAM_KERNELS(KERNEL)                                                                                    \
   GEMV_STREAM(KERNEL, rondo_gemv_stream_nvfp4, RONDO_NVFP4)                                                            \
-  GEMV_STREAM(KERNEL, rondo_gemv_stream_16bit, GEMV_16_BITS)
+  GEMV_STREAM(KERNEL, rondo_gemv_stream_16bit, GEMV_16_BITS)                                                           \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_stream_parameters, rondo_gemv_stream_16bit_q1_s2, 512, GEMV_16_BITS, 1, 2,   \
+         4, 1)

@@ -51,6 +51,12 @@ DEVICE uint32_t touch_norm(const gemv_parameters &p, uint32_t element) {
   return all;
 }
 
+/* The product of two elements has at most 22 bits, so that it is rounded once. */
+template <rondo_dtype V> DEVICE uint32_t product_of_pairs(uint32_t a, uint32_t b) {
+  if constexpr (V == RONDO_BF16) return bits_of(__hmul2(bf162_of(a), bf162_of(b)));
+  return bits_of(__hmul2(half2_of(a), half2_of(b)));
+}
+
 /* RMS norm except for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. After a
  * branch each load is waited for by itself; with AtOnce all loads come first, for kernels that have the registers. */
 template <rondo_dtype V, int Slice, bool AtOnce, int Slices, int Eights>
@@ -69,16 +75,13 @@ DEVICE float normalise_words(const gemv_parameters &p, uint32_t element, words (
       uint32_t(&word)[4] = loaded[s][i].word;
       if (!AtOnce) load_norm(s, i);
       unrolled_for (int j = 0; j < 4; j++) {
-        const float2 x = f32_of_pair<V>(word[j]), factor = f32_of_pair<V>(norm[s][i].word[j]);
+        const float2 x = f32_of_pair<V>(word[j]);
         squares = __fmaf_rn(x.x, x.x, squares);
         squares = __fmaf_rn(x.y, x.y, squares);
-        if (!p.norm) continue;
-        if constexpr (V == RONDO_BF16) {
-          word[j] = bits_of(__floats2bfloat162_rn(x.x * factor.x, x.y * factor.y));
-        } else {
-          word[j] = half_pair(x.x * factor.x, x.y * factor.y);
-        }
       }
+      asm volatile("" : "+f"(squares)); /* now: a later sum would hold registers */
+      if (!p.norm) continue;
+      unrolled_for (int j = 0; j < 4; j++) word[j] = product_of_pairs<V>(word[j], norm[s][i].word[j]);
     }
   return squares;
 }

@@ -222,6 +222,26 @@ static void check_fast_tiles(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemv_finish, tiles_and_chunks_one_after_the_other_match_fp64, check_fast_tiles)
 
+/* Large NVFP4 matrices, whose last tile begins within the one before: no row is finished twice. */
+static void check_fast_streams(rondo_backend backend) {
+  static const struct {
+    int64_t m, count;
+    unsigned features;
+  } cases[] = {{4490, 16, 1u << NORM_WEIGHTS | 1u << BIAS_F32 | 1u << SILU_MUL | 1u << RESIDUAL},
+               {4490, 9, 1u << BIAS_OF_OUT | 1u << IN_PLACE},
+               {12338, 3, 1u << NORM_WEIGHTS | 1u << SILU_MUL | 1u << RESIDUAL},
+               {12338, 8, 1u << BIAS_F32 | 1u << IN_PLACE},
+               {24658, 1, 1u << NORM_WEIGHTS | 1u << BIAS_F32 | 1u << SILU_MUL}};
+  for (int pair = 0; pair < PAIRS; pair++)
+    for (int i = 0; i < 5 && pairs[pair].weights == RONDO_NVFP4 && pairs[pair].vectors != RONDO_NVFP4; i++) {
+      struct problem p =
+          calm_problem((struct problem){.m = cases[i].m, .k = 2048, .count = cases[i].count}, pairs[pair], pair + i);
+      apply_all(&p, cases[i].features);
+      check_fast(backend, &p, 1);
+    }
+}
+BOTH_BACKENDS(gemv_finish, large_matrices_match_fp64, check_fast_streams)
+
 /* ---- Numbers that are hard --------------------------------------------------------------------------------------- */
 
 /* Row r of the matrix has `value(r)` in its first column and x is 1 there, 0 elsewhere: sums are exact. */

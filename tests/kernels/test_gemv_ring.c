@@ -76,7 +76,7 @@ static void check_all_finished(rondo_backend backend) {
   for (int i = 0; i < 5; i++) {
     struct large large = larges[cases[i].large];
     large.m = cases[i].m;
-    check_finished(backend, large, large.kernel);
+    check_finished(backend, large, large.kernel, large.kernel);
   }
 }
 BOTH_BACKENDS(gemv_ring, what_is_done_to_results_is_done_to_all_of_them, check_all_finished)

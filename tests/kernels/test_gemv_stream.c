@@ -27,6 +27,11 @@ static const struct large larges[] = {
     {RONDO_NVFP4, 4, 2001, 7168, 2, NAME(nvfp4_q1_s4), 0},
     {RONDO_F16, 0, 6203, 8192, 2, NAME(16bit_q1_s4), NORMALISED},
     {RONDO_BF16, 0, 7043, 7168, 5, NAME(16bit_q1_s4), PADDED | NORMALISED},
+    {RONDO_F16, 3, 2101, 4096, 8, NAME(16bit_q1_s2), 0},
+    {RONDO_F16, 0, 6403, 3968, 6, NAME(16bit_q1_s2), PADDED},
+    {RONDO_BF16, 0, 12301, 2048, 3, NAME(16bit_q1_s2), NORMALISED},
+    {RONDO_BF16, 0, 12305, 4096, 1, NAME(16bit_q1_s2), NORMALISED},
+    {RONDO_BF16, 0, 2051, 2048, 12, NAME(16bit_q1x2_s2), NORMALISED},
     {RONDO_NVFP4, 0, 3203, 16384, 8, NAME(nvfp4_q1_s4_c2), 0},
     {RONDO_NVFP4, 0, 3203, 16128, 2, NAME(nvfp4_q1_s4_c2), 0},
     {RONDO_F16, 0, 3209, 20480, 6, NAME(16bit_q1_s4_c2), 0},
@@ -52,7 +57,7 @@ Test(gemv_stream, each_kernel_has_a_size_here_that_it_is_chosen_for) {
 
 /* Copied after the wait for predecessors, and so after the vectors are asked for. */
 static void check_all_written(rondo_backend backend) {
-  static const int written[] = {0, 7, 5, 18};
+  static const int written[] = {0, 7, 5, 23};
   for (int i = 0; i < 4; i++) {
     struct large large = larges[written[i]];
     large.batch = 0, large.with = 0;
@@ -64,14 +69,17 @@ BOTH_BACKENDS(gemv_stream, weights_follow_the_task_that_writes_them, check_all_w
 static void check_all_finished(rondo_backend backend) {
   static const struct {
     struct large large;
-    const char *finishing;
+    const char *gating, *quantising;
   } cases[] = {
-      {{RONDO_NVFP4, 0, 8209, 4096, 16, NAME(nvfp4_q1x2_s2), 0}, NAME(nvfp4_q1x2_s2_c2)},
-      {{RONDO_F16, 0, 3203, 8192, 9, NAME(16bit_q1x2_s2_c2), 0}, NAME(16bit_q1x2_s2_c2)},
-      {{RONDO_BF16, 0, 1409, 14336, 11, NAME(16bit_q1x2_s2_c2), 0}, NAME(16bit_q1x2_s2_c2)},
-      {{RONDO_NVFP4, 0, 7043, 7168, 7, NAME(nvfp4_q1_s4), 0}, NAME(nvfp4_q1_s4_c2)},
-      {{RONDO_BF16, 0, 3203, 16384, 3, NAME(16bit_q1_s4_c2), 0}, NAME(16bit_q1_s4_c2)},
+      {{RONDO_NVFP4, 0, 8209, 4096, 16, NAME(nvfp4_q1x2_s2), 0}, NAME(nvfp4_q1x2_s2_c2), NAME(nvfp4_q1x2_s2_c2)},
+      {{RONDO_F16, 0, 3203, 8192, 9, NAME(16bit_q1x2_s2_c2), 0}, NAME(16bit_q1x2_s2_c2), NAME(16bit_q1x2_s2_c2)},
+      {{RONDO_BF16, 0, 1409, 14336, 11, NAME(16bit_q1x2_s2_c2), 0}, NAME(16bit_q1x2_s2_c2), NAME(16bit_q1x2_s2_c2)},
+      {{RONDO_NVFP4, 0, 7043, 7168, 7, NAME(nvfp4_q1_s4), 0}, NAME(nvfp4_q1_s4_c2), NAME(nvfp4_q1_s4_c2)},
+      {{RONDO_BF16, 0, 3203, 16384, 3, NAME(16bit_q1_s4_c2), 0}, NAME(16bit_q1_s4_c2), NAME(16bit_q1_s4_c2)},
+      {{RONDO_BF16, 0, 12301, 2048, 4, NAME(16bit_q1_s2), 0}, NAME(16bit_q1_s2), NAME(16bit_q1_s4_c2)},
+      {{RONDO_F16, 0, 3101, 2048, 16, NAME(16bit_q1x2_s2), 0}, NAME(16bit_q1x2_s2), NAME(16bit_q1x2_s2_c2)},
+      {{RONDO_F16, 0, 7043, 7168, 7, NAME(16bit_q1_s4), 0}, NAME(16bit_q1_s4), NAME(16bit_q1_s4_c2)},
   };
-  for (int i = 0; i < 5; i++) check_finished(backend, cases[i].large, cases[i].finishing);
+  for (int i = 0; i < 8; i++) check_finished(backend, cases[i].large, cases[i].gating, cases[i].quantising);
 }
 BOTH_BACKENDS(gemv_stream, what_is_done_to_results_is_done_to_all_of_them, check_all_finished)

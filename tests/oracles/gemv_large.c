@@ -258,7 +258,7 @@ static void fill_exactly(struct problem *p, struct random *random) {
         oracle_write(operands[i]->dtype, operands[i]->data, at / 2, (double)random_between(random, -12, 12) / 2);
 }
 
-void check_finished(rondo_backend backend, struct large large, const char *finishing) {
+void check_finished(rondo_backend backend, struct large large, const char *gating, const char *quantising) {
   struct random random = {.state = 41};
   struct trial trial;
   large.m = backend == RONDO_BACKEND_HOST ? (int64_t)2 * HOST_ROWS : large.m / 32 * 32 + 32;
@@ -268,7 +268,7 @@ void check_finished(rondo_backend backend, struct large large, const char *finis
   problem_add(&trial, &p);
   struct finished f = describe_finished(&trial, &p);
   for (uint32_t task = 0; task < 4 && backend == RONDO_BACKEND_CUDA; task++)
-    require_kernel(&trial, task, task < 2 ? large.kernel : finishing);
+    require_kernel(&trial, task, task < 2 ? large.kernel : task == 2 ? gating : quantising);
   fill_exactly(&p, &random);
   float *bias = malloc((size_t)p.m * sizeof(float)), *residual = malloc((size_t)(f.count * f.m) * sizeof(float));
   for (int64_t i = 0; i < p.m; i++) bias[i] = (float)random_normal(&random);

@@ -56,6 +56,6 @@ void require_size(const struct large *sizes, int count, const char *kernel, rond
 /* An earlier task writes other weights in each replay, so that the kernel may not fetch them early. */
 void check_written(rondo_backend backend, const struct large *large);
 
-/* The large kernel computes the plain product and silu(gate) * up with bias and residual; `finishing` is the kernel
- * that stores the same in NVFP4. */
-void check_finished(rondo_backend backend, struct large large, const char *finishing);
+/* The large kernel computes the plain product. `gating` computes silu(gate) * up with bias and residual, and
+ * `quantising` stores the same in NVFP4. */
+void check_finished(rondo_backend backend, struct large large, const char *gating, const char *quantising);
