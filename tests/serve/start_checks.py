@@ -332,6 +332,23 @@ def grace_ends(start):
 
 
 @check
+def a_second_signal_cancels(start):
+    """A second SIGTERM does not wait for the grace: streams are cut at once, and the exit status is 0."""
+    with start("--context", 1024, "--sequences", 1, "--queue", LASTING, "--grace", 100) as server:
+        streams = lasting_streams(server)
+        streams[0].first()
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: refused(server), "new requests are still answered")
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        cut = [was_cut(stream) for stream in streams]
+        lasted = time.monotonic() - begin
+        expect(any(cut) and lasted < 20, f"{cut.count(True)} streams were cut, after {lasted:.1f} s")
+        expect(server.process.wait(60) == 0, f"status {server.process.returncode}: {server.said()}")
+    return f"after {lasted:.1f} s"
+
+
+@check
 def idle_connections_do_not_delay_the_end(start):
     """Idle and half-sent requests do not keep a server from ending; SIGINT ends it as SIGTERM does."""
     for number in [signal.SIGTERM, signal.SIGINT]:
