@@ -16,6 +16,19 @@ static bool *ends_of(const struct template *template, const struct model *model)
   return ends;
 }
 
+static void say_ready(const struct serve_options *options, const struct model *model, uint64_t begin_ns) {
+  fprintf(stderr, "ready after %.2f s: %s on %s, %d sequences of %lld tokens, %lld pages",
+          (double)(clock_ns() - begin_ns) * 1e-9, options->name, model->info.device_name, options->model.sequences,
+          (long long)model->desc.context, (long long)model->desc.pages - 1);
+  const bool tells_lanes = model->lanes > 1 && model->info.backend == RONDO_BACKEND_CUDA;
+  for (int32_t lane = 0; lane < model->lanes && tells_lanes; lane++) {
+    rondo_lane_grant grant;
+    TRY(rondo_lane_info(model->runtime, (uint32_t)lane, &grant));
+    fprintf(stderr, ", %s on %d multiprocessors", grant.name, grant.multiprocessors);
+  }
+  fputc('\n', stderr);
+}
+
 int main(int argc, char **argv) {
   static struct service server;
   static struct engine engine;
@@ -36,9 +49,7 @@ int main(int argc, char **argv) {
   engine_start(
       &engine, &model,
       &(struct engine_options){.requests = service_record_count(&options), .ends = ends, .spins = options.model.spins});
-  fprintf(stderr, "ready after %.2f s: %s on %s, %d sequences of %lld tokens, %lld pages\n",
-          (double)(clock_ns() - begin) * 1e-9, options.name, model.info.device_name, options.model.sequences,
-          (long long)model.desc.context, (long long)model.desc.pages - 1);
+  say_ready(&options, &model, begin);
   const int status = server_run(&server, &engine);
   model_close(&model);
   tokenizer_close(&tokenizer);
