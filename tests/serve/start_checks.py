@@ -160,7 +160,7 @@ def unix_socket(start):
 
 
 def lasting_streams(server):
-    """Streams that take one sequence more than a second, one after the other, on a GPU too."""
+    """Streams that take one sequence some seconds, one after the other, on a GPU too."""
     return [Stream(server, COMPLETIONS, {**LONG, "max_tokens": 1000}).begin() for _ in range(LASTING)]
 
 
@@ -180,7 +180,7 @@ def was_cut(stream):
 @check
 def deadline_in_the_queue_and_in_the_answer(start):
     """Past the deadline, a request that waits is 504, and a stream ends with an error event."""
-    with start("--context", 1024, "--sequences", 1, "--queue", LASTING + 1, "--deadline", 1) as server:
+    with start("--context", 1024, "--sequences", 1, "--queue", LASTING + 1, "--deadline", 3) as server:
         streams = lasting_streams(server)
         waits = send_only(server, {**LONG, "max_tokens": 990})
         answer = waits.answer()
