@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../sample.h"
@@ -416,9 +417,14 @@ void engine_submit(struct engine *engine, struct request *request) {
   engine_wake(engine);
 }
 
-void engine_stop(struct engine *engine) {
+bool engine_stop(struct engine *engine) {
+  enum { PATIENCE_S = 5 };
+  struct timespec until;
   atomic_store(&engine->stopping, true);
   engine_wake(engine);
-  pthread_join(engine->thread, NULL);
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += PATIENCE_S;
+  if (pthread_timedjoin_np(engine->thread, NULL, &until)) return false;
   engine_close(engine);
+  return true;
 }

@@ -60,8 +60,9 @@ struct engine {
 
 /* Ends the program with a sentence if there is no memory or no thread. */
 void engine_start(struct engine *engine, struct model *model, const struct engine_options *options);
-/* Cancels what still runs, and waits for the thread; not after a lost device, whose replays may never end. */
-void engine_stop(struct engine *engine);
+/* Cancels what still runs, and waits for the thread; not after a lost device, whose replays may never end. False if one
+ * has not ended for 5 s: nothing can be closed then. */
+bool engine_stop(struct engine *engine);
 
 /* For the HTTP thread. At most as many requests as there are records are submitted and have not ended. */
 void engine_submit(struct engine *engine, struct request *request);

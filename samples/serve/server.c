@@ -214,18 +214,23 @@ static void server_close(struct service *service) {
   free(service->keys);
 }
 
+/* Where replays never end, nothing can be closed. */
+_Noreturn static void leave(const char *why) {
+  fprintf(stderr, "serve: %s\n", why);
+  _exit(SAMPLE_WRONG);
+}
+
 int server_run(struct service *service, struct engine *engine) {
   service_open(service, engine);
   daemon_start(service);
   while (!service->stopping || (service->exchanges && clock_ns() < service->cut_ns + leaving_ns + leaving_ns / 2)) {
     round_take(service);
-    if (atomic_load(&engine->lost) && !service->stopping) stop_begin(service, clock_ns() - leaving_ns / 2);
+    const uint64_t now = clock_ns();
+    if (atomic_load(&engine->lost) && (!service->stopping || now < service->cut_ns))
+      stop_begin(service, now - leaving_ns / 2);
   }
-  if (atomic_load(&engine->lost)) {
-    fprintf(stderr, "serve: %s\n", engine->lost_text);
-    _exit(SAMPLE_WRONG); /* replays of a lost device may never end, and so nothing can be closed */
-  }
-  engine_stop(engine);
+  if (atomic_load(&engine->lost)) leave(engine->lost_text);
+  if (!engine_stop(engine)) leave("a replay does not end");
   server_close(service);
   return SAMPLE_OK;
 }

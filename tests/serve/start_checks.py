@@ -1,5 +1,6 @@
 """Start and end of a server: options, files, keys, deadlines, signals."""
 import contextlib
+import ctypes
 import os
 import resource
 import signal
@@ -346,6 +347,46 @@ def a_second_signal_cancels(start):
         expect(any(cut) and lasted < 20, f"{cut.count(True)} streams were cut, after {lasted:.1f} s")
         expect(server.process.wait(60) == 0, f"status {server.process.returncode}: {server.said()}")
     return f"after {lasted:.1f} s"
+
+
+@contextlib.contextmanager
+def replays_hang(server):
+    """Stops all threads but the HTTP thread, as a kernel that hangs would."""
+    seize, interrupt, any_thread = 0x4206, 0x4207, 0x40000000
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    threads = {int(name) for name in os.listdir(f"/proc/{server.process.pid}/task")} - {server.process.pid}
+    for thread in threads:
+        for what in [seize, interrupt]:
+            expect(libc.ptrace(what, thread, None, None) == 0, f"ptrace: {os.strerror(ctypes.get_errno())}")
+
+    def ended():
+        """A process has ended when all threads that are traced were waited for."""
+        for thread in threads:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(thread, any_thread | os.WNOHANG)
+        return server.process.poll() is not None
+
+    try:
+        yield ended
+    finally:
+        server.process.kill()
+        until(ended, "it cannot be killed")
+
+
+@check
+def replays_that_hang(start):
+    """Where a replay does not end, /health says so, and a signal ends the server with status 1."""
+    with start("--context", 1024, "--sequences", 1, "--grace", 1) as server:
+        stream = Stream(server, COMPLETIONS, LONG).begin().first()
+        with replays_hang(server) as ended:
+            until(lambda: server.ask("/health").status == 503, "/health does not notice")
+            expect(ended() is False, f"it ended: {server.said()}")
+            server.process.send_signal(signal.SIGTERM)
+            until(ended, "the signal does not end it", 30)
+        stream.connection.close()
+        expect(server.process.returncode == 1, f"status {server.process.returncode}: {server.said()}")
+        expect("replay" in server.said().splitlines()[-1], f"no sentence says why: {server.said()}")
 
 
 @check
