@@ -37,6 +37,25 @@ rondo_backend backend_parse(const char *name) {
   give_up("--backend is '%s', expected auto, host or cuda", name);
 }
 
+rondo_dtype weights_parse(const char *option, const char *name, bool may_be_e4m3) {
+  static const rondo_dtype known[] = {RONDO_BF16, RONDO_NVFP4, RONDO_E4M3};
+  for (size_t i = 0; i < (may_be_e4m3 ? 3 : 2); i++)
+    if (strcmp(name, rondo_dtype_name(known[i])) == 0) return known[i];
+  give_up("%s is '%s', expected bf16%s nvfp4", option, name, may_be_e4m3 ? ", e4m3 or" : " or");
+}
+
+void options_each(int argc, char **argv, const char *help,
+                  void (*take)(void *user, const char *option, const char *value), void *user) {
+  for (int i = 1; i < argc; i += 2) {
+    if (strcmp(argv[i], "--help") == 0) {
+      fputs(help, stdout);
+      exit(SAMPLE_OK);
+    }
+    if (i + 1 == argc) give_up("'%s' is unknown or has no value; see %s --help", argv[i], argv[0]);
+    take(user, argv[i], argv[i + 1]);
+  }
+}
+
 static uint32_t replays_parse(const char *text) {
   char *end;
   errno = 0;

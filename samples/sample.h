@@ -20,8 +20,17 @@ struct options {
 struct options options_parse(int argc, char **argv, const char *help, uint32_t path_count);
 struct options options_parse_any(int argc, char **argv, const char *help, uint32_t path_count);
 
+/* Calls `take` with each option of a command line of options and their values. For --help it prints `help` and ends the
+ * program, and if a value is missing. */
+void options_each(int argc, char **argv, const char *help,
+                  void (*take)(void *user, const char *option, const char *value), void *user);
+
 /* The value of --backend. Ends the program on another word. */
 rondo_backend backend_parse(const char *name);
+
+/* The value of an option for a type of weights: bf16, nvfp4 or, if it may be, e4m3. Ends the program on another word.
+ */
+rondo_dtype weights_parse(const char *option, const char *name, bool may_be_e4m3);
 
 /* The value of an option. Ends the program if it is no integer in this range. */
 int64_t integer_parse(const char *option, const char *text, int64_t low, int64_t high);

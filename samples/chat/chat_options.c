@@ -2,7 +2,6 @@
 #include "chat_options.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,14 +44,6 @@ static double number_parse(const char *option, const char *text, double low, dou
   return value;
 }
 
-static rondo_dtype weights_parse(const char *option, const char *name) {
-  static const rondo_dtype known[] = {RONDO_BF16, RONDO_NVFP4, RONDO_E4M3};
-  bool layers = strcmp(option, "--weights") == 0;
-  for (size_t i = 0; i < (layers ? 3 : 2); i++)
-    if (strcmp(name, rondo_dtype_name(known[i])) == 0) return known[i];
-  give_up("%s is '%s', expected bf16%s nvfp4", option, name, layers ? ", e4m3 or" : " or");
-}
-
 static enum chat_statistics statistics_parse(const char *name) {
   static const char *const known[] = {[STATISTICS_NONE] = "none", [STATISTICS_END] = "end", [STATISTICS_EACH] = "each"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -60,7 +51,8 @@ static enum chat_statistics statistics_parse(const char *name) {
   give_up("--statistics is '%s', expected none, end or each", name);
 }
 
-static void option_parse(struct chat_options *options, const char *option, const char *value) {
+static void option_parse(void *user, const char *option, const char *value) {
+  struct chat_options *options = user;
   struct llama_options *llama = &options->llama;
   if (strcmp(option, "--prompt") == 0)
     options->prompt = value;
@@ -81,9 +73,9 @@ static void option_parse(struct chat_options *options, const char *option, const
   else if (strcmp(option, "--repeat-penalty") == 0)
     llama->repeat_penalty = (float)number_parse(option, value, 1, 100);
   else if (strcmp(option, "--weights") == 0)
-    llama->weights = weights_parse(option, value);
+    llama->weights = weights_parse(option, value, true);
   else if (strcmp(option, "--embedding") == 0)
-    llama->embedding = weights_parse(option, value);
+    llama->embedding = weights_parse(option, value, false);
   else if (strcmp(option, "--statistics") == 0)
     options->statistics = statistics_parse(value);
   else if (strcmp(option, "--backend") == 0)
@@ -102,13 +94,6 @@ struct chat_options chat_options_parse(int argc, char **argv) {
       .statistics = STATISTICS_END,
       .llama = {.embedding = RONDO_BF16, .top_k = 40, .top_p = 0.95f},
   };
-  for (int i = 1; i < argc; i += 2) {
-    if (strcmp(argv[i], "--help") == 0) {
-      fputs(help, stdout);
-      exit(SAMPLE_OK);
-    }
-    if (i + 1 == argc) give_up("'%s' is unknown or has no value; see %s --help", argv[i], argv[0]);
-    option_parse(&options, argv[i], argv[i + 1]);
-  }
+  options_each(argc, argv, help, option_parse, &options);
   return options;
 }

@@ -1,8 +1,6 @@
 /* options.c - see options.h. */
 #include "options.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../sample.h"
@@ -37,13 +35,6 @@ static const char help[] =
     "  --wait spin|sleep         spin: a core for replays and one for HTTP, and no system call between tokens "
     "(sleep)\n";
 
-static rondo_dtype weights_parse(const char *name) {
-  static const rondo_dtype known[] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (strcmp(name, rondo_dtype_name(known[i])) == 0) return known[i];
-  give_up("--weights is '%s', expected bf16, e4m3 or nvfp4", name);
-}
-
 /* Is it the second word? */
 static bool second_word(const char *option, const char *value, const char *first, const char *second) {
   const bool is_second = strcmp(value, second) == 0;
@@ -62,7 +53,8 @@ static void listen_parse(struct serve_options *options, const char *text) {
   options->address[length] = 0;
 }
 
-static void option_parse(struct serve_options *options, const char *option, const char *value) {
+static void option_parse(void *user, const char *option, const char *value) {
+  struct serve_options *options = user;
   const struct {
     const char *name;
     int32_t *to, low, high;
@@ -96,7 +88,7 @@ static void option_parse(struct serve_options *options, const char *option, cons
   else if (strcmp(option, "--listen") == 0)
     listen_parse(options, value);
   else if (strcmp(option, "--weights") == 0)
-    options->model.weights = weights_parse(value);
+    options->model.weights = weights_parse(option, value, true);
   else if (strcmp(option, "--backend") == 0)
     options->model.backend = backend_parse(value);
   else if (strcmp(option, "--answers") == 0)
@@ -117,14 +109,7 @@ struct serve_options serve_options_parse(int argc, char **argv) {
                                   .grace_s = 30,
                                   .idle_s = 60,
                                   .model = {.sequences = 16, .lanes = 1, .prefill_multiprocessors = -1}};
-  for (int i = 1; i < argc; i += 2) {
-    if (strcmp(argv[i], "--help") == 0) {
-      fputs(help, stdout);
-      exit(SAMPLE_OK);
-    }
-    if (i + 1 == argc) give_up("'%s' is unknown or has no value; see %s --help", argv[i], argv[0]);
-    option_parse(&options, argv[i], argv[i + 1]);
-  }
+  options_each(argc, argv, help, option_parse, &options);
   const char *slash = strrchr(options.file, '/');
   if (!options.name) options.name = slash ? slash + 1 : options.file;
   return options;
