@@ -256,7 +256,7 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
                                                 .out = chain->between,
                                                 .out_parts = chain->attended_parts};
   status = llama_is_prefill(b) ? prompt_attention_add(b->graph, &attention, b->made->kv_pages)
-                               : rondo_add_attention_block(b->graph, &attention);
+                               : attention_block_add(b->graph, &attention);
   if (status != RONDO_OK) return status;
   return feed_forward_add(b->graph,
                           &(rondo_feed_forward_desc){.name = half_name(b, name, i, "feed_forward", chain),

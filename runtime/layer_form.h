@@ -35,7 +35,10 @@ int64_t norm_groups_of(int64_t columns);                   /* there too: sums of
 /* rondo_add_feed_forward of up to 128 rows, if x is in f32, which leaves less work to a late last part. */
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late);
 
-/* rondo_add_attention_block of up to 128 rows that are tokens of one sequence, one after the other: the first one has
+/* rondo_add_attention_block of up to 128 rows, if x is in f32. */
+rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block_desc *desc);
+
+/* The same of rows that are tokens of one sequence, one after the other: the first one has
  * the position, x is in f32, and K and V are [1, capacity, ..] or, with kv_pages [1, pages of the sequence], pages as
  * in rondo_attention_desc. */
 rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages);

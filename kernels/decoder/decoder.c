@@ -14,7 +14,7 @@
 enum { PARTS_RANK = 3, CACHE_RANK = 4 };
 
 static rondo_status attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages,
-                                  bool one_sequence) {
+                                  bool one_sequence, int32_t most_rows) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention_block: the description is NULL");
   struct op_argument arguments[] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
@@ -34,7 +34,7 @@ static rondo_status attention_add(rondo_graph *graph, const rondo_attention_bloc
   };
   struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon,
                                           .scale = f32_or(desc->scale, 1.0f),
-                                          .most_rows = one_sequence ? DECODER_MOST_TOKENS : DECODER_MOST_ROWS,
+                                          .most_rows = most_rows,
                                           .one_sequence = one_sequence,
                                           .rope_base = desc->rope_base,
                                           .rope_pairing = (int32_t)desc->rope_pairing};
@@ -43,11 +43,15 @@ static rondo_status attention_add(rondo_graph *graph, const rondo_attention_bloc
 }
 
 rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc) {
-  return attention_add(graph, desc, (rondo_tensor){0}, false);
+  return attention_add(graph, desc, (rondo_tensor){0}, false, DECODER_MOST_ROWS);
+}
+
+rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block_desc *desc) {
+  return attention_add(graph, desc, (rondo_tensor){0}, false, DECODER_MOST_TOKENS);
 }
 
 rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages) {
-  return attention_add(graph, desc, kv_pages, true);
+  return attention_add(graph, desc, kv_pages, true, DECODER_MOST_TOKENS);
 }
 
 static rondo_status gated_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,

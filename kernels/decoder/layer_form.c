@@ -61,26 +61,47 @@ static int64_t attention_parts(const struct layer_sizes *layer) {
   return is_wide ? pairs : layer->kv_heads;
 }
 
-/* A prompt's layer is in halves if both are one kernel, which know the sizes. */
-static struct layer_form prompt_form_of(const struct layer_sizes *layer) {
-  const struct decoder_shape shape = {.rows = layer->rows,
-                                      .hidden = layer->hidden,
-                                      .kv_heads = layer->kv_heads,
-                                      .group = layer->query_heads / layer->kv_heads,
-                                      .columns = layer->feed_forward,
-                                      .one_sequence = true};
-  if (layer->dtype != RONDO_BF16 || layer->weights != RONDO_BF16 || layer->rows <= DECODER_MOST_ROWS ||
-      layer->rows > DECODER_MOST_TOKENS || layer->head_dimension != ATTENTION_MANY_TOKENS_DIMENSION ||
-      !attention_many_tokens_scratch(&shape) || !feed_forward_many_tokens_scratch(&shape))
-    return (struct layer_form){0};
+static struct decoder_shape shape_of(const struct layer_sizes *layer) {
+  return (struct decoder_shape){.rows = layer->rows,
+                                .hidden = layer->hidden,
+                                .kv_heads = layer->kv_heads,
+                                .group = layer->query_heads / layer->kv_heads,
+                                .columns = layer->feed_forward,
+                                .one_sequence = layer->one_sequence};
+}
+
+/* More rows than others take, in bf16: kernels know the sizes, and one takes the feed forward of up to 128 rows. */
+static bool has_many_tokens(const struct layer_sizes *layer) {
+  const struct decoder_shape shape = shape_of(layer);
+  return layer->dtype == RONDO_BF16 && layer->weights == RONDO_BF16 && layer->rows > DECODER_MOST_ROWS &&
+         layer->head_dimension == ATTENTION_MANY_TOKENS_DIMENSION && feed_forward_many_tokens_scratch(&shape);
+}
+
+/* In halves, which are kernels. */
+static struct layer_form many_form_of(const struct layer_sizes *layer) {
   return (struct layer_form){.in_halves = true,
                              .chain_rows = DECODER_MOST_TOKENS,
                              .attention_parts = layer->kv_heads,
                              .feed_forward_parts = FEED_FORWARD_MANY_TOKENS_PARTS(layer->feed_forward)};
 }
 
+static struct layer_form prompt_form_of(const struct layer_sizes *layer) {
+  const struct decoder_shape shape = shape_of(layer);
+  const bool is_taken =
+      has_many_tokens(layer) && layer->rows <= DECODER_MOST_TOKENS && attention_many_tokens_scratch(&shape);
+  return is_taken ? many_form_of(layer) : (struct layer_form){0};
+}
+
+/* Tokens of many sequences in one chain. With 33 to 48 of them three chains of the kernels for sixteen are as fast, and
+ * beyond 64 attention's blocks no longer run at once. */
+static bool is_one_chain(const struct layer_sizes *layer) {
+  static const struct size_range rows[] = {{DECODER_MOST_ROWS + 1, 32}, {CHAINED_ROWS + 1, 64}};
+  return has_many_tokens(layer) && (is_in_range(layer->rows, rows[0]) || is_in_range(layer->rows, rows[1]));
+}
+
 struct layer_form layer_form_of(const struct layer_sizes *layer) {
   if (layer->one_sequence) return prompt_form_of(layer);
+  if (is_one_chain(layer)) return many_form_of(layer);
   const struct measured *measured = case_of(layer);
   if (!measured) return (struct layer_form){0};
   return (struct layer_form){.in_halves = true,

@@ -96,14 +96,16 @@ static void decodes_in_halves(rondo_backend backend) {
     int64_t hidden, query_heads, kv_heads, feed_forward;
     rondo_dtype weights;
     int sequences, steps;
-  } cases[] = {{576, 9, 3, 1536, RONDO_BF16, 1, 9},  {576, 9, 3, 1536, RONDO_NVFP4, 1, 5},
-               {576, 9, 3, 1536, RONDO_BF16, 4, 3},  {576, 9, 3, 1536, RONDO_NVFP4, 9, 2},
-               {576, 9, 3, 1536, RONDO_BF16, 16, 2}, {576, 9, 3, 1536, RONDO_BF16, 17, 2},
-               {0, 0, 0, 0, RONDO_NVFP4, 40, 3},     {0, 0, 0, 0, RONDO_BF16, 2, 9},
-               {1280, 20, 5, 512, RONDO_BF16, 2, 3}, {2048, 32, 8, 512, RONDO_NVFP4, 1, 2}};
-  enum { AROUND = 3 /* embedding, head and next */, MOST_ROWS = 16 /* of a chain */ };
+  } cases[] = {{576, 9, 3, 1536, RONDO_BF16, 1, 9},   {576, 9, 3, 1536, RONDO_NVFP4, 1, 5},
+               {576, 9, 3, 1536, RONDO_BF16, 4, 3},   {576, 9, 3, 1536, RONDO_NVFP4, 9, 2},
+               {576, 9, 3, 1536, RONDO_BF16, 16, 2},  {576, 9, 3, 1536, RONDO_BF16, 30, 2},
+               {576, 9, 3, 1536, RONDO_NVFP4, 17, 2}, {576, 9, 3, 1536, RONDO_BF16, 35, 1},
+               {0, 0, 0, 0, RONDO_NVFP4, 40, 3},      {0, 0, 0, 0, RONDO_BF16, 2, 9},
+               {1280, 20, 5, 512, RONDO_BF16, 2, 3},  {2048, 32, 8, 512, RONDO_NVFP4, 1, 2}};
+  enum { AROUND = 3 /* embedding, head and next */ };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const int chains = (cases[i].sequences + MOST_ROWS - 1) / MOST_ROWS;
+    const bool is_one_chain = cases[i].hidden == 576 && cases[i].weights == RONDO_BF16 && cases[i].sequences == 30;
+    const int most_rows = is_one_chain ? 128 : 16, chains = (cases[i].sequences + most_rows - 1) / most_rows;
     struct llama l;
     struct machine m = {.count = 0};
     rondo_graph_llama_desc desc = llama_plain_desc();
@@ -200,11 +202,14 @@ static void set_prefill_pages(struct machine *m, const rondo_graph_llama_desc *d
 
 /* Chunks that end in padding, some after the context's end; then the sequence goes on beside one that rests. */
 static void prefills(rondo_backend backend) {
+  enum { OF_SMOLLM2 = 4 /* cases of its sizes, whose layers are halves */ };
   static const struct {
     int rows, length, context;
     rondo_dtype dtype, weights;
     int64_t page_rows;
-  } cases[] = {{6, 14, 20, RONDO_BF16, RONDO_BF16, 0},      {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
+  } cases[] = {{64, 70, 72, RONDO_BF16, RONDO_BF16, 0},     {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},
+               {150, 150, 152, RONDO_BF16, RONDO_BF16, 32}, {17, 40, 42, RONDO_BF16, RONDO_BF16, 16},
+               {6, 14, 20, RONDO_BF16, RONDO_BF16, 0},      {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
                {16, 3, 20, RONDO_F16, RONDO_E4M3, 0},       {1, 4, 20, RONDO_F16, RONDO_F16, 0},
                {7, 20, 20, RONDO_F16, RONDO_NVFP4, 0},      {16, 16, 20, RONDO_BF16, RONDO_E4M3, 0},
                {16, 19, 20, RONDO_F16, RONDO_F16, 0},       {17, 16, 20, RONDO_BF16, RONDO_BF16, 0},
@@ -221,6 +226,8 @@ static void prefills(rondo_backend backend) {
     desc.dtype = cases[i].dtype, desc.weights = cases[i].weights, desc.sequences = 2;
     desc.head_dimension = i % 2 ? 64 : 32, desc.context = cases[i].context;
     desc.page_rows = cases[i].page_rows, desc.pages = desc.page_rows ? PREFILL_PAGES : 0;
+    if (i < OF_SMOLLM2) desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536;
+    if (i < OF_SMOLLM2) desc.head_dimension = 64;
     llama_make(&l, desc, 70 + i);
     machine_add(&m, backend, l.desc);
     desc = l.desc;

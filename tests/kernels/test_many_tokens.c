@@ -31,6 +31,18 @@ static void feed_forwards_in_steps(rondo_backend backend) {
 }
 BOTH_BACKENDS(many_tokens, a_feed_forward_in_steps_matches_fp64, feed_forwards_in_steps)
 
+/* A token of each of more sequences than others take. */
+static void sequences(rondo_backend backend) {
+  for (size_t i = 0; i < COUNT(rows); i++) {
+    struct half h = with_types(models[i % 2], i % 3 == 1 ? IN_NVFP4 : IN_BF16, rows[i], true);
+    h.capacity = 90, h.x_parts = (int64_t[]){6, 0, 3}[i % 3], h.out_parts = h.kv_heads + (int64_t)(i % 2);
+    h.base = 100000.0f, h.pairing = i % 2 ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED;
+    h = at_positions(h, 7 * i);
+    half_run(backend, &h);
+  }
+}
+BOTH_BACKENDS(many_tokens, attention_of_many_sequences_matches_fp64, sequences)
+
 static struct half prompt(size_t model, int64_t count, int64_t position, size_t number) {
   struct half h = with_types(models[model], IN_BF16, count, true);
   h.one_sequence = true, h.positions[0] = (int32_t)position, h.capacity = 256;
