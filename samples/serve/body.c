@@ -12,7 +12,7 @@
 #include "buffer.h"
 #include "json_memory.h"
 
-enum { MEMORY_MOST = 1 << 27 };
+enum { MEMORY_MOST = 1 << 27, SHOWN_MOST = 60 };
 
 struct reader {
   const struct body_rules *rules;
@@ -39,18 +39,36 @@ static bool refuse_for_memory(struct reader *reader) {
   return refuse(reader->fault, 500, "", "no memory for the body");
 }
 
-/* Lives as long as the body. */
-static const char *dump(const json_t *value) {
-  return json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
+/* The beginning of a value's JSON. */
+struct shown {
+  size_t count;
+  char bytes[SHOWN_MOST + 2]; /* one more than is shown, and a zero */
+};
+
+/* Of jansson: -1 ends the text, whose rest may be long. */
+static int show(const char *bytes, size_t count, void *user) {
+  struct shown *shown = user;
+  const size_t room = sizeof shown->bytes - 1 - shown->count;
+  const bool fits = count <= room;
+  memcpy(shown->bytes + shown->count, bytes, fits ? count : room);
+  shown->count += fits ? count : room;
+  return fits ? 0 : -1;
+}
+
+/* False without memory. */
+static bool dump(const json_t *value, struct shown *shown) {
+  *shown = (struct shown){0};
+  const int failed = json_dump_callback(value, show, shown,
+                                        JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
+  return !failed || shown->count == sizeof shown->bytes - 1;
 }
 
 static bool refuse_value(struct reader *reader, const char *field, const json_t *value, const char *expected) {
-  enum { SHOWN = 60 };
+  struct shown shown;
   if (!value) return refuse(reader->fault, 400, field, "'%s' is missing, expected %s", field, expected);
-  const char *json = dump(value);
-  if (!json) return refuse_for_memory(reader);
-  return refuse(reader->fault, 400, field, "'%s' is %.*s%s, expected %s", field, SHOWN, json,
-                strlen(json) > SHOWN ? "..." : "", expected);
+  if (!dump(value, &shown)) return refuse_for_memory(reader);
+  return refuse(reader->fault, 400, field, "'%s' is %.*s%s, expected %s", field, SHOWN_MOST, shown.bytes,
+                shown.count > SHOWN_MOST ? "..." : "", expected);
 }
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
@@ -174,10 +192,10 @@ static bool read_unsupported(struct reader *reader) {
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
     const json_t *value = field_of(reader->body, fields[i].field);
     if (!value || !(reader->kind == BODY_CHAT ? fields[i].of_chat : fields[i].of_completion)) continue;
-    const char *json = dump(value);
+    struct shown shown;
     char expected[64];
-    if (!json) return refuse_for_memory(reader);
-    bool fine = is_written(json, fields[i].value);
+    if (!dump(value, &shown)) return refuse_for_memory(reader);
+    bool fine = is_written(shown.bytes, fields[i].value);
     snprintf(expected, sizeof expected, "%s: anything else is not supported", fields[i].value);
     if (!fine) return refuse_value(reader, fields[i].field, value, expected);
   }

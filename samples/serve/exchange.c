@@ -13,7 +13,7 @@
 
 enum { OUT_BYTES_MOST = 1 << 18, DISCARDED_BYTES_MOST = 1 << 24, BLOCK_BYTES = 1 << 14, CUT_SECONDS = 1 };
 enum { BODIES_BYTES_MOST = 1 << 26 }; /* of all clients, so that many who never end theirs do not take the memory */
-static const uint64_t comment_after_ns = 5000000000;
+static const uint64_t comment_after_ns = 5000000000, reading_most_ns = 5000000;
 
 struct route {
   const char *path, *method;
@@ -208,6 +208,28 @@ static void body_put(struct exchange *exchange, const char *data, size_t bytes) 
   }
 }
 
+/* A body can take a tenth of a second, in which no token is sent. So bodies are read for some milliseconds of a round,
+ * and then one in each further round. The shortest goes first: whoever sends many long ones delays no short one. */
+static bool body_waits(struct exchange *exchange) {
+  struct service *service = exchange->service;
+  if (exchange->waited || (!service->unread && service->reading_ns < reading_most_ns)) return false;
+  struct exchange **link = &service->unread;
+  while (*link && (*link)->body.count <= exchange->body.count) link = &(*link)->unread_next;
+  exchange->unread_next = *link;
+  *link = exchange;
+  exchange->waited = true;
+  MHD_suspend_connection(exchange->connection); /* not `suspended`: only bodies_go_on resumes it */
+  return true;
+}
+
+void bodies_go_on(struct service *service) {
+  struct exchange *exchange = service->unread;
+  service->reading_ns = 0;
+  if (!exchange) return;
+  service->unread = exchange->unread_next;
+  MHD_resume_connection(exchange->connection);
+}
+
 /* Compares all bytes of all keys, so that the time does not tell how much of a key is right. */
 static bool is_authorised(const struct exchange *exchange) {
   const char *given = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
@@ -247,8 +269,12 @@ static enum MHD_Result body_take(struct exchange *exchange) {
   if (exchange->body_has_no_room)
     return refuse(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, "too many bodies at once: try again later", NULL);
   if (exchange->body.failed) return refuse(exchange, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory for the body", NULL);
+  if (body_waits(exchange)) return MHD_YES;
+  if (exchange->waited && exchange->cut) return MHD_NO;
+  const uint64_t begin = clock_ns();
   const bool fine =
       body_read(&rules, exchange->route->kind, exchange->body.bytes, exchange->body.count, &exchange->question, &fault);
+  service->reading_ns += clock_ns() - begin;
   body_free(exchange);
   if (!fine) return refuse(exchange, fault.status, fault.message, fault.field);
   return exchange->route->kind == BODY_TOKENIZE ? reply_tokens(exchange) : submit(exchange);

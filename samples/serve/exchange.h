@@ -21,6 +21,7 @@ struct exchange {
   struct client *client;
   struct MHD_Connection *connection;
   struct exchange *next, **link; /* in service->exchanges, if there is a record */
+  struct exchange *unread_next;  /* in service->unread */
   const struct route *route;
   struct buffer body;
   struct question question;
@@ -29,7 +30,7 @@ struct exchange {
   struct request *request; /* NULL: none, or it is given back */
   uint64_t sent_ns;        /* of a stream: the last time that something was sent */
   uint64_t body_bytes;
-  bool takes_body, body_too_long, body_has_no_room, is_whole, suspended, cut;
+  bool takes_body, body_too_long, body_has_no_room, is_whole, waited, suspended, cut;
 };
 
 /* For MHD_start_daemon. */
@@ -45,6 +46,8 @@ void client_change(void *service, struct MHD_Connection *connection, void **clie
 void client_left(struct client *client);
 /* Ends connections whose request has not come whole for so long that it would never. */
 void clients_look(struct service *service, uint64_t now);
+/* Begins a round: the shortest body that waits has its turn. */
+void bodies_go_on(struct service *service);
 /* After news of the engine: what is new goes to the client. */
 void exchange_advance(struct exchange *exchange, uint64_t now);
 /* The answer ends with an error. */

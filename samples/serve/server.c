@@ -180,7 +180,7 @@ static void events_take(struct service *service, int timeout_ms) {
 static int timeout_of(struct service *service) {
   MHD_UNSIGNED_LONG_LONG most = LOOK_MS;
   atomic_store(&service->engine->news_wanted, false);
-  if (service->options->model.spins && service->exchanges) return 0;
+  if (service->unread || (service->options->model.spins && service->exchanges)) return 0;
   if (MHD_get_timeout(service->daemon, &most) != MHD_YES || most > LOOK_MS) most = LOOK_MS;
   if (most) atomic_store(&service->engine->news_wanted, true);
   return atomic_load(&service->engine->news_count) == service->news_seen ? (int)most : 0;
@@ -200,12 +200,16 @@ static void round_take(struct service *service) {
     }
   clients_look(service, now);
   service_is_alive(service);
+  bodies_go_on(service);
   MHD_run(service->daemon);
 }
 
 /* ---- End --------------------------------------------------------------------------------------------------------- */
 
 static void server_close(struct service *service) {
+  /* libmicrohttpd ends the process if a connection is suspended. */
+  for (struct exchange *exchange = service->exchanges; exchange; exchange = exchange->next) exchange_cut(exchange);
+  while (service->unread) bodies_go_on(service);
   MHD_stop_daemon(service->daemon);
   close(service->events);
   close(service->signals);
@@ -223,7 +227,8 @@ _Noreturn static void leave(const char *why) {
 int server_run(struct service *service, struct engine *engine) {
   service_open(service, engine);
   daemon_start(service);
-  while (!service->stopping || (service->exchanges && clock_ns() < service->cut_ns + leaving_ns + leaving_ns / 2)) {
+  while (!service->stopping ||
+         ((service->exchanges || service->unread) && clock_ns() < service->cut_ns + leaving_ns + leaving_ns / 2)) {
     round_take(service);
     const uint64_t now = clock_ns();
     if (atomic_load(&engine->lost) && (!service->stopping || now < service->cut_ns))

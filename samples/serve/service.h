@@ -26,6 +26,8 @@ struct service {
   uint64_t looked_ns;         /* the last time that all were looked at */
   struct exchange *exchanges; /* with a record, in a list */
   uint64_t body_bytes;        /* of all bodies that have not been read */
+  struct exchange *unread;    /* whose bodies wait for their turn, the shortest first */
+  uint64_t reading_ns;        /* spent with bodies in this round */
   uint64_t request_count, refused_count, bad_count;
   uint64_t news_seen;
   uint64_t heartbeat, heartbeat_ns; /* the last one seen, and when it moved */

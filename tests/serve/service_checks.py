@@ -3,6 +3,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -319,6 +320,30 @@ def many_connections(server):
             stream.connection.close()
     until(lambda: server.descriptors() <= before, f"more than {before} descriptors")
     return f"{count} connections"
+
+
+def send_long_bodies(server, stack, count):
+    """Bodies that take long to read, whose last bytes come together."""
+    message = request("POST", COMPLETIONS, b'{"prompt": [' + b",".join([b"1"] * 500_000) + b"]}")
+    connections = [stack.enter_context(Connection(server)).send(message[:-1]) for _ in range(count)]
+    for connection in connections:
+        connection.send(message[-1:])
+    return connections
+
+
+@check
+def long_bodies_at_once(server):
+    """Long bodies are read one after the other: what another client asks for comes before the last of them."""
+    with contextlib.ExitStack() as stack, idle_around(server):
+        connections = send_long_bodies(server, stack, 40)
+        answer = server.ask("/health")
+        waiting = sum(not select.select([connection.socket], [], [], 0)[0] for connection in connections)
+        expect(answer.status == 200 and waiting, f"/health is {answer.status}, after {40 - waiting} bodies")
+        for connection in connections:
+            connection.answer().is_error(413)
+        for connection in send_long_bodies(server, stack, 40):
+            connection.reset()
+    return f"after {40 - waiting} of 40"
 
 
 @check

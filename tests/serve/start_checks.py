@@ -11,7 +11,7 @@ import tempfile
 import time
 
 from server import Answer, Connection, Stream, Wrong, expect, free_port, request, until
-from service_checks import CHAT, COMPLETIONS, LONG, SHORT, load, send_only, text
+from service_checks import CHAT, COMPLETIONS, LONG, SHORT, load, send_long_bodies, send_only, text
 
 OPTIONS = None  # each check starts what it needs
 CHECKS = []
@@ -398,6 +398,16 @@ def idle_connections_do_not_delay_the_end(start):
                 idle.send(request("GET", "/health")).answer()
                 half.send(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n")
                 expect(server.end(number) == 0, f"status {server.process.returncode}: {server.said()}")
+
+
+@check
+def bodies_that_wait_do_not_delay_the_end(start):
+    """A signal ends the server while whole bodies wait to be read."""
+    with start(*SMALL, "--grace", 0) as server, contextlib.ExitStack() as stack:
+        connections = send_long_bodies(server, stack, 60)
+        expect(server.end() == 0, f"status {server.process.returncode}: {server.said()}")
+        answered = sum(not connection.closed() for connection in connections)
+    return f"after {answered} of 60"
 
 
 @check
