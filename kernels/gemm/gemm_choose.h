@@ -25,6 +25,7 @@ struct gemm_plan {
   int64_t p_units, q_units, units, group; /* see gemm_wgmma_parameters */
   int64_t row_tiles, column_tiles;        /* see gemm_portable_parameters */
   int64_t grid, shared_bytes;
+  bool by_warps; /* see gemm_wgmma_parameters */
 };
 
 /* A kernel with its tile: of sm_90a, or portable with `side` x `side` results. */

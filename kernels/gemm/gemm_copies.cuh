@@ -49,6 +49,7 @@ struct gemm_design {
   static constexpr int STAGES = Stages, WARPGROUPS = Warpgroups, COLUMNS = Columns, PARTS = Parts;
   static constexpr int ALONG_P = AlongP, ALONG_Q = AlongQ, SLOTS = Slots;
   static constexpr bool TURNS = Turns == 1, SPLITS = Turns == 2, SWAPPED = Swapped;
+  static constexpr bool MAY_GO_BY_WARPS = gemm_tile_by_warps(TILE);
   static constexpr bool ANY = Types != GEMM_ONE_TYPE, E4M3 = Types == GEMM_E4M3;
   static constexpr int DEPTH = E4M3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH;
   static constexpr int CLUSTER = gemm_tile_cluster(TILE), P_ROWS = gemm_tile_p(TILE);

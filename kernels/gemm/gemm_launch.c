@@ -188,6 +188,7 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .boxed = boxed,
       .row_factors = row_factors,
       .streamed = streamed,
+      .by_warps = plan->by_warps,
       .scale_batch = has_codes ? (uint32_t)gemv_batch_stride(scales) : 0,
       .scale_copies = attributes->weight_scale_layout == RONDO_SCALES_128X4 ? GEMM_SCALES_BLOCKED
                       : has_codes && op_rows_aligned(scales, 16)            ? GEMM_SCALES_IN_SIXTEEN

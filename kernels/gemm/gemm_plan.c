@@ -39,13 +39,21 @@ static double leaving_cycles(const struct gemm_problem *problem, const struct ge
   return tile->swapped ? 11300 : 8300; /* threads store them */
 }
 
+/* W in NVFP4 is decoded by the threads that multiply. */
+static double decoding_cycles(const struct gemm_tile *tile, bool by_warps) {
+  if (!tile->slots) return 0;
+  if (by_warps) return 590;
+  return gemm_tile_p(*tile) > 64 ? 760 : 430;
+}
+
 /* A tile of m x n results: for 64 of k the tensor cores take m n / 32 cycles at full rate, and 128 (m + n) bytes come
  * in. Of kernels that take turns only the last results are waited for. */
-static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves) {
+static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves,
+                           bool by_warps) {
   const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), count = (double)waves;
-  /* W in NVFP4 is decoded by the threads that multiply. */
-  const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53, decoding = !tile->slots ? 0 : m > 64 ? 760 : 430;
-  const double step = fmax(fmax(m * n / (32 * rate), decoding), 128 * ((tile->slots ? 0.28 : 1) * m + n) / 54);
+  const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53;
+  const double step =
+      fmax(fmax(m * n / (32 * rate), decoding_cycles(tile, by_warps)), 128 * ((tile->slots ? 0.28 : 1) * m + n) / 54);
   const double meeting = tile->parts > 1 ? 1150 : 0, turn = 770;
   const double steps =
       count * (double)divide_up(problem->k, problem->is_e4m3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH) / tile->parts;
@@ -75,7 +83,8 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   plan->grid = smaller(plan->units, clusters) * cluster;
   const int64_t unit_bytes = (problem->is_e4m3 ? 1 : 2) * problem->k * gemm_tile_p(*tile) * tile->along_p;
   plan->group = plan->units > clusters ? larger(LEAST_GROUP, smaller(MOST_GROUP, GROUP_BYTES / unit_bytes)) : 1;
-  plan->cycles = cycles_of(problem, wgmma_cycles(problem, tile, divide_up(plan->units, clusters)));
+  plan->by_warps = gemm_tile_by_warps(*tile) && problem->rows <= GEMM_WARP_ROWS && !problem->one_order;
+  plan->cycles = cycles_of(problem, wgmma_cycles(problem, tile, divide_up(plan->units, clusters), plan->by_warps));
   return true;
 }
 

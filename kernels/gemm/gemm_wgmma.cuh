@@ -203,9 +203,9 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
     const gemm_block<D> at(p, shared);
     if constexpr (D::SLOTS > 0) {
       if (p.is_bf16)
-        multiply_code_tiles<__nv_bfloat16>(p, at);
+        multiply_codes<__nv_bfloat16>(p, at);
       else
-        multiply_code_tiles<__half>(p, at);
+        multiply_codes<__half>(p, at);
     } else if constexpr (D::ANY)
       multiply_tiles<either>(p, at);
     else if (p.is_bf16)

@@ -5,13 +5,15 @@
  * either layout, to numbers of X's type. A lane's part of an operand are two neighbours in k of each group of eight:
  * one byte of each word of codes. So the four lanes that share a row load the same words, each chooses its bytes.
  *
- * Warpgroups share a tile, 64 rows each; or they take turns at the stages of a tile, and their sums meet at its end. */
+ * Warpgroups share a tile, 64 rows each; or they take turns at the stages of a tile, and their sums meet at its end. Up
+ * to 32 vectors may be multiplied by mma.sync instead (gemm_slot_warps.cuh). */
 #pragma once
 
 #include "../common/shared_words.cuh"
 #include "gemm_codes.cuh"
 #include "gemm_rows.cuh"
 #include "gemm_rows_product.cuh"
+#include "gemm_slot_warps.cuh"
 #include "gemm_stream.cuh"
 
 namespace {
@@ -275,6 +277,12 @@ template <typename T, typename D> struct gemm_code_products {
   }
 };
 
+/* The stages after the last k of a tile. */
+template <typename D> DEVICE void wait_for_residual(const gemm_block<D> &at, uint32_t before) {
+  for (uint32_t i = before + at.steps; i < before + at.fills; i++)
+    barrier_wait(at.full + 8 * (i % D::STAGES), i / D::STAGES & 1);
+}
+
 /* The sums of two warpgroups, which have taken turns at stages. The first one gets their sum, and true. */
 template <typename D>
 DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, float (&d)[D::COLUMNS / 2]) {
@@ -294,21 +302,34 @@ DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, 
   return true;
 }
 
-/* A warpgroup's tiles, one after the other. */
+/* The sums of a tile. `before`: the block's stages before it. */
 template <typename T, typename D>
+DEVICE void multiply_code_tile(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_decoder<T, D> &codes,
+                               uint32_t before, float (&d)[D::COLUMNS / 2]) {
+  gemm_code_products<T, D> products(at, me, codes, before);
+  products.multiply_tile(d);
+  wait_for_residual(at, before);
+  wgmma_wait<0>();
+  pin(d);
+  me.free_stage(products.left + D::STEP, products.stage_before());
+}
+
+/* A warpgroup's tiles, one after the other. ByWarps: multiplied as in gemm_slot_warps.cuh. */
+template <typename T, typename D, bool ByWarps>
 DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   gemm_streamer<D> me(p, at);
-  gemm_decoder<T, D> codes(at, me);
+  std::conditional_t<ByWarps, gemm_warp_products<T, D>, gemm_decoder<T, D>> codes(at, me);
   rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) {
     float d[1][D::COLUMNS / 2];
     me.fetch_residual(turn);
     const uint32_t before = turn * at.fills, end = before + at.steps;
-    gemm_code_products<T, D> products(at, me, codes, before);
-    products.multiply_tile(d[0]);
-    for (uint32_t i = end; i < before + at.fills; i++) barrier_wait(at.full + 8 * (i % D::STAGES), i / D::STAGES & 1);
-    wgmma_wait<0>();
-    pin(d[0]);
-    me.free_stage(products.left + D::STEP, products.stage_before());
+    if constexpr (ByWarps) {
+      codes.multiply_and_meet(before, d[0]);
+      wait_for_residual(at, before);
+      me.find_lane(); /* so it takes no registers during the products */
+    } else {
+      multiply_code_tile<T, D>(at, me, codes, before, d[0]);
+    }
     if constexpr (D::SPLITS)
       if (!meet_in_block<D>(at, me, d[0])) return;
     const gemm_place place = gemm_place_of(p, at, turn);
@@ -325,6 +346,12 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
     me.end_factors(turn);
   }
   me.end();
+}
+
+template <typename T, typename D> DEVICE void multiply_codes(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
+  if constexpr (D::MAY_GO_BY_WARPS)
+    if (p.by_warps) return multiply_code_tiles<T, D, true>(p, at);
+  multiply_code_tiles<T, D, false>(p, at);
 }
 
 } // namespace

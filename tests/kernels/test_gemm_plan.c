@@ -167,6 +167,22 @@ Test(gemm, gemm_chooses_each_kernel_for_some_sizes) {
     cr_expect(is_chosen[i] || !choices[i].needs_maps, "%s is never chosen in the tests", choices[i].name);
 }
 
+Test(gemm, gemm_multiplies_few_vectors_by_warps_unless_bits_must_not_change) {
+  static const struct {
+    int64_t rows;
+    bool one_order, by_warps;
+  } cases[] = {{17, false, true}, {32, false, true}, {33, false, false}, {32, true, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct gemm_plan plan;
+    struct gemm_problem problem = problem_of(cases[i].rows, 28672, 4096);
+    problem.has_codes = true, problem.one_order = cases[i].one_order;
+    const struct gemm_choice *choice = gemm_choose(&problem, &plan);
+    cr_expect_str_eq(choice->name, "nvfp4_64x128");
+    cr_expect_eq(plan.by_warps, cases[i].by_warps, "%lld rows, one_order %d", (long long)cases[i].rows,
+                 cases[i].one_order);
+  }
+}
+
 Test(gemm, gemm_leaves_few_rows_to_gemv_unless_bits_must_not_change) {
   struct gemm_plan plan;
   struct gemm_problem problem = problem_of(16, 4096, 4096);

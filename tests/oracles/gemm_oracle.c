@@ -17,10 +17,8 @@ const struct gemm_size gemm_sizes[] = {
 const size_t gemm_size_count = sizeof gemm_sizes / sizeof *gemm_sizes;
 
 const struct gemm_size gemm_packed_sizes[] = {
-    {40, 16384, 576, "nvfp4_64x128"},
-    {128, 16384, 640, "nvfp4_128x128"},
-    {2048, 4096, 640, "nvfp4_256x128"},
-    {64, 2048, 2048, "nvfp4_64x64_parts"},
+    {40, 16384, 576, "nvfp4_64x128"},   {32, 16384, 1152, "nvfp4_64x128"},     {128, 16384, 640, "nvfp4_128x128"},
+    {2048, 4096, 640, "nvfp4_256x128"}, {64, 2048, 2048, "nvfp4_64x64_parts"},
 };
 const size_t gemm_packed_size_count = sizeof gemm_packed_sizes / sizeof *gemm_packed_sizes;
 
