@@ -129,14 +129,24 @@ static rondo_status chain_parts_add(const struct llama_builder *b, const char *p
                          (int64_t[]){count, rows, b->desc.hidden}, tensor);
 }
 
+/* Where the chain's rows begin in a prompt, or the list of their positions. */
+static rondo_status chain_position_add(const struct llama_builder *b, struct llama_chain *chain) {
+  char name[NAME_BYTES];
+  chain->position = b->position;
+  if (!llama_is_prefill(b) && b->rows > 1)
+    return rondo_view(b->graph, b->position, &chain->first, &chain->rows, &chain->position);
+  if (!llama_is_prefill(b) || chain->first == 0) return RONDO_OK;
+  llama_name(b, name, "position.%d", (int)(chain - b->chains));
+  rondo_status status = rondo_temporary(b->graph, name, RONDO_I32, 1, (int64_t[]){1}, &chain->position);
+  if (status != RONDO_OK) return status;
+  return position_add(b->graph, name, b->position, (int32_t)chain->first, chain->position);
+}
+
 /* Parts are dense, so each chain has its own; the stream is one tensor for all. */
 static rondo_status chain_add(const struct llama_builder *b, rondo_tensor between, struct llama_chain *chain) {
-  const bool is_list = b->rows > 1 && !llama_is_prefill(b); /* of positions */
-  chain->position = b->position;
   rondo_status status = llama_chain_rows(b, chain, b->hidden, &chain->hidden);
   if (status == RONDO_OK) status = llama_chain_rows(b, chain, between, &chain->between);
-  if (status == RONDO_OK && is_list)
-    status = rondo_view(b->graph, b->position, &chain->first, &chain->rows, &chain->position);
+  if (status == RONDO_OK) status = chain_position_add(b, chain);
   if (status == RONDO_OK)
     status = chain_parts_add(b, "attended", b->form.attention_parts, chain->rows, &chain->attended_parts);
   return status == RONDO_OK ? chain_parts_add(b, "gated", b->form.feed_forward_parts, chain->rows, &chain->gated_parts)

@@ -42,3 +42,6 @@ rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block
  * the position, x is in f32, and K and V are [1, capacity, ..] or, with kv_pages [1, pages of the sequence], pages as
  * in rondo_attention_desc. */
 rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages);
+
+/* out = position + more, of i32 [1]; more is not 0. */
+rondo_status position_add(rondo_graph *graph, const char *name, rondo_tensor position, int32_t more, rondo_tensor out);

@@ -1,11 +1,12 @@
-/* attention_many_tokens.cu - the attention half of a layer for 17 to 128 tokens of one sequence, sm_90a
+/* attention_many_tokens.cu - the attention half of a layer for up to 128 tokens of one sequence, sm_90a
  * (attention_many_tokens.h). Exchanges bound it.
  *
  * A cluster has a KV head and 64 tokens, its tile. Before the wait a block moves its rows of all weights to shared
- * memory. Three blocks make the heads of q, one K and one V; in the second tile two more make K and V of the first,
- * since another cluster's cannot be read. The blocks of q attend, with a tile of keys to each warpgroup at a time, and
- * copy what they attended to all blocks, which share the rows of the output. A token's bits depend on its position and
- * on nothing that comes after it. */
+ * memory. Each block normalises eight tokens for those that multiply them: three blocks make the heads of q, one K and
+ * one V. Two more make K and V of the first tile for the second, since another cluster's cannot be read; in the first
+ * tile they make the same once more, so that each sends less. The blocks of q attend, with a tile of keys to each
+ * warpgroup at a time, and copy what they attended to all blocks, which share the rows of the output. A token's bits
+ * depend on its position and on nothing that comes after it. */
 #include "../model/rope.cuh"
 #include "attention_many_tokens.h"
 #include "many_tokens.cuh"
@@ -16,15 +17,17 @@ template <int Hidden, int KvHeads, int Group> struct sizes {
   static constexpr uint32_t cluster = LAYER_HALF_CLUSTER, hidden = Hidden, kv_heads = KvHeads, group = Group;
   static constexpr uint32_t dimension = ATTENTION_MANY_TOKENS_DIMENSION, columns = KvHeads * Group * dimension;
   static constexpr uint32_t tile = ATTENTION_MANY_TOKENS_TILE, tiles = ATTENTION_MANY_TOKENS_MOST / tile;
-  static constexpr uint32_t own_tokens = tile / cluster, results = Hidden / cluster;
+  static constexpr uint32_t results = Hidden / cluster;
   static constexpr uint32_t panels = Hidden / PANEL_COLUMNS, second_panel_bytes = results * PANEL_ROW_BYTES;
   static constexpr uint32_t panel_bytes = tile * PANEL_ROW_BYTES;
   static constexpr uint32_t warpgroups = ATTENTION_MANY_TOKENS_THREADS / 128;
-  static_assert(Group + 2 * tiles <= cluster && own_tokens == 8 && Hidden % PANEL_COLUMNS == 0 && results == 72, "");
+  static_assert(tiles == 2 && Group + 4 <= cluster && tile == 8 * cluster && Hidden % PANEL_COLUMNS == 0 &&
+                    results == 72,
+                "");
   static_assert(2 * warpgroups < panels, "each warpgroup has a stage of K and of V in the place of weights");
 };
 
-/* What a block makes of its tile: a head of q, of K or of V. */
+/* What a block makes. */
 enum role { QUERY, KEY, VALUE, NONE };
 
 template <typename Size> struct memory {
@@ -38,6 +41,7 @@ template <typename Size> struct memory {
     alignas(128) unsigned char table[Size::tile][ATTENTION_MANY_TOKENS_PITCH]; /* cosines and sines */
     float2 stats[Size::warpgroups][Size::tile];                                /* maxima and sums */
   };
+  float squares[8][2];
   uint64_t x_here[Size::panels], k_here[Size::tiles], v_here[Size::tiles], attended_here[Size::group];
 };
 enum { Q_PANEL, SENT_PANEL, STAGE_PANELS = SENT_PANEL };
@@ -48,23 +52,21 @@ struct block_place {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % LAYER_HALF_CLUSTER, cluster = blockIdx.x / LAYER_HALF_CLUSTER;
   uint32_t kv_head, tile; /* of the cluster */
-  enum role role;         /* of the block, */
-  uint32_t of_tile;       /* and the tile that it multiplies */
-};
+  enum role role;
+  uint32_t of_tile; /* that the block multiplies */
+  bool is_second;   /* of two that make the same K, or V */
 
-template <typename Size> DEVICE block_place place_of_block() {
-  block_place at;
-  at.kv_head = at.cluster % Size::kv_heads, at.tile = at.cluster / Size::kv_heads, at.of_tile = at.tile;
-  const uint32_t after = at.rank - Size::group; /* K, V, then those of the first tile */
-  at.role = at.rank < Size::group ? QUERY : after % 2 ? VALUE : KEY;
-  if (at.rank >= Size::group + 2) at.of_tile = 0;
-  if (at.rank >= Size::group + 2 * (at.tile + 1)) at.role = NONE;
-  return at;
-}
+  DEVICE block_place(uint32_t kv_heads, uint32_t group) : kv_head(cluster % kv_heads), tile(cluster / kv_heads) {
+    const uint32_t after = rank - group;
+    role = rank < group ? QUERY : after >= 4 ? NONE : after % 2 ? VALUE : KEY;
+    of_tile = after < 2 || after > 3 ? tile : 0;
+    is_second = after >= 2 && !tile;
+  }
+};
 
 /* ---- Before the wait --------------------------------------------------------------------------------------------- */
 
-template <typename Size> DEVICE void set_up(memory<Size> &m, const block_place &at) {
+template <typename Size> DEVICE void set_up(memory<Size> &m) {
   if (threadIdx.x == 0) {
     const auto begin = [](uint64_t &barrier, uint32_t bytes) {
       barrier_init(shared_address(&barrier), 1);
@@ -103,24 +105,6 @@ DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &
   cp_async_commit();
 }
 
-/* The tiles' normalised rows to the blocks that multiply them: each block copies eight rows of each panel. */
-DEVICE void box_copy_to(uint16_t blocks, uint32_t to, const void *map, uint32_t column, uint32_t row,
-                        uint32_t barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-               "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
-               "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
-               : "memory");
-}
-template <typename Size>
-DEVICE void ask_tokens(const attention_many_tokens_parameters &p, const memory<Size> &m, const block_place &at) {
-  constexpr uint32_t tile_blocks = (1u << (Size::group + 2)) - 1, first_blocks = 3u << (Size::group + 2);
-  const uint32_t panel = threadIdx.x / 32, row = at.rank * Size::own_tokens;
-  if (panel >= Size::panels || !elected()) return;
-  const uint32_t to = shared_address(m.x[panel]) + at.rank * ATOM_BYTES, barrier = shared_address(&m.x_here[panel]);
-  box_copy_to(tile_blocks, to, &p.normed, panel * PANEL_COLUMNS, at.tile * Size::tile + row, barrier);
-  if (at.tile) box_copy_to(first_blocks, to, &p.normed, panel * PANEL_COLUMNS, row, barrier);
-}
-
 /* ---- q, K and V -------------------------------------------------------------------------------------------------- */
 
 /* The tile times the block's rows of q, K or V. */
@@ -146,9 +130,13 @@ DEVICE void make_table(const attention_many_tokens_parameters &p, memory<Size> &
                        float frequency, int32_t position) {
   constexpr uint32_t warps = 4 * (Size::warpgroups - 1);
   if (p.frequencies) frequency = p.frequencies[at.lane];
-  rolled_for (uint32_t row = threadIdx.x / 32 - 4; row < Size::tile; row += warps) {
-    const rotation by = rotation_of((float)(position + (int32_t)(at.of_tile * Size::tile + row)) * frequency);
-    store_two_numbers(shared_address(m.table[row]) + at.lane * 8, {by.cosine, by.sine});
+  const uint32_t first = threadIdx.x / 32 - 4;
+#pragma unroll 3
+  for (uint32_t i = 0; i < (Size::tile + warps - 1) / warps; i++) {
+    const uint32_t row = first + i * warps;
+    const rotation by =
+        rotation_of((float)(position + (int32_t)(at.of_tile * Size::tile + token_of_row(row))) * frequency);
+    if (row < Size::tile) store_two_numbers(shared_address(m.table[row]) + at.lane * 8, {by.cosine, by.sine});
   }
 }
 
@@ -183,14 +171,15 @@ DEVICE void store_panel(uint32_t panel, const block_place &at, const float (&sum
   warps_meet(BARRIER_OF_FIRST, 128);
 }
 
-/* The element where a row of a cache begins; none: -1. */
-DEVICE int64_t cache_row(const attention_many_tokens_parameters &p, int32_t row, uint32_t page_stride,
-                         uint32_t row_stride) {
-  if (row < 0 || (uint32_t)row >= p.capacity) return -1;
-  uint32_t page = 0;
-  if (p.pages) page = (uint32_t)p.pages[row >> p.page_shift], row &= (1 << p.page_shift) - 1;
-  if (page >= p.pool_pages) return -1;
-  return (int64_t)page * page_stride + (int64_t)row * row_stride;
+/* The element where a row of a cache begins, if there is one: a tensor has at most 2^31 of them. */
+constexpr uint32_t no_row = 0xffffffff;
+DEVICE uint32_t cache_row(const attention_many_tokens_parameters &p, int32_t row, uint32_t page_stride,
+                          uint32_t row_stride) {
+  if (row < 0 || (uint32_t)row >= p.capacity) return no_row;
+  if (!p.pages) return row * row_stride;
+  const uint32_t page = (uint32_t)p.pages[row >> p.page_shift];
+  if (page >= p.pool_pages) return no_row;
+  return page * page_stride + (row & ((1u << p.page_shift) - 1)) * row_stride;
 }
 
 /* A panel of K or V to the cache: eight threads have a row. */
@@ -200,11 +189,12 @@ DEVICE void append(const attention_many_tokens_parameters &p, const block_place 
   unsigned char *cache = (unsigned char *)(is_key ? p.k : p.v) + at.kv_head * (is_key ? p.k_head : p.v_head) * 2;
   const uint32_t sixteen = threadIdx.x % 8;
   unroll<4>([&](uint32_t i) {
-    const uint32_t row = threadIdx.x / 8 + 16 * i, token = at.tile * Size::tile + row;
-    const int64_t to = token < p.half.rows ? cache_row(p, position + (int32_t)token, is_key ? p.k_page : p.v_page,
-                                                       is_key ? p.k_position : p.v_position)
-                                           : -1;
-    if (to >= 0) *(uint4 *)(cache + to * 2 + sixteen * 16) = load_four_words(panel + swizzled(row, sixteen));
+    const uint32_t row = threadIdx.x / 8 + 16 * i, token = at.tile * Size::tile + token_of_row(row);
+    const uint32_t to = token < p.half.rows ? cache_row(p, position + (int32_t)token, is_key ? p.k_page : p.v_page,
+                                                        is_key ? p.k_position : p.v_position)
+                                            : no_row;
+    if (to != no_row)
+      *(uint4 *)(cache + (uint64_t)to * 2 + sixteen * 16) = load_four_words(panel + swizzled(row, sixteen));
   });
 }
 
@@ -215,7 +205,7 @@ constexpr float lowest = -1e30f; /* below each score */
 /* A warpgroup's sums for a head's 64 rows, in the layout of wgmma.cuh. */
 struct attending {
   float o[32], most[2], sum[2];
-  const int32_t position; /* of the lane's first row; the second is eight behind */
+  const int32_t position; /* of the lane's first row; the second is the next token */
 
   /* The scores of 64 keys. */
   static DEVICE void score(float (&s)[32], uint32_t q, uint32_t k) {
@@ -230,22 +220,28 @@ struct attending {
     pin(s);
   }
 
-  /* Of keys from position `first` to before `end`. */
-  DEVICE void weigh(float (&s)[32], uint32_t (&weights)[16], int32_t first, int32_t end, uint32_t t, float scale_log2) {
+  /* Of 64 keys from position `first` on, those that a row sees, before `end`. New ones are in the order of a tile's
+   * rows. All old ones are seen, but for the last tile's. */
+  template <bool New> DEVICE void mask(float (&s)[32], int32_t first, int32_t end, uint32_t t) const {
     unroll<2>([&](int row) {
-      const int32_t own = first + 2 * (int32_t)t, visible = min(position + 8 * row + 1, end) - own;
-      float largest = lowest;
+      const int32_t own = first + (New ? 16 : 2) * (int32_t)t, visible = min(position + row + 1, end) - own;
       unroll<8, 2>([&](int j, int b) {
-        float &x = s[4 * j + 2 * row + b];
-        x = 8 * j + b < visible && 8 * j + b >= -own ? x * scale_log2 : -INFINITY;
-        largest = fmaxf(largest, x);
+        const int32_t key = New ? j + 8 * b : 8 * j + b;
+        if (key >= visible || key < -own) s[4 * j + 2 * row + b] = -INFINITY;
       });
+    });
+  }
+
+  DEVICE void weigh(float (&s)[32], uint32_t (&weights)[16], float scale_log2) {
+    unroll<2>([&](int row) {
+      float largest = lowest;
+      unroll<8>([&](int j) { largest = fmaxf(largest, fmaxf(s[4 * j + 2 * row], s[4 * j + 2 * row + 1])); });
       largest = fmaxf(quad_max(largest), most[row]);
-      const float factor = exp2_approximate(most[row] - largest);
+      const float factor = exp2_approximate((most[row] - largest) * scale_log2), reference = largest * scale_log2;
       most[row] = largest, sum[row] *= factor;
       unroll<8>([&](int j) {
-        const float low = exp2_approximate(s[4 * j + 2 * row] - largest),
-                    high = exp2_approximate(s[4 * j + 2 * row + 1] - largest);
+        const float low = exp2_approximate(fmaf(s[4 * j + 2 * row], scale_log2, -reference)),
+                    high = exp2_approximate(fmaf(s[4 * j + 2 * row + 1], scale_log2, -reference));
         sum[row] += low + high;
         weights[2 * j + row] = pack(low, high);
         o[4 * j + 2 * row] *= factor, o[4 * j + 2 * row + 1] *= factor;
@@ -275,9 +271,9 @@ DEVICE void ask_cache(const attention_many_tokens_parameters &p, const void *cac
   unroll<4>([&](uint32_t i) {
     const uint32_t row = threadIdx.x % 128 / 8 + 16 * i;
     const int32_t of_cache = first + (int32_t)row;
-    const int64_t from = of_cache < end ? cache_row(p, of_cache, page_stride, row_stride) : -1;
-    cp_async_16(to + swizzled(row, sixteen), (const unsigned char *)cache + (from < 0 ? 0 : from * 2 + sixteen * 16),
-                from < 0 ? 0 : 16);
+    const uint32_t from = of_cache < end ? cache_row(p, of_cache, page_stride, row_stride) : no_row;
+    const unsigned char *there = (const unsigned char *)cache + (from == no_row ? 0 : (uint64_t)from * 2);
+    cp_async_16(to + swizzled(row, sixteen), there + sixteen * 16, from == no_row ? 0 : 16);
   });
   cp_async_commit();
 }
@@ -309,7 +305,8 @@ DEVICE void attend_cache(const attention_many_tokens_parameters &p, const memory
     head.score(s, q, k);
     warps_meet(BARRIER_OF_FIRST + at.warpgroup, 128);
     ask_k(first + step);
-    head.weigh(s, weights, first, length, at.t, p.scale_log2);
+    if (first + (int32_t)Size::tile > length) head.mask<false>(s, first, length, at.t);
+    head.weigh(s, weights, p.scale_log2);
     wait();
     head.add(weights, v);
     warps_meet(BARRIER_OF_FIRST + at.warpgroup, 128);
@@ -321,8 +318,9 @@ DEVICE void attend_cache(const attention_many_tokens_parameters &p, const memory
 /* The place of eight of a row's sums, so that rows lie in different banks. */
 DEVICE uint32_t eight_at(uint32_t row, uint32_t eight) { return row * 256 + ((eight ^ row % 8) << 5); }
 
-/* The sums of the first warpgroups, joined, as the block's 64 rows of a head. */
-template <typename Size> DEVICE void join(const memory<Size> &m, uint32_t warpgroups, unsigned char *exchange) {
+/* The sums of the first warpgroups, joined, as the block's 64 rows of a head, times the scale of the second product. */
+template <typename Size>
+DEVICE void join(const memory<Size> &m, uint32_t warpgroups, float scale, unsigned char *exchange) {
   const uint32_t row = threadIdx.x / 8, eight = threadIdx.x % 8;
   float most = lowest, sum = 0, o[8] = {};
   rolled_for (uint32_t w = 0; w < warpgroups; w++) most = fmaxf(most, m.stats[w][row].x);
@@ -334,51 +332,54 @@ template <typename Size> DEVICE void join(const memory<Size> &m, uint32_t warpgr
     const float part[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     unroll<8>([&](int i) { o[i] = fmaf(factor, part[i], o[i]); });
   }
-  const float by = sum > 0 ? 1.0f / sum : 0.0f;
+  const float by = sum > 0 ? scale / sum : 0.0f;
   *(uint4 *)(exchange + swizzled(row, eight)) = {pack(o[0] * by, o[1] * by), pack(o[2] * by, o[3] * by),
                                                  pack(o[4] * by, o[5] * by), pack(o[6] * by, o[7] * by)};
   writes_reach_copies();
 }
 
-/* All that the block's queries see. A warpgroup takes every fourth tile of 64 keys: those of the cache come first. */
+/* All that the block's queries see. A warpgroup takes every fourth tile of 64 keys, the new ones last. */
 template <typename Size>
 DEVICE void attend(const attention_many_tokens_parameters &p, memory<Size> &m, const block_place &at, int32_t position,
                    unsigned char *exchange) {
-  attending head = {{}, {lowest, lowest}, {}, position + (int32_t)(at.tile * Size::tile + at.warp * 16 + at.g)};
+  attending head = {
+      {}, {lowest, lowest}, {}, position + (int32_t)(at.tile * Size::tile + token_of_row(at.warp * 16 + at.g))};
   const int32_t length = max(min(position, (int32_t)p.capacity), 0);
   const uint32_t before = ((uint32_t)length + Size::tile - 1) / Size::tile, all = before + at.tile + 1;
   attend_cache<Size>(p, m, at, length, head);
-  unroll<Size::tiles>([&](uint32_t tile) {
-    if (tile > at.tile || (before + tile) % Size::warpgroups != at.warpgroup) return;
+  rolled_for (uint32_t tile = 0; tile <= at.tile; tile++) {
+    if ((before + tile) % Size::warpgroups != at.warpgroup) continue;
     float s[32];
     uint32_t weights[16];
     barrier_wait_cluster(shared_address(&m.k_here[tile]), 0);
     head.score(s, shared_address(m.first[Q_PANEL]), shared_address(m.k[tile]));
-    head.weigh(s, weights, position + (int32_t)(tile * Size::tile), (int32_t)p.capacity, at.t, p.scale_log2);
+    head.mask<true>(s, position + (int32_t)(tile * Size::tile), (int32_t)p.capacity, at.t);
+    head.weigh(s, weights, p.scale_log2);
     barrier_wait_cluster(shared_address(&m.v_here[tile]), 0);
     head.add(weights, shared_address(m.v[tile]));
-  });
+  }
   if (at.warpgroup < all) {
     const uint32_t to = shared_address(m.first[STAGE_PANELS + 2 * at.warpgroup]);
     unroll<2>([&](int row) {
       const uint32_t of = at.warp * 16 + 8 * row + at.g;
       const float sum = quad_sum(head.sum[row]);
-      if (at.t == 0) m.stats[at.warpgroup][of] = {head.most[row], sum};
+      if (at.t == 0) m.stats[at.warpgroup][of] = {head.most[row] * p.scale_log2, sum};
       unroll<8>([&](int j) {
         store_two_numbers(to + eight_at(of, j) + at.t * 8, {head.o[4 * j + 2 * row], head.o[4 * j + 2 * row + 1]});
       });
     });
   }
   __syncthreads();
-  join<Size>(m, min(all, Size::warpgroups), exchange);
+  join<Size>(m, min(all, Size::warpgroups), p.half.scale, exchange);
 }
 
-/* K or V to the blocks of q. */
+/* K or V to the blocks of q. A block sends some 14 bytes a cycle: of two that have the same each sends to some. */
 template <typename Size>
 DEVICE void send_panel(const memory<Size> &m, const block_place &at, const unsigned char *to, const uint64_t *barrier) {
-  if (at.warp < Size::group && elected())
-    copy_to_block(address_in_block(shared_address(to), at.warp), shared_address(m.first[SENT_PANEL]), Size::panel_bytes,
-                  address_in_block(shared_address(barrier), at.warp));
+  const uint32_t block = at.tile ? at.warp : 2 * at.warp + at.is_second;
+  if (block < Size::group && elected())
+    copy_to_block(address_in_block(shared_address(to), block), shared_address(m.first[SENT_PANEL]), Size::panel_bytes,
+                  address_in_block(shared_address(barrier), block));
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
@@ -401,19 +402,6 @@ template <typename Size> DEVICE void multiply_attended(const memory<Size> &m, fl
   pin(sum);
 }
 
-template <typename Size>
-DEVICE void store_results(const layer_half_parameters &half, const block_place &at,
-                          const float (&sum)[Size::results / 2]) {
-  unroll<2>([&](uint32_t row) {
-    const uint32_t token = at.tile * Size::tile + at.warp * 16 + row * 8 + at.g;
-    float *to = half.out_parts + (at.kv_head * half.rows + token) * Size::hidden + at.rank * Size::results + 2 * at.t;
-    if (token < half.rows)
-      unroll<Size::results / 8>([&](int j) {
-        *(float2 *)(to + 8 * j) = {sum[4 * j + 2 * row] * half.scale, sum[4 * j + 2 * row + 1] * half.scale};
-      });
-  });
-}
-
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* The block's head of q, K or V, to where it is needed. */
@@ -422,8 +410,8 @@ DEVICE void make_head(const attention_many_tokens_parameters &p, const memory<Si
                       int32_t position) {
   float sum[32];
   multiply_tokens<Size>(m, sum);
-  unroll<32>([&](int i) { sum[i] *= p.half.scale; });
   warps_meet(BARRIER_OF_TABLE, ATTENTION_MANY_TOKENS_THREADS); /* and all of the weights have been read */
+  unroll<32>([&](int i) { sum[i] *= p.half.scale; });
   if (p.has_rope && at.role != VALUE) rotate<Size>(m, at, p.rope_is_halves, sum);
   store_panel(shared_address(m.first[at.role == QUERY ? Q_PANEL : SENT_PANEL]), at, sum);
   if (at.role == KEY) send_panel<Size>(m, at, m.k[at.of_tile], &m.k_here[at.of_tile]);
@@ -435,20 +423,30 @@ template <typename Size> DEVICE void attention(const attention_many_tokens_param
   static_assert(sizeof(memory<Size>) == ATTENTION_MANY_TOKENS_BYTES(Size::hidden, Size::group), "");
   extern __shared__ __align__(1024) unsigned char shared[];
   memory<Size> &m = *(memory<Size> *)shared;
-  const block_place at = place_of_block<Size>();
-  set_up<Size>(m, at);
-  if (p.half.early) load_weights<Size>(p.half, m, at);
+  const block_place at(Size::kv_heads, Size::group);
+  set_up<Size>(m);
+  lane_norm<Size::hidden> norm;
+  const auto load = [&] { load_weights<Size>(p.half, m, at), norm.load(p.half); };
+  if (p.half.early) load();
   /* Radians a position of pair `lane`. */
   float frequency = p.has_rope && !p.frequencies ? (float)exp2((double)at.lane * p.frequency_step) : 0.0f;
   asm volatile("" : "+f"(frequency));
+  keep_early(p.half.always_zero, norm.all());
   wait_for_cluster();
   only_wait_for_predecessors();
-  ask_tokens<Size>(p, m, at);
-  if (__builtin_expect(!p.half.early, 0)) load_weights<Size>(p.half, m, at);
+  let_successors_start(); /* one kernel ahead: more would take the places of another chain */
+  if (__builtin_expect(!p.half.early, 0)) load();
   const int32_t position = p.position[0];
   cp_async_wait<0>();
-  writes_reach_products();
-  __syncthreads();
+  unsigned char *exchange = p.exchange + blockIdx.x * ATTENTION_MANY_TOKENS_EXCHANGE(Size::hidden),
+                *first_exchange = exchange + Size::panels * ATOM_BYTES,
+                *attended = first_exchange + Size::panels * ATOM_BYTES;
+  constexpr uint32_t tile_blocks = (1u << (Size::group + 2)) - 1, first_blocks = 3u << (Size::group + 2);
+  send_tokens<Size::hidden>(p.half, at.rank, at.tile * Size::tile, at.kv_head == 0, 1.0f, norm, exchange, m.squares,
+                            at.tile ? tile_blocks : tile_blocks | first_blocks, m.x, m.x_here);
+  if (at.tile)
+    send_tokens<Size::hidden>(p.half, at.rank, 0, false, 1.0f, norm, first_exchange, m.squares, first_blocks, m.x,
+                              m.x_here);
 
   if (at.role != NONE) {
     if (at.warpgroup == 0) make_head<Size>(p, m, at, position);
@@ -459,27 +457,28 @@ template <typename Size> DEVICE void attention(const attention_many_tokens_param
   }
   __syncwarp();
   arrive_at_cluster(); /* x has been read */
-  unsigned char *exchange = p.exchange + blockIdx.x * ATTENTION_MANY_TOKENS_EXCHANGE;
   if (at.role == QUERY) {
     __syncthreads();
-    attend<Size>(p, m, at, position, exchange);
+    attend<Size>(p, m, at, position, attended);
   }
   __syncwarp();
   wait_for_cluster();
   if (at.role == QUERY && elected()) {
     constexpr uint32_t of_warp = 4 * PANEL_ROW_BYTES;
     const uint32_t place = threadIdx.x / 32 * of_warp;
-    copy_to_blocks(0xff, shared_address(m.x[at.rank]) + place, exchange + place, of_warp,
+    copy_to_blocks(0xff, shared_address(m.x[at.rank]) + place, attended + place, of_warp,
                    shared_address(&m.attended_here[at.rank]));
   }
   if (at.warpgroup != 0) return;
   float result[Size::results / 2];
   multiply_attended<Size>(m, result);
-  store_results<Size>(p.half, at, result);
+  store_results<Size::hidden>(result,
+                              p.half.out_parts + (at.kv_head * p.half.rows + at.tile * Size::tile) * Size::hidden +
+                                  at.rank * Size::results,
+                              p.half.rows - at.tile * Size::tile);
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 1,                      \
-                        attention<sizes<__VA_ARGS__>>)
+  DEFINE_CLUSTER_KERNEL((void)0, LAYER_HALF_CLUSTER, parameters, name, threads, 1, attention<sizes<__VA_ARGS__>>)
 ATTENTION_MANY_TOKENS_KERNELS(DEFINE)
 #endif

@@ -1,28 +1,26 @@
-/* attention_many_tokens.h - the attention half of a layer for up to 128 tokens of one sequence, in a launch after that
- * of its norm: its kernels and their parameters. */
+/* attention_many_tokens.h - the attention half of a layer for up to 128 tokens of one sequence, in one launch: its
+ * kernels and their parameters. */
 #pragma once
 
-#include "../common/tensor_map.h"
-#include "layer_half.h"
+#include "many_tokens.h"
 
 enum {
   ATTENTION_MANY_TOKENS_TILE = 64, /* tokens of a cluster */
   ATTENTION_MANY_TOKENS_MOST = 128,
   ATTENTION_MANY_TOKENS_DIMENSION = 64,
   ATTENTION_MANY_TOKENS_THREADS = 512,
-  ATTENTION_MANY_TOKENS_EXCHANGE = ATTENTION_MANY_TOKENS_TILE * ATTENTION_MANY_TOKENS_DIMENSION * 2,
+  ATTENTION_MANY_TOKENS_PANEL = ATTENTION_MANY_TOKENS_TILE * ATTENTION_MANY_TOKENS_DIMENSION * 2,
   ATTENTION_MANY_TOKENS_PITCH = ATTENTION_MANY_TOKENS_DIMENSION / 2 * 8 + 16, /* of a token's rotations */
   ATTENTION_MANY_TOKENS_FIXED =
-      4 * ATTENTION_MANY_TOKENS_EXCHANGE + ATTENTION_MANY_TOKENS_TILE * ATTENTION_MANY_TOKENS_PITCH + 1024
+      4 * ATTENTION_MANY_TOKENS_PANEL + ATTENTION_MANY_TOKENS_TILE * ATTENTION_MANY_TOKENS_PITCH + 1024
 };
 
 /* Strides are counted in elements. */
 struct attention_many_tokens_parameters {
   struct layer_half_parameters half;
-  struct tensor_map normed; /* of x, its parts and the norm: a launch before this one */
-  unsigned char *exchange;  /* what each block has for all blocks of its cluster: 64 rows of a head */
-  const int32_t *position;  /* of the first token */
-  const int32_t *pages;     /* of the sequence, or NULL: K and V are its own */
+  unsigned char *exchange; /* what each block has for other blocks of its cluster */
+  const int32_t *position; /* of the first token */
+  const int32_t *pages;    /* of the sequence, or NULL: K and V are its own */
   void *k, *v;
   uint32_t k_page, v_page, k_position, v_position, k_head, v_head;
   uint32_t page_shift, pool_pages; /* rows of a page: a power of two */
@@ -34,8 +32,12 @@ struct attention_many_tokens_parameters {
   struct completion done;
 };
 
-/* Of shared memory: x and the rows of both matrices; two tiles of K and of V, a table of rotations, and barriers. */
+/* Of shared memory: x and the rows of both matrices; two tiles of K and of V, a table of rotations, and
+ * barriers. */
 #define ATTENTION_MANY_TOKENS_BYTES(hidden, group) ((hidden)*256 + (hidden) * (group)*16 + ATTENTION_MANY_TOKENS_FIXED)
+
+/* What a block has for others: eight rows of x of two tiles, and 64 rows of a head. */
+#define ATTENTION_MANY_TOKENS_EXCHANGE(hidden) (2 * (hidden)*16 + ATTENTION_MANY_TOKENS_PANEL)
 
 /* The sizes that kernels are compiled for: KERNEL(chips, parameters, name, threads, hidden, KV heads, query heads of a
  * KV head). x and weights are bf16. */

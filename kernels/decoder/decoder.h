@@ -98,9 +98,6 @@ int64_t attention_block_touched_elements(const struct op_task *task, uint32_t op
 /* decoder_step.c */
 uint64_t attention_block_scratch_bytes(const struct op_task *task);
 uint64_t feed_forward_scratch_bytes(const struct op_task *task);
-/* Scratch behind what the steps hand on: of the step that attends, or of a kernel in place of all steps but the norm.
- */
-void *attention_block_own_scratch(const struct op_call *call);
 /* The step that attends. */
 void attention_block_attention(const struct op_call *call, struct op_step *step);
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step);

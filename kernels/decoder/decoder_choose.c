@@ -41,15 +41,12 @@ static const struct decoder_choice choices[] = {
      .op = &op_attention_block,
      .weights = RONDO_BF16,
      .one_sequence = true,
-     .rows = {1, DECODER_MOST_TOKENS},
+     .rows = {1, ATTENTION_MANY_TOKENS_MOST},
      .head_dimension = {ATTENTION_MANY_TOKENS_DIMENSION, ATTENTION_MANY_TOKENS_DIMENSION},
      .lies_well = attention_several_tokens_lie_well,
      .plan = attention_many_tokens_plan,
-     .is_normed_first = true,
      .fill = attention_many_tokens_fill,
-     .map = attention_many_tokens_map,
-     .why =
-         "after the norm one launch has both products, the cache and attention, with 64 tokens of a prompt a cluster"},
+     .why = "a cluster has a KV head and 64 tokens: one launch has the norm, both products, the cache and attention"},
     {.name = "attention_steps", .op = &op_attention_block, .why = "no kernel takes these types, sizes or layouts"},
     {.name = "feed_forward_stream",
      .op = &op_feed_forward,
@@ -131,25 +128,16 @@ const struct op_kernel *decoder_kernel_of(const struct decoder_variant *list, si
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
-/* Adds the launches of a step. */
-static rondo_status step_launch(const struct op_call *call, uint32_t index, const struct chip *chip,
-                                struct op_launches *launches, bool *is_there) {
+static rondo_status steps_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct op_step step;
   struct op_launches of_step;
-  *is_there = call->task->op->step(call, index, &step);
-  if (!*is_there) return RONDO_OK;
-  const rondo_status status = step.task.op->select(&step.call, chip, &of_step);
-  if (status != RONDO_OK) return status;
-  assert(launches->count + of_step.count <= call->task->op->launches_most);
-  for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
+  for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) {
+    rondo_status status = step.task.op->select(&step.call, chip, &of_step);
+    if (status != RONDO_OK) return status;
+    assert(launches->count + of_step.count <= call->task->op->launches_most);
+    for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
+  }
   return RONDO_OK;
-}
-
-static rondo_status steps_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  rondo_status status = RONDO_OK;
-  bool is_there = true;
-  for (uint32_t i = 0; is_there && status == RONDO_OK; i++) status = step_launch(call, i, chip, launches, &is_there);
-  return status;
 }
 
 /* The head of each design's parameters. */
@@ -190,13 +178,7 @@ rondo_status decoder_select(const struct op_call *call, const struct chip *chip,
   if (!choice->plan) return steps_launch(call, chip, launches);
   half_fill(call, &shape, &plan.told.half);
   if (choice->fill) choice->fill(call, &shape, &plan);
-  if (choice->is_normed_first) {
-    bool is_there;
-    const rondo_status status = step_launch(call, 0, chip, launches, &is_there);
-    if (status != RONDO_OK) return status;
-  }
   launch_add(launches, plan.kernel, plan.clusters * LAYER_HALF_CLUSTER, plan.kernel->threads,
              (uint64_t)plan.shared_bytes, &plan.told, plan.kernel->parameter_bytes);
-  if (choice->map) choice->map(call, &launches->items[launches->count - 1]);
   return RONDO_OK;
 }

@@ -57,10 +57,8 @@ struct decoder_choice {
   int64_t hidden_step, columns_step; /* hidden and columns are multiples; 0: any */
   bool (*lies_well)(const struct op_task *task);
   decoder_planner *plan; /* NULL: steps, which take everything */
-  bool is_normed_first;  /* the first step, the norm, precedes the kernel */
   /* Adds addresses and attributes to the parameters, after their head; NULL: there are none. */
   void (*fill)(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
-  void (*map)(const struct op_call *call, struct op_launch *launch); /* adds tensor maps; NULL: there are none */
 };
 
 /* In the order in which they are tried. */
@@ -78,6 +76,5 @@ decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_
 decoder_planner attention_many_tokens_plan, feed_forward_many_tokens_plan;
 void attention_many_tokens_fill(const struct op_call *call, const struct decoder_shape *shape,
                                 struct decoder_plan *plan);
-void attention_many_tokens_map(const struct op_call *call, struct op_launch *launch);
 void feed_forward_many_tokens_fill(const struct op_call *call, const struct decoder_shape *shape,
                                    struct decoder_plan *plan);

@@ -228,17 +228,12 @@ bool attention_block_step(const struct op_call *call, uint32_t index, struct op_
   }
 }
 
-void *attention_block_own_scratch(const struct op_call *call) {
-  const struct decoder_shape shape = decoder_shape_of(call->task);
-  return after(call->scratch, (int64_t)attention_parts_of(call->task, &shape).own);
-}
-
 uint64_t attention_block_scratch_bytes(const struct op_task *task) {
   const struct decoder_shape shape = decoder_shape_of(task);
   struct op_step step;
   attention_block_attention(&(struct op_call){.task = task, .data = op_nowhere}, &step);
-  return attention_parts_of(task, &shape).own +
-         larger_bytes(attention_scratch_bytes(&step.task), attention_many_tokens_scratch(&shape));
+  return larger_bytes(attention_parts_of(task, &shape).own + attention_scratch_bytes(&step.task),
+                      attention_many_tokens_scratch(&shape));
 }
 
 /* ---- Feed forward ------------------------------------------------------------------------------------------------ */

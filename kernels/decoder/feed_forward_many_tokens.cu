@@ -20,7 +20,7 @@ template <int Hidden, int Columns> struct sizes {
   static constexpr uint32_t panels = Hidden / 64, slice_panels = slice / 64;
   static constexpr uint32_t panel_bytes = 64 * 128, second_panel_bytes = results * 128;
   static constexpr uint32_t gated_row_bytes = own * 2, gated_bytes = tokens * gated_row_bytes;
-  static_assert(own_tokens == 8 && warps == 8 && own == 32, "a warp has a token, a lane eight gated columns");
+  static_assert(own_tokens == 8 && warps == 16 && own == 32, "two warps have a token, a lane eight gated columns");
   static_assert(Hidden % 64 == 0 && results == 72 && Columns % slice == 0, "");
 };
 
@@ -29,6 +29,7 @@ template <typename Size> struct memory {
   alignas(1024) unsigned char second[Size::slice_panels][Size::second_panel_bytes];
   alignas(1024) unsigned char x[Size::panels][Size::panel_bytes];
   alignas(1024) unsigned char gated[Size::cluster][Size::gated_bytes];
+  float squares[8][2];
   uint64_t x_here[Size::panels], gated_here[Size::cluster];
 };
 
@@ -87,28 +88,6 @@ DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &
   cp_async_commit();
 }
 
-/* ---- x ----------------------------------------------------------------------------------------------------------- */
-
-/* The block's tokens to all blocks: eight rows of a panel at a time. */
-template <typename Size>
-DEVICE void send_tokens(const layer_half_parameters &half, const memory<Size> &m, const block_place &at,
-                        unsigned char *exchange, const uint2 (&norm)[token_row<Size::hidden>::lane_fours]) {
-  const uint32_t token = at.first_token + at.rank * Size::own_tokens + at.warp;
-  token_row<Size::hidden> row;
-  row.clear();
-  if (token < half.rows) row.gather(half, token, at.lane);
-  if (token < half.rows && at.slice == 0) row.store(half.out + token * Size::hidden, at.lane);
-  row.normalise(exchange, at.warp, at.lane, row.factor(half.epsilon), norm);
-  writes_reach_copies();
-  writes_reach_products(); /* those of weights */
-  __syncthreads();
-  /* A warp asks for a panel, and the first one for the last panel too. */
-  for (uint32_t panel = at.warp; panel < Size::panels; panel += Size::warps)
-    if (elected())
-      copy_to_blocks(0xff, shared_address(m.x[panel]) + at.rank * ATOM_BYTES, exchange + panel * ATOM_BYTES, ATOM_BYTES,
-                     shared_address(&m.x_here[panel]));
-}
-
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
 /* The tokens times the block's rows of gate and up. */
@@ -131,14 +110,14 @@ template <typename Size> DEVICE void multiply_tokens(const memory<Size> &m, floa
 /* Rows of 64 bytes have a swizzle of their own: the sixteen's index is xored with the row's, divided by two. */
 constexpr uint64_t gated_layout = (uint64_t)(512 >> 4) << 32 | 2ull << 62;
 
-/* A lane's eight gated columns of two tokens to all blocks. */
+/* A lane's eight gated columns of two tokens, times the scale of the second product, to all blocks. */
 template <typename Size>
 DEVICE void send_gated(const memory<Size> &m, const block_place &at, unsigned char *exchange, const float (&sum)[32],
                        float scale) {
   unroll<2>([&](uint32_t half) {
     const uint32_t token = at.warp * 16 + half * 8 + at.g;
     float value[8];
-    unroll<8>([&](int j) { value[j] = silu(sum[4 * j + 2 * half] * scale) * (sum[4 * j + 2 * half + 1] * scale); });
+    unroll<8>([&](int j) { value[j] = silu(sum[4 * j + 2 * half]) * (sum[4 * j + 2 * half + 1] * scale); });
     *(uint4 *)(exchange + token * Size::gated_row_bytes + ((at.t ^ token / 2 % 4) << 4)) = {
         pack(value[0], value[1]), pack(value[2], value[3]), pack(value[4], value[5]), pack(value[6], value[7])};
   });
@@ -168,61 +147,40 @@ template <typename Size> DEVICE void multiply_gated(const memory<Size> &m, float
   pin(sum);
 }
 
-template <typename Size>
-DEVICE void store_results(const layer_half_parameters &half, const block_place &at,
-                          const float (&sum)[Size::results / 2]) {
-  unroll<2>([&](uint32_t row) {
-    const uint32_t token = at.first_token + at.warp * 16 + row * 8 + at.g;
-    float *to = half.out_parts + (at.slice * half.rows + token) * Size::hidden + at.rank * Size::results + 2 * at.t;
-    if (token < half.rows)
-      unroll<Size::results / 8>([&](int j) {
-        *(float2 *)(to + 8 * j) = {sum[4 * j + 2 * row] * half.scale, sum[4 * j + 2 * row + 1] * half.scale};
-      });
-  });
-}
-
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 template <typename Size> DEVICE void feed_forward(const feed_forward_many_tokens_parameters &p) {
-  using row = token_row<Size::hidden>;
   static_assert(sizeof(memory<Size>) == FEED_FORWARD_MANY_TOKENS_BYTES(Size::hidden), "");
   extern __shared__ __align__(1024) unsigned char shared[];
   memory<Size> &m = *(memory<Size> *)shared;
   const block_place at(Size::columns / Size::slice);
   set_up<Size>(m);
-  constexpr uint32_t ones = 0x3f803f80; /* 1 and 1 */
-  uint2 norm[row::lane_fours];
-  unroll<row::lane_fours>([&](int k) { norm[k] = {ones, ones}; });
-  const auto load = [&] {
-    load_weights<Size>(p.half, m, at);
-    if (p.half.norm)
-      unroll<row::lane_fours>([&](uint32_t k) {
-        if (row::has(at.lane, k)) norm[k] = load_early_two((const unsigned char *)p.half.norm + (at.lane + 32 * k) * 8);
-      });
-  };
+  lane_norm<Size::hidden> norm;
+  const auto load = [&] { load_weights<Size>(p.half, m, at), norm.load(p.half); };
   if (p.half.early) load();
-  uint32_t all = 0;
-  unroll<row::lane_fours>([&](int k) { all ^= norm[k].x ^ norm[k].y; });
-  keep_early(p.half.always_zero, all);
+  keep_early(p.half.always_zero, norm.all());
   wait_for_cluster();
   only_wait_for_predecessors();
+  let_successors_start(); /* one kernel ahead: more would take the places of another chain */
   if (__builtin_expect(!p.half.early, 0)) load();
   cp_async_wait<0>();
 
   unsigned char *exchange = p.exchange + blockIdx.x * FEED_FORWARD_MANY_TOKENS_EXCHANGE(Size::hidden);
-  send_tokens<Size>(p.half, m, at, exchange, norm);
+  send_tokens<Size::hidden>(p.half, at.rank, at.first_token, at.slice == 0, p.half.scale, norm, exchange, m.squares,
+                            0xff, m.x, m.x_here);
   if (at.warp < 4) {
     float sum[32];
     multiply_tokens<Size>(m, sum);
     send_gated<Size>(m, at, exchange + Size::panels * ATOM_BYTES, sum, p.half.scale);
     float result[Size::results / 2];
     multiply_gated<Size>(m, result);
-    store_results<Size>(p.half, at, result);
+    store_results<Size::hidden>(
+        result, p.half.out_parts + (at.slice * p.half.rows + at.first_token) * Size::hidden + at.rank * Size::results,
+        p.half.rows - at.first_token);
   }
 }
 
 #define DEFINE(chips, parameters, name, threads, hidden, columns)                                                      \
-  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 1,                      \
-                        feed_forward<sizes<hidden, columns>>)
+  DEFINE_CLUSTER_KERNEL((void)0, LAYER_HALF_CLUSTER, parameters, name, threads, 1, feed_forward<sizes<hidden, columns>>)
 FEED_FORWARD_MANY_TOKENS_KERNELS(DEFINE)
 #endif

@@ -15,6 +15,7 @@
 enum {
   SMALL_HIDDEN = 1024, /* to here the weights of a half fit in the shared memory of its clusters */
   CHAINED_ROWS = 48,   /* in chains of at most DECODER_MOST_ROWS, which run side by side */
+  PROMPT_ROWS = 256,   /* of a prompt in halves */
   LARGE_PARTS = 15     /* clusters of eight blocks that an H200 runs at once */
 };
 
@@ -78,18 +79,21 @@ static bool has_many_tokens(const struct layer_sizes *layer) {
 }
 
 /* In halves, which are kernels. */
-static struct layer_form many_form_of(const struct layer_sizes *layer) {
+static struct layer_form many_form_of(const struct layer_sizes *layer, int64_t chain_rows) {
   return (struct layer_form){.in_halves = true,
-                             .chain_rows = DECODER_MOST_TOKENS,
+                             .chain_rows = chain_rows,
                              .attention_parts = layer->kv_heads,
                              .feed_forward_parts = FEED_FORWARD_MANY_TOKENS_PARTS(layer->feed_forward)};
 }
 
+/* More than 128 tokens of a prompt are chains that wait for each other's K and V alone: while one is in a layer, the
+ * one before is ahead of it. */
 static struct layer_form prompt_form_of(const struct layer_sizes *layer) {
   const struct decoder_shape shape = shape_of(layer);
-  const bool is_taken =
-      has_many_tokens(layer) && layer->rows <= DECODER_MOST_TOKENS && attention_many_tokens_scratch(&shape);
-  return is_taken ? many_form_of(layer) : (struct layer_form){0};
+  const int64_t chain_rows =
+      layer->rows <= DECODER_MOST_TOKENS ? DECODER_MOST_TOKENS : (int64_t)ATTENTION_MANY_TOKENS_TILE;
+  const bool is_taken = has_many_tokens(layer) && layer->rows <= PROMPT_ROWS && attention_many_tokens_scratch(&shape);
+  return is_taken ? many_form_of(layer, chain_rows) : (struct layer_form){0};
 }
 
 /* Tokens of many sequences in one chain. With 33 to 48 of them three chains of the kernels for sixteen are as fast, and
@@ -101,7 +105,7 @@ static bool is_one_chain(const struct layer_sizes *layer) {
 
 struct layer_form layer_form_of(const struct layer_sizes *layer) {
   if (layer->one_sequence) return prompt_form_of(layer);
-  if (is_one_chain(layer)) return many_form_of(layer);
+  if (is_one_chain(layer)) return many_form_of(layer, DECODER_MOST_TOKENS);
   const struct measured *measured = case_of(layer);
   if (!measured) return (struct layer_form){0};
   return (struct layer_form){.in_halves = true,

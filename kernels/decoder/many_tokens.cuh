@@ -1,14 +1,15 @@
 /* many_tokens.cuh - for the layer halves of 17 to 128 tokens on sm_90a: operands of wgmma in shared memory, copies from
  * block to block, and the rows of x that a cluster normalises.
  *
- * A block's tokens become eight rows of each panel, which lie together: so few copies bring them to another block. */
+ * A block's tokens become eight rows of each panel, which lie together: so one copy of a panel brings them to other
+ * blocks. */
 #pragma once
 
 #include "../common/elected.cuh"
 #include "../common/tensor_copy.cuh"
 #include "../common/wgmma.cuh"
 #include "decoder_shared.cuh"
-#include "layer_half.h"
+#include "many_tokens.h"
 
 #define WGMMA_D_72     WGMMA_D_64, "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
 #define WGMMA_NAMES_72 WGMMA_NAMES_64 ", %32, %33, %34, %35"
@@ -54,13 +55,17 @@ DEVICE float4 load_four(const float *address) {
   return value;
 }
 
-/* A warp's token: fours lane + 32 k of its row. */
-template <uint32_t Hidden> struct token_row {
-  static constexpr uint32_t fours = Hidden / 4, lane_fours = (fours + 31) / 32; /* of a token; of a lane */
-  static constexpr uint32_t at_once = 4; /* parts whose loads are in flight together */
+/* A tile's rows are its tokens in another order, so that few tokens are dealt to all blocks: block r has tokens r + 8
+ * i, which are rows 8 r + i. */
+DEVICE uint32_t token_of_row(uint32_t row) { return row / 8 + row % 8 * 8; }
+
+/* A warp's half of a token: fours lane + 32 k of it. */
+template <uint32_t Hidden> struct half_row {
+  static constexpr uint32_t fours = Hidden / 8, lane_fours = (fours + 31) / 32; /* of the half; of a lane */
   float4 four[lane_fours];
 
   static DEVICE bool has(uint32_t lane, uint32_t k) { return lane + 32 * k < fours; }
+  static DEVICE uint32_t first_four(uint32_t lane) { return threadIdx.x / 32 % 2 * fours + lane; }
 
   DEVICE void clear() {
     unroll<lane_fours>([&](uint32_t k) { four[k] = float4{}; });
@@ -68,21 +73,20 @@ template <uint32_t Hidden> struct token_row {
 
   /* x and its parts, in their order. */
   DEVICE void gather(const layer_half_parameters &half, uint32_t token, uint32_t lane) {
-    const uint32_t first = token * Hidden + 4 * lane, step = half.rows * Hidden;
+    const uint32_t first = token * Hidden + 4 * first_four(lane), step = half.rows * Hidden;
     const float *x = half.x + first, *from = half.x_parts + first;
     unroll<lane_fours>([&](uint32_t k) {
       if (has(lane, k)) four[k] = load_four(x + 128 * k);
     });
-    rolled_for (uint32_t left = half.part_count; left; left -= min(left, at_once)) {
-      float4 part[at_once][lane_fours];
-      unroll<at_once>([&](uint32_t i) {
+    rolled_for (uint32_t left = half.part_count; left; left -= MANY_TOKENS_PARTS_AT_ONCE) {
+      float4 part[MANY_TOKENS_PARTS_AT_ONCE][lane_fours] = {};
+      unroll<MANY_TOKENS_PARTS_AT_ONCE>([&](uint32_t i) {
         unroll<lane_fours>([&](uint32_t k) {
-          part[i][k] = float4{-0.0f, -0.0f, -0.0f, -0.0f};
-          if (i < left && has(lane, k)) part[i][k] = load_four(from + 128 * k);
+          if (has(lane, k)) part[i][k] = load_four(from + 128 * k);
         });
         from += step;
       });
-      unroll<at_once, lane_fours>([&](uint32_t i, uint32_t k) {
+      unroll<MANY_TOKENS_PARTS_AT_ONCE, lane_fours>([&](uint32_t i, uint32_t k) {
         four[k].x += part[i][k].x, four[k].y += part[i][k].y, four[k].z += part[i][k].z, four[k].w += part[i][k].w;
       });
     }
@@ -90,23 +94,23 @@ template <uint32_t Hidden> struct token_row {
 
   DEVICE void store(float *out, uint32_t lane) const {
     unroll<lane_fours>([&](uint32_t k) {
-      if (has(lane, k)) *(float4 *)(out + 4 * lane + 128 * k) = four[k];
+      if (has(lane, k)) *(float4 *)(out + 4 * first_four(lane) + 128 * k) = four[k];
     });
   }
 
-  DEVICE float factor(float epsilon) const {
-    if (epsilon == 0) return 1;
-    float squares = 0;
+  DEVICE float squares() const {
+    float sum = 0;
     unroll<lane_fours>([&](uint32_t k) {
-      squares += (four[k].x * four[k].x + four[k].y * four[k].y) + (four[k].z * four[k].z + four[k].w * four[k].w);
+      sum += (four[k].x * four[k].x + four[k].y * four[k].y) + (four[k].z * four[k].z + four[k].w * four[k].w);
     });
-    return rsqrtf(warp_sum(squares) * (1.0f / Hidden) + epsilon);
+    return sum;
   }
 
   /* Row `row` of the block's tokens, in panels. */
   DEVICE void normalise(unsigned char *to, uint32_t row, uint32_t lane, float factor,
                         const uint2 (&norm)[lane_fours]) const {
-    to += lane / 16 * ATOM_BYTES + swizzled(row, lane / 2 % 8) + lane % 2 * 8;
+    const uint32_t first = first_four(lane);
+    to += first / 16 * ATOM_BYTES + swizzled(row, first / 2 % 8) + first % 2 * 8;
     unroll<lane_fours>([&](uint32_t k) {
       const float2 low = two_numbers(norm[k].x), high = two_numbers(norm[k].y);
       if (has(lane, k))
@@ -115,3 +119,70 @@ template <uint32_t Hidden> struct token_row {
     });
   }
 };
+
+/* The norm's numbers, asked for before the wait if it is settled; without one they are 1. */
+template <uint32_t Hidden> struct lane_norm {
+  using row = half_row<Hidden>;
+  uint2 numbers[row::lane_fours];
+
+  DEVICE lane_norm() {
+    constexpr uint32_t ones = 0x3f803f80;
+    unroll<row::lane_fours>([&](int k) { numbers[k] = {ones, ones}; });
+  }
+  DEVICE void load(const layer_half_parameters &half) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (half.norm)
+      unroll<row::lane_fours>([&](uint32_t k) {
+        if (row::has(lane, k))
+          numbers[k] = load_early_two((const unsigned char *)half.norm + (row::first_four(lane) + 32 * k) * 8);
+      });
+  }
+  DEVICE uint32_t all() const {
+    uint32_t all = 0;
+    unroll<row::lane_fours>([&](int k) { all ^= numbers[k].x ^ numbers[k].y; });
+    return all;
+  }
+};
+
+/* Eight tokens of the block, normalised and times `scale`, by sixteen warps, to the blocks of the cluster
+ * in the mask `blocks`: each normalised panel is written to `exchange`, and a copy brings it to all of them. `squares`:
+ * in shared memory. */
+template <uint32_t Hidden>
+DEVICE void send_tokens(const layer_half_parameters &half, uint32_t rank, uint32_t first_token, bool writes_out,
+                        float scale, const lane_norm<Hidden> &norm, unsigned char *exchange, float (&squares)[8][2],
+                        uint16_t blocks, unsigned char (*panels)[64 * PANEL_ROW_BYTES], uint64_t *barriers) {
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp / 2;
+  const uint32_t token = first_token + rank + 8 * row;
+  const bool has_token = token < half.rows;
+  half_row<Hidden> x;
+  x.clear();
+  if (has_token) x.gather(half, token, lane);
+  const float own = warp_sum(x.squares());
+  if (lane == 0) squares[row][warp % 2] = own;
+  __syncthreads();
+  const float all = squares[row][0] + squares[row][1];
+  const float factor = (half.epsilon == 0 ? 1.0f : rsqrtf(all * (1.0f / Hidden) + half.epsilon)) * scale;
+  x.normalise(exchange, row, lane, factor, norm.numbers);
+  writes_reach_copies();
+  writes_reach_products(); /* those of weights */
+  __syncthreads();
+  if (warp < Hidden / PANEL_COLUMNS && elected())
+    copy_to_blocks(blocks, shared_address(panels[warp]) + rank * ATOM_BYTES, exchange + warp * ATOM_BYTES, ATOM_BYTES,
+                   shared_address(&barriers[warp]));
+  if (has_token && writes_out) x.store(half.out + token * Hidden, lane);
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+/* 64 rows of 72 results, in the layout of wgmma.cuh, to the rows' tokens of `to`, of which there are `tokens`. Code
+ * that runs once waits for its instructions: so there is little of it. */
+template <uint32_t Hidden> DEVICE void store_results(const float (&sum)[36], float *to, uint32_t tokens) {
+  const uint32_t row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, token = token_of_row(row);
+  to += token * Hidden + threadIdx.x % 4 * 2; /* the second row is the next token */
+  unroll<2>([&](uint32_t second) {
+    if (token + second < tokens)
+      unroll<9>([&](int j) {
+        *(float2 *)(to + second * Hidden + 8 * j) = {sum[4 * j + 2 * second], sum[4 * j + 2 * second + 1]};
+      });
+  });
+}

@@ -1,9 +1,8 @@
-/* many_tokens_plan.c - the plans of the layer halves of 17 to 128 tokens, and what of scratch their blocks exchange. */
+/* many_tokens_plan.c - the plans of the layer halves of many tokens, and what of scratch their blocks exchange. */
 #include <math.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "../model/norm.h"
 #include "decoder_choose.h"
 
 /* ---- Feed forward ------------------------------------------------------------------------------------------------ */
@@ -36,7 +35,7 @@ bool feed_forward_many_tokens_plan(const struct decoder_shape *shape, const stru
                                    struct decoder_plan *plan) {
   const struct gated_variant *variant = gated_variant_of(shape);
   if (!variant || !(variant->kernel.chips & launch_chip(chip)) ||
-      shape->out_parts != FEED_FORWARD_MANY_TOKENS_PARTS(shape->columns))
+      shape->out_parts != FEED_FORWARD_MANY_TOKENS_PARTS(shape->columns) || shape->x_parts % MANY_TOKENS_PARTS_AT_ONCE)
     return false;
   plan->kernel = &variant->kernel, plan->clusters = gated_clusters(shape), plan->told.half.scale = 1;
   plan->shared_bytes = FEED_FORWARD_MANY_TOKENS_BYTES(shape->hidden);
@@ -74,26 +73,17 @@ static int64_t attention_clusters(const struct decoder_shape *shape) {
 
 uint64_t attention_many_tokens_scratch(const struct decoder_shape *shape) {
   if (!shape->one_sequence || !attention_variant_of(shape)) return 0;
-  return (uint64_t)(attention_clusters(shape) * LAYER_HALF_CLUSTER * ATTENTION_MANY_TOKENS_EXCHANGE);
+  return (uint64_t)(attention_clusters(shape) * LAYER_HALF_CLUSTER * ATTENTION_MANY_TOKENS_EXCHANGE(shape->hidden));
 }
 
 bool attention_many_tokens_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
   const struct attention_variant *variant = attention_variant_of(shape);
   if (!variant || !(variant->kernel.chips & launch_chip(chip)) || shape->out_parts != shape->kv_heads ||
-      !shape->capacity)
+      shape->x_parts % MANY_TOKENS_PARTS_AT_ONCE || !shape->capacity)
     return false;
   plan->kernel = &variant->kernel, plan->clusters = attention_clusters(shape), plan->told.half.scale = 1;
   plan->shared_bytes = ATTENTION_MANY_TOKENS_BYTES(shape->hidden, shape->group);
   return true;
-}
-
-/* Of the normalised rows, which the launch before leaves in scratch: a copy brings eight rows of 64 columns. */
-void attention_many_tokens_map(const struct op_call *call, struct op_launch *launch) {
-  enum { ROWS = 8, COLUMNS = 64 };
-  struct op_step norm;
-  attention_block_step(call, 0, &norm);
-  launch_map(launch, offsetof(struct attention_many_tokens_parameters, normed), &norm.operands[RMS_NORM_OUT],
-             norm.data[RMS_NORM_OUT], (const uint32_t[]){ROWS, COLUMNS});
 }
 
 void attention_many_tokens_fill(const struct op_call *call, const struct decoder_shape *shape,
@@ -102,7 +92,7 @@ void attention_many_tokens_fill(const struct op_call *call, const struct decoder
   const struct op_operand *k = &call->task->operands[ATTENTION_BLOCK_K], *v = &call->task->operands[ATTENTION_BLOCK_V];
   const double dimension = (double)shape->head_dimension;
   struct attention_many_tokens_parameters *p = &plan->told.attention_many;
-  p->exchange = attention_block_own_scratch(call);
+  p->exchange = call->scratch;
   p->position = call->data[ATTENTION_BLOCK_POSITION];
   p->pages = call->data[ATTENTION_BLOCK_KV_PAGES];
   p->k = call->data[ATTENTION_BLOCK_K], p->v = call->data[ATTENTION_BLOCK_V];

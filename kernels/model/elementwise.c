@@ -3,6 +3,7 @@
 #include "elementwise.h"
 
 #include "../../runtime/integer.h"
+#include "../../runtime/layer_form.h"
 #include "../common/launch.h"
 #include "../common/rows.h"
 
@@ -26,6 +27,16 @@ rondo_status rondo_add_add(rondo_graph *graph, const rondo_add_desc *desc) {
   return graph_add(graph, &op_add, desc->name, arguments, ELEMENTWISE_OPERANDS, NULL, 0);
 }
 
+rondo_status position_add(rondo_graph *graph, const char *name, rondo_tensor position, int32_t more, rondo_tensor out) {
+  struct op_argument arguments[] = {
+      [ELEMENTWISE_OUT] = {"out", out, RONDO_WRITE, 0},
+      [ELEMENTWISE_A] = {"a", position, RONDO_READ, ELEMENTWISE_OUT + 1},
+      [ELEMENTWISE_B] = {.name = "b", .access = RONDO_READ},
+  };
+  const struct add_attributes attributes = {.more = more};
+  return graph_add(graph, &op_add, name, arguments, ELEMENTWISE_OPERANDS, &attributes, sizeof attributes);
+}
+
 /* The other operands must have the first one's type and shape. */
 static rondo_status check_others(const struct op_task *task, const char *second) {
   const struct op_operand *a = &task->operands[ELEMENTWISE_A];
@@ -44,6 +55,8 @@ rondo_status add_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[ELEMENTWISE_A];
   if (!a->present || (!rows_are_numbers(a->dtype) && a->dtype != RONDO_I32))
     return op_unexpected("a", a, "f32, f16, bf16 or i32");
+  const struct add_attributes *attributes = op_attributes(task);
+  if (attributes->more) return op_expect("out", &task->operands[ELEMENTWISE_OUT], RONDO_I32, a->rank, a->shape);
   return check_others(task, "b");
 }
 
@@ -102,6 +115,8 @@ rondo_status elementwise_select(const struct op_call *call, const struct chip *c
       .parts = (uint32_t)(shape.rows * row_parts),
       .dtype = operands[ELEMENTWISE_OUT].dtype,
       .is_aligned = is_aligned(call->task, &shape),
+      .more =
+          call->task->op == &op_add ? (uint32_t)((const struct add_attributes *)op_attributes(call->task))->more : 0,
   };
   for (int i = 0; i < ELEMENTWISE_OUTER; i++) {
     parameters.extent[i] = (uint32_t)shape.extent[i];

@@ -45,7 +45,8 @@ DEVICE void add(const elementwise_parameters &p) {
   }
   of_this_thread(p, [&](int64_t a, int64_t b, int64_t out, uint32_t count) {
     unrolled_for (uint32_t i = 0; i < 8; i++)
-      if (i < count) ((uint32_t *)p.out)[out + i] = ((const uint32_t *)p.a)[a + i] + ((const uint32_t *)p.b)[b + i];
+      if (i < count)
+        ((uint32_t *)p.out)[out + i] = ((const uint32_t *)p.a)[a + i] + (p.b ? ((const uint32_t *)p.b)[b + i] : p.more);
   });
 }
 

@@ -12,7 +12,7 @@ enum { ELEMENTWISE_THREADS = 256, ELEMENTWISE_OUTER = 3, ELEMENTWISE_ELEMENTS = 
 
 /* Strides are counted in elements. */
 struct elementwise_parameters {
-  const void *a, *b; /* gate and up of rondo_silu_mul */
+  const void *a, *b; /* gate and up of rondo_silu_mul; b of rondo_add in i32 may be NULL */
   void *out;
   int64_t a_stride[ELEMENTWISE_OUTER], b_stride[ELEMENTWISE_OUTER], out_stride[ELEMENTWISE_OUTER];
   uint32_t extent[ELEMENTWISE_OUTER]; /* outermost first; 1 for a dimension that does not exist */
@@ -20,6 +20,7 @@ struct elementwise_parameters {
   uint32_t row_parts, parts;          /* threads for a row, and for all rows */
   uint32_t dtype;
   uint32_t is_aligned; /* 1: the rows of all three begin at multiples of 16 bytes */
+  uint32_t more;       /* of rondo_add in i32: is added too */
   struct completion done;
 };
 
@@ -32,6 +33,11 @@ struct elementwise_parameters {
 #include "../../runtime/kernels.h"
 
 enum { ELEMENTWISE_OUT, ELEMENTWISE_A, ELEMENTWISE_B, ELEMENTWISE_OPERANDS }; /* operands; A and B are gate and up */
+
+/* Of op_add, in i32 alone. */
+struct add_attributes {
+  int32_t more; /* out = a + more, without b; 0: out = a + b */
+};
 
 /* The operands as rows, in elements; rows is 0 if there is nothing to do. */
 struct elementwise_shape {

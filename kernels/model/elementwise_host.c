@@ -36,9 +36,11 @@ static void silu_mul(const struct op_call *call, const struct piece *piece) {
 static void add(const struct op_call *call, const struct piece *piece) {
   if (call->task->operands[ELEMENTWISE_OUT].dtype == RONDO_I32) {
     const uint32_t *a = (const uint32_t *)call->data[ELEMENTWISE_A] + piece->at[ELEMENTWISE_A];
-    const uint32_t *b = (const uint32_t *)call->data[ELEMENTWISE_B] + piece->at[ELEMENTWISE_B];
+    const struct add_attributes *attributes = op_attributes(call->task);
+    const uint32_t *b = call->data[ELEMENTWISE_B], more = (uint32_t)attributes->more;
     uint32_t *out = (uint32_t *)call->data[ELEMENTWISE_OUT] + piece->at[ELEMENTWISE_OUT];
-    for (int64_t i = 0; i < piece->length; i++) out[i] = a[i] + b[i];
+    if (b) b += piece->at[ELEMENTWISE_B];
+    for (int64_t i = 0; i < piece->length; i++) out[i] = a[i] + (b ? b[i] : more);
     return;
   }
   float a[PIECE], b[PIECE];
