@@ -29,6 +29,7 @@ static const uint64_t leaving_ns = 1000000000; /* for last events, after the tim
 
 static int listen_unix(const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (!*path) give_up("--unix is empty, expected a path");
   if (strlen(path) >= sizeof address.sun_path) give_up("--unix is longer than %zu bytes", sizeof address.sun_path - 1);
   memcpy(address.sun_path, path, strlen(path));
   const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -71,14 +72,23 @@ static int listen_address(const char *host, uint16_t port) {
 
 /* ---- Begin ------------------------------------------------------------------------------------------------------- */
 
+/* Only what a header can have. Of a file in UTF-16 the first key would be one letter, up to its zero. */
+static bool is_key(const char *line, size_t bytes) {
+  while (bytes && line[bytes - 1] > ' ' && line[bytes - 1] <= '~') bytes--;
+  return !bytes;
+}
+
 static char **keys_read(const char *path) {
   FILE *file = fopen(path, "r");
   char **keys = NULL, *line = NULL;
   size_t room = 0, count = 0;
+  ssize_t bytes;
   if (!file) give_up("--api-key-file: %s: %s", path, strerror(errno));
-  while (getline(&line, &room, file) >= 0) {
-    line[strcspn(line, "\r\n")] = 0;
-    if (!*line) continue;
+  for (int number = 1; (bytes = getline(&line, &room, file)) >= 0; number++) {
+    while (bytes && (line[bytes - 1] == '\r' || line[bytes - 1] == '\n')) line[--bytes] = 0;
+    if (!bytes) continue;
+    if (!is_key(line, (size_t)bytes))
+      give_up("--api-key-file: line %d of %s is no key: it has a blank, or a byte that is not ASCII", number, path);
     keys = realloc(keys, (count + 2) * sizeof *keys);
     if (!keys || !(keys[count++] = strdup(line))) give_up("no memory for keys");
   }

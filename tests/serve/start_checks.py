@@ -58,7 +58,7 @@ def wrong_options(start):
                           ("--sequences", 100000), ("--queue", -1), ("--lanes", 3), ("--backend", "tpu"),
                           ("--weights", "int3"), ("--listen", "nowhere"), ("--listen", "127.0.0.1:99999"),
                           ("--deadline", "x"), ("--pages", 99999999999999), ("--max-tokens", 0),
-                          ("--api-key-file", "/nothing")]:
+                          ("--api-key-file", "/nothing"), ("--unix", "")]:
         refuses(start, *model, option, value)
     refuses(start, *model, "--context", word="--context")
 
@@ -98,6 +98,19 @@ def port_in_use(start):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         refuses(start, "--model", start.model, "--listen", f"127.0.0.1:{port}", *SMALL, word=str(port))
+
+
+@check
+def wrong_keys(start):
+    """A file of keys with what no header can have is a sentence and status 2: nobody would know the keys."""
+    with tempfile.NamedTemporaryFile("wb") as file:
+        for data in [b"", b"\n\r\n", b"sk-key\0more\n", "sk-key\n".encode("utf-16"), "sk-key\n".encode("utf-16-le"),
+                     b"\xef\xbb\xbfsk-key\n", b"# keys\nsk-key\n", b"sk-key \n", b"sk-one\rsk-two\r"]:
+            file.truncate(0)
+            file.seek(0)
+            file.write(data)
+            file.flush()
+            refuses(start, "--model", start.model, "--listen", "127.0.0.1:0", "--api-key-file", file.name, word="key")
 
 
 @check
