@@ -400,8 +400,8 @@ void client_change(void *user, struct MHD_Connection *connection, void **state,
 void clients_look(struct service *service, uint64_t now) {
   static const uint64_t second_ns = 1000000000;
   const uint64_t most_ns = 2 * (uint64_t)service->options->idle_s * second_ns;
-  if (now - service->looked_ns < second_ns) return;
-  service->looked_ns = now;
+  if (now - service->clients_looked_ns < second_ns) return;
+  service->clients_looked_ns = now;
   for (const struct client *client = service->clients; client; client = client->next) {
     const bool is_coming = !client->exchange || !client->exchange->is_whole;
     if (is_coming && now > client->since_ns + most_ns) shutdown(client->file, SHUT_RDWR);

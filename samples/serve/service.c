@@ -6,6 +6,7 @@
 #include "../sample.h"
 
 static const uint64_t heartbeat_most_ns = 5000000000; /* longer than any step */
+static const uint64_t look_most_ns = 2000000000;      /* longer than any round of the HTTP thread */
 
 int32_t service_record_count(const struct serve_options *options) {
   return 2 * (options->model.sequences + options->queue);
@@ -67,7 +68,9 @@ void service_collect(struct service *service) {
 bool service_is_alive(struct service *service) {
   const struct engine_metrics *metrics = &service->engine->metrics;
   const uint64_t now = clock_ns(), heartbeat = atomic_load(&metrics->heartbeat);
-  if (heartbeat != service->heartbeat || !atomic_load(&metrics->busy)) {
+  const bool was_stopped = now > service->looked_ns + look_most_ns; /* and the replays with it, as by SIGSTOP */
+  service->looked_ns = now;
+  if (heartbeat != service->heartbeat || !atomic_load(&metrics->busy) || was_stopped) {
     service->heartbeat = heartbeat;
     service->heartbeat_ns = now;
   }

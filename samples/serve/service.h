@@ -23,15 +23,15 @@ struct service {
   struct request **orphans; /* cancelled, and their clients are gone; the engine still has them */
   int32_t orphan_count;
   struct client *clients;     /* all connections, in a list */
-  uint64_t looked_ns;         /* the last time that all were looked at */
+  uint64_t clients_looked_ns; /* the last time that all were looked at */
   struct exchange *exchanges; /* with a record, in a list */
   uint64_t body_bytes;        /* of all bodies that have not been read */
   struct exchange *unread;    /* whose bodies wait for their turn, the shortest first */
   uint64_t reading_ns;        /* spent with bodies in this round */
   uint64_t request_count, refused_count, bad_count;
   uint64_t news_seen;
-  uint64_t heartbeat, heartbeat_ns; /* the last one seen, and when it moved */
-  int64_t opened;                   /* seconds since 1970 */
+  uint64_t heartbeat, heartbeat_ns, looked_ns; /* the last one seen, when it moved, and when it was looked at */
+  int64_t opened;                              /* seconds since 1970 */
   bool stopping;
   uint64_t cut_ns; /* when stopping: the time to cancel answers; a second later connections are cut */
 };

@@ -11,20 +11,37 @@ static struct engine engine = {.model = &model};
 static const struct serve_options options = {.queue = QUEUE, .model = {.sequences = SEQUENCES}};
 static struct service service = {.options = &options};
 
+/* Is it alive after so many rounds, of a second each? */
+static bool is_alive_after(int rounds) {
+  bool alive = service_is_alive(&service);
+  for (int i = 0; i < rounds; i++) {
+    fake_clock_ns += SECOND_NS;
+    alive = service_is_alive(&service);
+  }
+  return alive;
+}
+
 Test(serve_service, is_alive_as_long_as_replays_end_in_five_seconds) {
   service_open(&service, &engine);
   atomic_store(&engine.metrics.busy, 1);
   atomic_store(&engine.metrics.heartbeat, 1);
-  cr_assert(service_is_alive(&service));
-  fake_clock_ns += 4 * (uint64_t)SECOND_NS;
-  cr_assert(service_is_alive(&service));
-  fake_clock_ns += 2 * (uint64_t)SECOND_NS;
-  cr_assert_not(service_is_alive(&service), "no replay ended for 6 s");
+  cr_assert(is_alive_after(4));
+  cr_assert_not(is_alive_after(2), "no replay ended for 6 s");
   atomic_store(&engine.metrics.heartbeat, 2);
-  cr_assert(service_is_alive(&service), "one has ended");
+  cr_assert(is_alive_after(0), "one has ended");
   atomic_store(&engine.metrics.busy, 0);
+  cr_assert(is_alive_after(60), "there is nothing to do");
+  service_close(&service);
+}
+
+Test(serve_service, has_other_five_seconds_after_the_process_was_stopped) {
+  service_open(&service, &engine);
+  atomic_store(&engine.metrics.busy, 1);
+  atomic_store(&engine.metrics.heartbeat, 1);
+  cr_assert(is_alive_after(4));
   fake_clock_ns += 60 * (uint64_t)SECOND_NS;
-  cr_assert(service_is_alive(&service), "there is nothing to do");
+  cr_assert(is_alive_after(4), "no replay could end while it was stopped");
+  cr_assert_not(is_alive_after(2), "nor has one since");
   service_close(&service);
 }
 
