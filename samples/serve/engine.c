@@ -18,6 +18,9 @@
  * hardly longer: on a GPU few rows take as long as the weights. */
 static const double chunk_share = 0.5, hardly_longer = 1.1;
 static const uint64_t look_ns = 1000000000; /* a step that takes longer leaves the heartbeat where it is */
+/* What comes or leaves during a chunk waits for its end. On a host the longest could take more than the 5 s after which
+ * replays count as stuck. */
+static const uint64_t chunk_most_ns = 1000000000;
 
 static int32_t sequence_count(const struct engine *engine) {
   return engine->model->decodes[0][engine->model->decode_count - 1].rows;
@@ -153,6 +156,7 @@ static int32_t chunk_choose(const struct engine *engine, int32_t lane, int32_t l
     if (i > engine->chunk_free && beside_answers && engine->model->lanes == 1 &&
         (double)chunk_ns[i] > chunk_share * (double)engine->decode_ns)
       break;
+    if (i > 0 && chunk_ns[i] > chunk_most_ns) continue;
     const uint64_t whole_ns = chunk_ns[i] * (uint64_t)((left + rows - 1) / rows);
     if (whole_ns < best_ns) best = i, best_ns = whole_ns;
   }

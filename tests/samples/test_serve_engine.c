@@ -156,6 +156,25 @@ Test(serve_engine, a_chunk_is_as_long_as_answers_allow) {
   }
 }
 
+/* However soon a long one would read the prompt. */
+Test(serve_engine, a_chunk_takes_at_most_a_second) {
+  enum { MILLISECOND_NS = 1000000 };
+  for (int32_t longer = 0; longer < 2; longer++) {
+    open_small(1, 1, 0);
+    end_none();
+    submit(0, 20, 5); /* 192 tokens */
+    int32_t round = 0;
+    for (; !answered(0); round++) {
+      for (int32_t i = 0; i < small.model.chunk_count; i++)
+        small.engine.chunk_ns[0][i] = (uint64_t)(i == 0 ? 500 : longer ? 1100 : 900) * MILLISECOND_NS;
+      cr_assert_lt(round, 12);
+      rounds(1);
+    }
+    cr_assert_eq(round, longer ? 6 : 1);
+    small_engine_close(&small);
+  }
+}
+
 static bool has_read(int32_t lane) {
   bool found = false;
   for (int32_t i = 0; i < small.model.chunk_count; i++) found = found || small.engine.chunk_ns[lane][i] != 1;
