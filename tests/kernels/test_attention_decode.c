@@ -112,7 +112,7 @@ Test(attention_decode, shared_memory_has_room_for_all_that_lies_there) {
     cr_assert_leq(shape->rows * (dimension + 4) * 4, stages * 2 * DECODE_TILE * row);
     /* Where two blocks of many do not fill a multiprocessor, four have room, with up to eight query rows. */
     const bool is_of_64 = v->kind == DECODE_PLAIN && v->dimension == 64 && v->cluster == 1;
-    cr_assert_eq(plan.decode.crowded, is_of_64 && heads > 2 * problem.chip.multiprocessors);
+    cr_assert_eq(plan.decode.crowded, is_of_64 && heads > 2 * (int64_t)problem.chip.multiprocessors);
     if (plan.decode.crowded && new_rows <= 1) cr_assert_leq(4 * plan.decode.shared_bytes, MOST_SHARED_BYTES);
   }
 }
