@@ -10,7 +10,8 @@
 static const int64_t rows[] = {17, 64, 65, 128, 100, 33};
 
 static void feed_forwards(rondo_backend backend) {
-  for (size_t i = 0; i < 2 * COUNT(rows); i++) {
+  const size_t rounds = backend == RONDO_BACKEND_HOST ? 1 : 2; /* the oracle takes long */
+  for (size_t i = 0; i < rounds * COUNT(rows); i++) {
     struct half h = with_types(models[0], IN_BF16, rows[i % COUNT(rows)], false);
     h.x_parts = (int64_t[]){3, 0, 6, 9}[i % 4], h.out_parts = 6;
     h = with_norm_weights(h, i % 4 != 1);
@@ -81,9 +82,9 @@ static void borders(rondo_backend backend) {
   static const int64_t at[] = {-1, -40, -200, 255, 256, 300, 192, 250};
   for (size_t i = 0; i < COUNT(at); i++) {
     struct half h = prompt(0, prompt_rows[i % COUNT(prompt_rows)], at[i], i);
-    half_run(backend, &h);
+    if (backend == RONDO_BACKEND_CUDA || i % 2) half_run(backend, &h);
     h = with_pages(h, 64);
-    half_run(backend, &h);
+    if (backend == RONDO_BACKEND_CUDA || i % 2 == 0) half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(many_tokens, a_prompt_beyond_all_borders_matches_fp64, borders)
