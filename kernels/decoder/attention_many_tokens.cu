@@ -107,23 +107,6 @@ DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &
 
 /* ---- q, K and V -------------------------------------------------------------------------------------------------- */
 
-/* The tile times the block's rows of q, K or V. */
-template <typename Size> DEVICE void multiply_tokens(const memory<Size> &m, float (&sum)[32]) {
-  const uint64_t x = operand_descriptor(shared_address(m.x), 0), w = operand_descriptor(shared_address(m.first), 0);
-  unroll<Size::panels>([&](uint32_t panel) {
-    barrier_wait_cluster(shared_address(&m.x_here[panel]), 0);
-    wgmma_fence();
-    unroll<4>([&](uint32_t step) {
-      const uint32_t further = panel * Size::panel_bytes + step * 32;
-      warpgroup_product<__nv_bfloat16, 64>::shared(sum, operand_further(x, further), operand_further(w, further),
-                                                   panel + step > 0);
-    });
-    wgmma_commit();
-  });
-  wgmma_wait<0>();
-  pin(sum);
-}
-
 /* Cosines and sines of the rows that the block multiplies: a lane has a pair. */
 template <typename Size>
 DEVICE void make_table(const attention_many_tokens_parameters &p, memory<Size> &m, const block_place &at,
@@ -409,7 +392,7 @@ template <typename Size>
 DEVICE void make_head(const attention_many_tokens_parameters &p, const memory<Size> &m, const block_place &at,
                       int32_t position) {
   float sum[32];
-  multiply_tokens<Size>(m, sum);
+  multiply_tokens<Size::hidden>(m, sum);
   warps_meet(BARRIER_OF_TABLE, ATTENTION_MANY_TOKENS_THREADS); /* and all of the weights have been read */
   unroll<32>([&](int i) { sum[i] *= p.half.scale; });
   if (p.has_rope && at.role != VALUE) rotate<Size>(m, at, p.rope_is_halves, sum);

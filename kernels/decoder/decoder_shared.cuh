@@ -23,6 +23,16 @@ DEVICE float warp_sum(float value) {
 }
 DEVICE float silu(float x) { return x * reciprocal(1.0f + exp2_approximate(x * -1.44269504f)); }
 
+/* Four numbers of global memory, that other blocks or kernels wrote. */
+DEVICE float4 load_four(const void *address) {
+  float4 value;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(address)
+               : "memory");
+  return value;
+}
+
 /* ---- Copies before the wait -------------------------------------------------------------------------------------- */
 
 /* Asynchronous copies of settled operands (EARLY in launch.cuh). Whole lines go to the L2 cache. */

@@ -90,23 +90,6 @@ DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
-/* The tokens times the block's rows of gate and up. */
-template <typename Size> DEVICE void multiply_tokens(const memory<Size> &m, float (&sum)[32]) {
-  const uint64_t x = operand_descriptor(shared_address(m.x), 0), w = operand_descriptor(shared_address(m.first), 0);
-  unroll<Size::panels>([&](uint32_t panel) {
-    barrier_wait_cluster(shared_address(&m.x_here[panel]), 0);
-    wgmma_fence();
-    unroll<4>([&](uint32_t step) {
-      const uint32_t further = panel * Size::panel_bytes + step * 32;
-      warpgroup_product<__nv_bfloat16, 64>::shared(sum, operand_further(x, further), operand_further(w, further),
-                                                   panel + step > 0);
-    });
-    wgmma_commit();
-  });
-  wgmma_wait<0>();
-  pin(sum);
-}
-
 /* Rows of 64 bytes have a swizzle of their own: the sixteen's index is xored with the row's, divided by two. */
 constexpr uint64_t gated_layout = (uint64_t)(512 >> 4) << 32 | 2ull << 62;
 
@@ -170,7 +153,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_many_tokens
                             0xff, m.x, m.x_here);
   if (at.warp < 4) {
     float sum[32];
-    multiply_tokens<Size>(m, sum);
+    multiply_tokens<Size::hidden>(m, sum);
     send_gated<Size>(m, at, exchange + Size::panels * ATOM_BYTES, sum, p.half.scale);
     float result[Size::results / 2];
     multiply_gated<Size>(m, result);

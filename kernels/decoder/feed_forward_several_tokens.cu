@@ -34,15 +34,6 @@ template <typename Size> struct memory {
   uint64_t barriers[2]; /* of x and its squares; of what is gated */
 };
 
-DEVICE float4 load_four(const unsigned char *address) {
-  float4 value;
-  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "l"(address)
-               : "memory");
-  return value;
-}
-
 /* ---- What a thread knows before the wait ------------------------------------------------------------------------- */
 
 /* Of x: a token, and four columns of it. */

@@ -46,15 +46,6 @@ DEVICE uint2 load_early_two(const void *address) {
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-DEVICE float4 load_four(const float *address) {
-  float4 value;
-  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "l"(address)
-               : "memory");
-  return value;
-}
-
 /* A tile's rows are its tokens in another order, so that few tokens are dealt to all blocks: block r has tokens r + 8
  * i, which are rows 8 r + i. */
 DEVICE uint32_t token_of_row(uint32_t row) { return row / 8 + row % 8 * 8; }
@@ -170,6 +161,25 @@ DEVICE void send_tokens(const layer_half_parameters &half, uint32_t rank, uint32
     copy_to_blocks(blocks, shared_address(panels[warp]) + rank * ATOM_BYTES, exchange + warp * ATOM_BYTES, ATOM_BYTES,
                    shared_address(&barriers[warp]));
   if (has_token && writes_out) x.store(half.out + token * Hidden, lane);
+}
+
+/* ---- The first product ------------------------------------------------------------------------------------------- */
+
+/* The tokens times the block's rows of the first matrix: each panel as soon as it is there. */
+template <uint32_t Hidden, typename Memory> DEVICE void multiply_tokens(const Memory &m, float (&sum)[32]) {
+  const uint64_t x = operand_descriptor(shared_address(m.x), 0), w = operand_descriptor(shared_address(m.first), 0);
+  unroll<Hidden / PANEL_COLUMNS>([&](uint32_t panel) {
+    barrier_wait_cluster(shared_address(&m.x_here[panel]), 0);
+    wgmma_fence();
+    unroll<4>([&](uint32_t step) {
+      const uint32_t further = panel * (64 * PANEL_ROW_BYTES) + step * 32;
+      warpgroup_product<__nv_bfloat16, 64>::shared(sum, operand_further(x, further), operand_further(w, further),
+                                                   panel + step > 0);
+    });
+    wgmma_commit();
+  });
+  wgmma_wait<0>();
+  pin(sum);
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */

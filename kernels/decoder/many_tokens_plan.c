@@ -100,7 +100,7 @@ void attention_many_tokens_fill(const struct op_call *call, const struct decoder
   p->k_position = (uint32_t)k->stride[1], p->v_position = (uint32_t)v->stride[1];
   p->k_head = (uint32_t)k->stride[2], p->v_head = (uint32_t)v->stride[2];
   p->pool_pages = (uint32_t)k->shape[0];
-  while (INT64_C(1) << p->page_shift < k->shape[1]) p->page_shift++;
+  p->page_shift = p->pages ? (uint32_t)log2_of(k->shape[1]) : 0; /* pages have a power of two of rows */
   p->capacity = (uint32_t)shape->capacity;
   p->scale_log2 = (float)(1.4426950408889634 / sqrt(dimension));
   p->frequencies = call->data[ATTENTION_BLOCK_ROPE_FREQUENCIES];
