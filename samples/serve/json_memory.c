@@ -64,10 +64,14 @@ void json_memory_end(void) {
 }
 
 json_t *json_memory_read(const char *bytes, size_t count, json_error_t *error, bool *lacks_memory) {
-  json_t *read = NULL;
-  *lacks_memory = setjmp(memory.left) != 0;
-  memory.is_reading = !*lacks_memory;
-  if (memory.is_reading) read = json_loadb(bytes, count, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, error);
+  *lacks_memory = false;
+  if (setjmp(memory.left)) {
+    memory.is_reading = false;
+    *lacks_memory = true;
+    return NULL;
+  }
+  memory.is_reading = true;
+  json_t *read = json_loadb(bytes, count, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, error);
   memory.is_reading = false;
   return read;
 }

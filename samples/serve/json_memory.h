@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* From now on jansson's memory comes from here, in all at most so many bytes. */
+/* Until json_memory_end, jansson takes its memory here: `most` bytes at most, in all. */
 void json_memory_begin(size_t most);
 /* Frees everything that jansson took, and gives jansson its own functions back. */
 void json_memory_end(void);
