@@ -15,8 +15,6 @@ static uint32_t drop(uint32_t bits, uint32_t count) {
   return (bits + ((1u << (count - 1)) - 1) + (bits >> count & 1)) >> count;
 }
 
-uint16_t to_bf16(float value) { return (uint16_t)(isnan(value) ? 0x7fc0 : drop(bits_of(value), 16)); }
-
 uint16_t to_f16(float value) {
   uint16_t sign = (uint16_t)(signbit(value) ? 0x8000 : 0);
   float magnitude = fabsf(value);

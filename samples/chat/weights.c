@@ -80,9 +80,14 @@ static void pack_f32(const struct target *target, const float *values) {
          (size_t)target->columns * sizeof *values);
 }
 
-static void pack_16(const struct target *target, const float *values, uint16_t (*round)(float)) {
+static void pack_bf16(const struct target *target, const float *values) {
   uint16_t *out = (uint16_t *)target->packed->data + target->row * target->columns;
-  for (int64_t i = 0; i < target->columns; i++) out[i] = round(values[i]);
+  for (int64_t i = 0; i < target->columns; i++) out[i] = to_bf16(values[i]);
+}
+
+static void pack_f16(const struct target *target, const float *values) {
+  uint16_t *out = (uint16_t *)target->packed->data + target->row * target->columns;
+  for (int64_t i = 0; i < target->columns; i++) out[i] = to_f16(values[i]);
 }
 
 static void pack_e4m3(const struct target *target, const float *values) {
@@ -155,10 +160,10 @@ static void pack_row(const struct target *target, const struct matrix *matrix, r
     pack_e4m3(target, values);
     break;
   case RONDO_BF16:
-    pack_16(target, values, to_bf16);
+    pack_bf16(target, values);
     break;
   case RONDO_F16:
-    pack_16(target, values, to_f16);
+    pack_f16(target, values);
     break;
   default:
     pack_f32(target, values);
@@ -174,9 +179,10 @@ static float limit_of(rondo_dtype dtype) {
 /* Can the type express all elements? */
 static bool row_fits(const struct matrix *matrix, int64_t row, const float *values, float limit,
                      struct weight_fault *fault) {
-  int64_t columns = matrix_columns(matrix), fitting = 0;
-  for (int64_t i = 0; i < columns; i++) fitting += fabsf(values[i]) < limit; /* not NaN either */
-  if (fitting == columns) return true;
+  int64_t columns = matrix_columns(matrix);
+  int unfit = 0;
+  for (int64_t i = 0; i < columns; i++) unfit |= !(fabsf(values[i]) < limit); /* NaN too */
+  if (!unfit) return true;
   int64_t column = 0;
   while (fabsf(values[column]) < limit) column++;
   const struct gguf_tensor *tensor = part_of(matrix, &row);
