@@ -146,6 +146,14 @@ static void take_token(struct engine *engine, struct sequence *sequence, const s
 
 /* ---- Prompts ----------------------------------------------------------------------------------------------------- */
 
+/* Chunks longer than this kind take as long for each row, until they are measured. */
+static void longer_guess(struct engine *engine, int32_t lane, int32_t kind) {
+  const struct model_step *chunks = engine->model->chunks[0][0];
+  uint64_t *chunk_ns = engine->chunk_ns[lane];
+  for (int32_t i = kind + 1; i < engine->model->chunk_count; i++)
+    chunk_ns[i] = chunk_ns[i - 1] * (uint64_t)(chunks[i].rows / chunks[i - 1].rows);
+}
+
 /* The chunk with which the rest of a prompt is read soonest, of those that may be that long. */
 static int32_t chunk_choose(const struct engine *engine, int32_t lane, int32_t left, bool beside_answers) {
   const uint64_t *chunk_ns = engine->chunk_ns[lane];
@@ -209,7 +217,9 @@ static void chunk_end(struct engine *engine, uint64_t now) {
   const uint64_t took_ns = now - engine->chunk_begun_ns;
   uint64_t *chunk_ns = &engine->chunk_ns[engine->chunk_lane][engine->chunk_kind];
   engine->chunk = NULL;
+  const bool is_first = !*chunk_ns; /* on the host: it is the shortest */
   *chunk_ns = smoothed(*chunk_ns, took_ns);
+  if (is_first) longer_guess(engine, engine->chunk_lane, engine->chunk_kind);
   histogram_add(&engine->metrics.prefill_step, took_ns);
   sequence->row.position += engine->chunk_tokens;
   /* Only prompts are shared. Keys and values of answers can have other last bits than those of the same text in a
@@ -343,29 +353,29 @@ static void *engine_run(void *user) {
 
 /* ---- Begin and end ----------------------------------------------------------------------------------------------- */
 
-/* The time of each chunk, or what follows from the shorter one's time where a trial would delay the start. */
+/* Measures a lane's chunks. */
 static void lane_try(struct engine *engine, int32_t lane) {
-  static const uint64_t trial_most_ns = 20000000;
+  static const uint64_t trial_most_ns = 20000000; /* more would delay the start */
   static const int32_t tokens[1024], spare[] = {0};
   const struct model_row row = {.pages = spare, .page_count = 1};
-  const struct model_step *chunks = engine->model->chunks[lane][0];
   uint64_t *chunk_ns = engine->chunk_ns[lane];
   for (int32_t i = 0; i < engine->model->chunk_count; i++) {
-    const uint64_t longer = i ? chunk_ns[i - 1] * (uint64_t)(chunks[i].rows / chunks[i - 1].rows) : 0;
-    chunk_ns[i] = longer;
-    for (int trial = 0; trial < 2 && longer < trial_most_ns; trial++) {
+    for (int trial = 0; trial < 2 && chunk_ns[i] < trial_most_ns; trial++) {
       const uint64_t begin = clock_ns();
-      TRY(model_prefill(engine->model, lane, false, i, &row, tokens, chunks[i].rows, &engine->chunk));
+      TRY(model_prefill(engine->model, lane, false, i, &row, tokens, engine->model->chunks[0][0][i].rows,
+                        &engine->chunk));
       TRY(rondo_wait(engine->chunk->slot, RONDO_FOREVER));
       chunk_ns[i] = clock_ns() - begin;
       engine->chunk = NULL;
     }
+    longer_guess(engine, lane, i);
   }
 }
 
-static void chunks_try(struct engine *engine) {
+/* Only a GPU's: on the host it would read prompts of every length, for seconds. */
+static void warm_up(struct engine *engine) {
+  model_warm_up(engine->model);
   for (int32_t lane = 0; lane < engine->model->lanes; lane++) lane_try(engine, lane);
-  if (engine->model->info.backend == RONDO_BACKEND_HOST) return; /* there twice as many rows take twice as long */
   const uint64_t *chunk_ns = engine->chunk_ns[0];
   for (int32_t i = 1; i < engine->model->chunk_count; i++)
     if ((double)chunk_ns[i] <= hardly_longer * (double)chunk_ns[0]) engine->chunk_free = i;
@@ -389,9 +399,7 @@ void engine_open(struct engine *engine, struct model *model, const struct engine
   for (int32_t i = 0; i < sequences; i++) engine->sequences[i].pages = engine->page_lists + i * list;
   engine->pages.in_order = model->alone[0].graph != NULL;
   atomic_store(&engine->metrics.pages, engine->pages.count - 1);
-  /* On the host it would read prompts of every length, for seconds. */
-  if (model->info.backend == RONDO_BACKEND_CUDA) model_warm_up(model);
-  chunks_try(engine);
+  if (model->info.backend == RONDO_BACKEND_CUDA) warm_up(engine);
 }
 
 void engine_close(struct engine *engine) {

@@ -156,6 +156,23 @@ Test(serve_engine, a_chunk_is_as_long_as_answers_allow) {
   }
 }
 
+/* On the host none is replayed before. */
+Test(serve_engine, the_first_chunk_tells_how_long_longer_ones_take) {
+  open_small(1, 1, 0);
+  end_none();
+  const struct model_step *chunks = small.model.chunks[0][0];
+  const uint64_t *chunk_ns = small.engine.chunk_ns[0];
+  cr_assert_gt(small.model.chunk_count, 1);
+  for (int32_t i = 0; i < small.model.chunk_count; i++) cr_assert_eq(chunk_ns[i], 0);
+  submit(0, 20, 5); /* 192 tokens */
+  rounds(1);
+  cr_assert_eq(small.engine.sequences[0].row.position, chunks[0].rows);
+  cr_assert_gt(chunk_ns[0], 0);
+  for (int32_t i = 1; i < small.model.chunk_count; i++)
+    cr_assert_eq(chunk_ns[i], chunk_ns[0] * (uint64_t)(chunks[i].rows / chunks[0].rows));
+  small_engine_close(&small);
+}
+
 /* However soon a long one would read the prompt. */
 Test(serve_engine, a_chunk_takes_at_most_a_second) {
   enum { MILLISECOND_NS = 1000000 };
