@@ -113,9 +113,9 @@ static bool has_ended(struct device *device) {
   pthread_t thread = device->heartbeat.thread;
   if (!device_lost(device)) return pthread_join(thread, NULL) == 0;
   struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
+  clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_sec += PATIENCE_S;
-  return pthread_timedjoin_np(thread, NULL, &until) == 0;
+  return pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) == 0;
 }
 
 static rondo_status count_user(struct device *device, bool on) {

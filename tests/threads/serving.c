@@ -99,7 +99,7 @@ static void serve(const struct model_options *options) {
   memset(clients, 0, sizeof clients);
   check(pthread_create(&small.engine.thread, NULL, replay, &small.engine) == 0, "no thread");
   talk();
-  engine_stop(&small.engine);
+  check(engine_stop(&small.engine), "the engine does not end");
   for (int i = 0; i < RECORDS; i++) check(!clients[i].submitted || look(&clients[i]), "a request did not end");
   check(small.engine.metrics.requests_ended == REQUESTS, "not every request ended once");
   model_close(&small.model);
