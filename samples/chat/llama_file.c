@@ -266,3 +266,16 @@ float llama_file_nvfp4_scale(const struct gguf *file, const rondo_graph_llama_de
             (double)factor, gguf_quote(scale.tensor->name).text);
   return factor;
 }
+
+rondo_graph_llama_desc llama_file_describe_as(const struct gguf *file, int64_t context, rondo_dtype weights,
+                                              rondo_dtype embedding, int64_t *trained) {
+  rondo_graph_llama_desc desc = llama_file_describe(file, context, trained);
+  llama_file_require_tensors(file, &desc);
+  const struct layer_matrices first = llama_file_layer(file, &desc, 0);
+  desc.dtype = RONDO_BF16;
+  desc.weights = first.qkv.parts[0]->type == GGUF_TYPE_NVFP4 ? RONDO_NVFP4 : RONDO_BF16;
+  if (weights) desc.weights = weights;
+  desc.embedding = embedding;
+  desc.nvfp4_scale = llama_file_nvfp4_scale(file, &desc);
+  return desc;
+}

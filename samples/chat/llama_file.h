@@ -16,6 +16,11 @@ rondo_graph_llama_desc llama_file_describe(const struct gguf *file, int64_t cont
  * further layer. This comes before allocations whose sizes follow from the keys. */
 void llama_file_require_tensors(const struct gguf *file, const rondo_graph_llama_desc *desc);
 
+/* The same, checked, with the types of what is uploaded: bf16, but for the layers' matrices, which have the type
+ * `weights`, or if that is 0 NVFP4 if the file's have it, and for the embedding. */
+rondo_graph_llama_desc llama_file_describe_as(const struct gguf *file, int64_t context, rondo_dtype weights,
+                                              rondo_dtype embedding, int64_t *trained);
+
 /* The matrices of one layer as the graph has them. */
 struct layer_matrices {
   struct matrix attention_norm, qkv, output, feed_forward_norm, gate_up, down;

@@ -8,33 +8,17 @@
 #include "llama_file.h"
 #include "llama_weights.h"
 
-/* The file's model with these options. Without a type of the weights, NVFP4 stays NVFP4. */
 static rondo_graph_llama_desc describe(const struct gguf *file, const struct llama_options *options, int64_t *trained) {
-  rondo_graph_llama_desc desc = llama_file_describe(file, options->context, trained);
-  llama_file_require_tensors(file, &desc);
-  const struct layer_matrices first = llama_file_layer(file, &desc, 0);
-  desc.dtype = RONDO_BF16;
-  desc.weights = first.qkv.parts[0]->type == GGUF_TYPE_NVFP4 ? RONDO_NVFP4 : RONDO_BF16;
-  if (options->weights) desc.weights = options->weights;
-  desc.embedding = options->embedding;
+  rondo_graph_llama_desc desc =
+      llama_file_describe_as(file, options->context, options->weights, options->embedding, trained);
   desc.feed_back = 1;
   desc.with_logits = options->with_logits;
   desc.with_sampling = options->temperature > 0;
   desc.penalized = options->repeat_penalty > 0 && options->repeat_penalty != 1 ? LLAMA_RECENT : 0;
-  desc.nvfp4_scale = llama_file_nvfp4_scale(file, &desc);
   return desc;
 }
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------------ */
-
-static void describe_step(struct llama_step *step, const rondo_graph_llama_desc *desc) {
-  uint32_t layers = (uint32_t)desc->layers;
-  step->tensors.layers = calloc(layers, sizeof *step->tensors.layers);
-  if (!step->tensors.layers) give_up("no memory for %u layers", layers);
-  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 32 * layers + 64, .tasks = 8 * layers + 32},
-                         &step->graph));
-  TRY(rondo_graph_llama(step->graph, desc, &step->tensors));
-}
 
 static void open_runtime(struct llama *llama, rondo_backend backend) {
   rondo_graph *graphs[] = {llama->decode.graph, llama->prefill.graph, llama->long_prefill.graph};
@@ -53,8 +37,7 @@ static void open_runtime(struct llama *llama, rondo_backend backend) {
 
 /* Opens a step, and fills in the inputs that stay the same in all replays. */
 static void begin_step(struct llama *llama, struct llama_step *step, const struct llama_options *options) {
-  TRY(rondo_instantiate(llama->runtime, step->graph, NULL, &step->exec));
-  TRY(rondo_acquire(step->exec, &step->slot));
+  llama_step_open(step, llama->runtime, NULL);
   if (llama->desc.penalized) *(float *)rondo_data(step->slot, step->tensors.repetition) = options->repeat_penalty;
   if (!llama->desc.with_sampling) return;
   *(float *)rondo_data(step->slot, step->tensors.temperature) = options->temperature;
@@ -68,13 +51,13 @@ void llama_open(const struct gguf *file, const struct llama_options *options, st
   llama->desc = describe(file, options, &llama->trained);
   llama->tokens = malloc((size_t)(llama->desc.context + 1) * sizeof *llama->tokens);
   if (!llama->tokens) give_up("no memory for %lld tokens", (long long)llama->desc.context);
-  describe_step(&llama->decode, &llama->desc);
+  llama_step_describe(&llama->decode, &llama->desc);
   rondo_graph_llama_desc prefill = llama->desc;
   prefill.tokens = LLAMA_CHUNK;
   prefill.lender = &llama->decode.tensors;
-  describe_step(&llama->prefill, &prefill);
+  llama_step_describe(&llama->prefill, &prefill);
   prefill.tokens = LLAMA_LONG_CHUNK;
-  if (prefill.weights != RONDO_E4M3) describe_step(&llama->long_prefill, &prefill);
+  if (prefill.weights != RONDO_E4M3) llama_step_describe(&llama->long_prefill, &prefill);
   open_runtime(llama, options->backend);
   begin_step(llama, &llama->decode, options);
   begin_step(llama, &llama->prefill, options);
@@ -83,17 +66,10 @@ void llama_open(const struct gguf *file, const struct llama_options *options, st
   llama_weights_upload(file, &llama->desc, &llama->decode.tensors, llama->decode.exec);
 }
 
-static void close_step(struct llama_step *step) {
-  TRY(rondo_release(step->slot));
-  TRY(rondo_close_exec(&step->exec));
-  TRY(rondo_graph_destroy(&step->graph));
-  free(step->tensors.layers);
-}
-
 void llama_close(struct llama *llama) {
-  if (llama->long_prefill.graph) close_step(&llama->long_prefill);
-  close_step(&llama->prefill); /* before decode, from which it borrows */
-  close_step(&llama->decode);
+  if (llama->long_prefill.graph) llama_step_close(&llama->long_prefill);
+  llama_step_close(&llama->prefill); /* before decode, from which it borrows */
+  llama_step_close(&llama->decode);
   free(llama->tokens);
   TRY(rondo_close(&llama->runtime));
 }
@@ -132,7 +108,7 @@ size_t llama_chunk(const struct llama *llama, size_t left) {
 static void prefill_chunk(struct llama *llama, const int32_t *tokens, size_t rows) {
   const struct llama_step *step = rows > LLAMA_CHUNK ? &llama->long_prefill : &llama->prefill;
   int32_t *prompt = rondo_data(step->slot, step->tensors.prompt);
-  memset(prompt, 0, (rows > LLAMA_CHUNK ? LLAMA_LONG_CHUNK : LLAMA_CHUNK) * sizeof *prompt);
+  memset(prompt, 0, (size_t)step->rows * sizeof *prompt);
   memcpy(prompt, tokens, rows * sizeof *prompt);
   *(int32_t *)rondo_data(step->slot, step->tensors.last) = (int32_t)rows - 1;
   *(int32_t *)rondo_data(step->slot, step->tensors.advance) = (int32_t)rows;

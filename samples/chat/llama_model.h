@@ -4,10 +4,8 @@
  * The newest token is not in the KV caches yet: the next replay begins with it. */
 #pragma once
 
-#include <rondo.h>
-#include <rondo_graphs.h>
-
 #include "gguf.h"
+#include "llama_step.h"
 
 /* Tokens of a prompt in one replay. Only weights in bf16 have long chunks. */
 enum { LLAMA_CHUNK = 16, LLAMA_LONG_CHUNK = 256 };
@@ -24,14 +22,6 @@ struct llama_options {
   float top_p;
   int32_t seed;
   float repeat_penalty; /* factor by which the last LLAMA_RECENT tokens become less likely; 0 or 1: none */
-};
-
-/* A graph, its exec, and the tensors that a replay sets or reads. */
-struct llama_step {
-  rondo_graph *graph;
-  rondo_graph_llama_tensors tensors;
-  rondo_exec *exec;
-  rondo_slot slot;
 };
 
 struct llama {

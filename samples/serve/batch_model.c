@@ -19,23 +19,9 @@ static const int32_t chunk_rows[MODEL_CHUNKS_MOST] = {32, 64, 256, 1024};
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------------ */
 
-static void describe_step(struct model_step *step, const rondo_graph_llama_desc *desc) {
-  const uint32_t layers = (uint32_t)desc->layers;
-  step->rows = desc->tokens ? desc->tokens : desc->sequences;
-  step->tensors.layers = calloc(layers, sizeof *step->tensors.layers);
-  if (!step->tensors.layers) give_up("no memory for %u layers", layers);
-  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 32 * layers + 64, .tasks = 8 * layers + 32},
-                         &step->graph));
-  TRY(rondo_graph_llama(step->graph, desc, &step->tensors));
-}
-
-static rondo_graph_llama_desc describe(const struct gguf *file, const struct model_options *options, int64_t *trained) {
-  rondo_graph_llama_desc desc = llama_file_describe(file, options->context, trained);
-  llama_file_require_tensors(file, &desc);
-  const struct layer_matrices first = llama_file_layer(file, &desc, 0);
-  desc.dtype = desc.embedding = RONDO_BF16;
-  desc.weights = first.qkv.parts[0]->type == GGUF_TYPE_NVFP4 ? RONDO_NVFP4 : RONDO_BF16;
-  if (options->weights) desc.weights = options->weights;
+static rondo_graph_llama_desc describe(const struct gguf *file, const struct model_options *options) {
+  int64_t trained;
+  rondo_graph_llama_desc desc = llama_file_describe_as(file, options->context, options->weights, RONDO_BF16, &trained);
   desc.with_sampling = 1;
   desc.one_order = !options->any_order; /* 1: an answer does not depend on the sequences beside it */
   desc.sequences = options->sequences;
@@ -44,67 +30,52 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct mod
   if (options->pages) desc.pages = options->pages;
   desc.pages++;                                            /* SPARE_PAGE */
   if (options->any_order && !options->pages) desc.pages++; /* a cache without a list has some rows after its context */
-  desc.nvfp4_scale = llama_file_nvfp4_scale(file, &desc);
   return desc;
 }
 
+static void add_step(struct model *model, struct llama_step *step, int32_t lane, const rondo_graph_llama_desc *desc) {
+  llama_step_describe(step, desc);
+  model->steps[model->step_count].step = step;
+  model->steps[model->step_count++].lane = (uint32_t)lane;
+}
+
+static void add_chunks(struct model *model, int32_t lane, int logits, rondo_graph_llama_desc desc) {
+  const bool only_short = desc.weights == RONDO_E4M3; /* no graph has more than 16 rows then */
+  const int32_t most = only_short ? 1 : MODEL_CHUNKS_MOST;
+  model->chunk_count = 0;
+  for (int32_t i = 0; i < most && (i == 0 || chunk_rows[i] <= desc.context); i++) {
+    desc.tokens = only_short ? 16 : chunk_rows[i];
+    add_step(model, &model->chunks[lane][logits][model->chunk_count++], lane, &desc);
+  }
+}
+
+/* Steps of one lane follow each other: they share an arena, which grows until another lane has its own. */
 static void describe_all(struct model *model) {
   rondo_graph_llama_desc desc = model->desc;
   int32_t sizes[MODEL_DECODES_MOST];
   for (int32_t size = 1; size < desc.sequences; size *= 2) sizes[model->decode_count++] = size;
   sizes[model->decode_count++] = desc.sequences;
-  struct model_step *owner = &model->decodes[0][model->decode_count - 1];
-  describe_step(owner, &desc);
+  struct llama_step *owner = &model->decodes[0][model->decode_count - 1];
+  add_step(model, owner, 0, &desc);
   desc.lender = &owner->tensors;
   for (int logits = 0; logits < 2; logits++) {
     desc.with_logits = logits;
     desc.tokens = 0;
     for (int32_t i = 0; i < model->decode_count; i++) {
       desc.sequences = sizes[i];
-      if (&model->decodes[logits][i] != owner) describe_step(&model->decodes[logits][i], &desc);
+      if (&model->decodes[logits][i] != owner) add_step(model, &model->decodes[logits][i], 0, &desc);
     }
     desc.sequences = 1;
-    model->chunk_count = 0;
     if (!desc.one_order && desc.pages > model_pages_most(&desc) + 1) {
       rondo_graph_llama_desc alone = desc;
       alone.page_rows = alone.pages = 0;
-      describe_step(&model->alone[logits], &alone);
+      add_step(model, &model->alone[logits], 0, &alone);
     }
-    const bool only_short = desc.weights == RONDO_E4M3; /* no graph has more than 16 rows then */
-    for (int32_t i = 0; i < (only_short ? 1 : MODEL_CHUNKS_MOST) && (i == 0 || chunk_rows[i] <= desc.context); i++) {
-      desc.tokens = only_short ? 16 : chunk_rows[i];
-      for (int32_t lane = 0; lane < model->lanes; lane++)
-        describe_step(&model->chunks[lane][logits][model->chunk_count], &desc);
-      model->chunk_count++;
-    }
+    for (int32_t lane = 0; lane < model->lanes; lane++) add_chunks(model, lane, logits, desc);
   }
 }
 
 /* ---- Execs ------------------------------------------------------------------------------------------------------- */
-
-/* Calls `visit` with all steps, the owner of the weights first; `reversed`: last. */
-static void each_step(struct model *model, bool reversed,
-                      void (*visit)(struct model *, struct model_step *, int lane)) {
-  struct model_step *owner = &model->decodes[0][model->decode_count - 1];
-  if (!reversed) visit(model, owner, 0);
-  for (int logits = 0; logits < 2; logits++) {
-    for (int32_t i = 0; i < model->decode_count; i++)
-      if (&model->decodes[logits][i] != owner) visit(model, &model->decodes[logits][i], 0);
-    for (int32_t lane = 0; lane < model->lanes; lane++)
-      for (int32_t i = 0; i < model->chunk_count; i++) visit(model, &model->chunks[lane][logits][i], lane);
-    if (model->alone[logits].graph) visit(model, &model->alone[logits], 0);
-  }
-  if (reversed) visit(model, owner, 0);
-}
-
-static void instantiate(struct model *model, struct model_step *step, int lane) {
-  /* On the host a warm-up would read prompts of every length, for seconds. */
-  const rondo_exec_options options = {.lane = (uint32_t)lane,
-                                      .states_are_ordered = model->lanes > 1,
-                                      .without_warm_up = model->info.backend == RONDO_BACKEND_HOST};
-  TRY(rondo_instantiate(model->runtime, step->graph, &options, &step->exec));
-  TRY(rondo_acquire(step->exec, &step->slot));
-}
 
 /* Prefill gets multiprocessors of its own if the options say how many, and else on a GPU that can be split. Beside
  * blocks of prefill on the same ones, decode waits in each kernel until some of them end. */
@@ -124,16 +95,10 @@ static rondo_status open_lanes(struct model *model, const struct model_options *
 }
 
 static void open_runtime(struct model *model, const struct model_options *options) {
-  rondo_graph *graphs[2 * (MODEL_DECODES_MOST + 2 * MODEL_CHUNKS_MOST + 1)];
-  uint32_t count = 0;
-  for (int logits = 0; logits < 2; logits++) {
-    for (int32_t i = 0; i < model->decode_count; i++) graphs[count++] = model->decodes[logits][i].graph;
-    for (int32_t lane = 0; lane < model->lanes; lane++)
-      for (int32_t i = 0; i < model->chunk_count; i++) graphs[count++] = model->chunks[lane][logits][i].graph;
-    if (model->alone[logits].graph) graphs[count++] = model->alone[logits].graph;
-  }
+  rondo_graph *graphs[MODEL_STEPS_MOST];
+  for (uint32_t i = 0; i < model->step_count; i++) graphs[i] = model->steps[i].step->graph;
   rondo_plan plan;
-  TRY(rondo_plan_graphs(graphs, count, &plan));
+  TRY(rondo_plan_graphs(graphs, model->step_count, &plan));
   const uint64_t second_arena = model->lanes > 1 ? plan.temporary_bytes : 0;
   const rondo_options how = {.backend = options->backend,
                              .device_bytes = plan.device_bytes + second_arena,
@@ -147,33 +112,30 @@ static void open_runtime(struct model *model, const struct model_options *option
 
 void model_open(const struct gguf *file, const struct model_options *options, struct model *model) {
   *model = (struct model){.lanes = options->lanes};
-  model->desc = describe(file, options, &model->trained);
+  model->desc = describe(file, options);
   describe_all(model);
   open_runtime(model, options);
-  each_step(model, false, instantiate);
-  const struct model_step *owner = &model->decodes[0][model->decode_count - 1];
+  for (uint32_t i = 0; i < model->step_count; i++)
+    /* On the host a warm-up would read prompts of every length, for seconds. */
+    llama_step_open(model->steps[i].step, model->runtime,
+                    &(rondo_exec_options){.lane = model->steps[i].lane,
+                                          .states_are_ordered = model->lanes > 1,
+                                          .without_warm_up = model->info.backend == RONDO_BACKEND_HOST});
+  const struct llama_step *owner = model->steps[0].step;
   llama_weights_upload(file, &model->desc, &owner->tensors, owner->exec);
 }
 
-static void close_step(struct model *model, struct model_step *step, int lane) {
-  (void)model, (void)lane;
-  TRY(rondo_release(step->slot));
-  TRY(rondo_close_exec(&step->exec));
-  TRY(rondo_graph_destroy(&step->graph));
-  free(step->tensors.layers);
-}
-
 void model_close(struct model *model) {
-  each_step(model, true, close_step);
+  while (model->step_count) llama_step_close(model->steps[--model->step_count].step);
   TRY(rondo_close(&model->runtime));
 }
 
 /* ---- Replays ----------------------------------------------------------------------------------------------------- */
 
-static int32_t *ints(const struct model_step *step, rondo_tensor tensor) { return rondo_data(step->slot, tensor); }
-static float *floats(const struct model_step *step, rondo_tensor tensor) { return rondo_data(step->slot, tensor); }
+static int32_t *ints(const struct llama_step *step, rondo_tensor tensor) { return rondo_data(step->slot, tensor); }
+static float *floats(const struct llama_step *step, rondo_tensor tensor) { return rondo_data(step->slot, tensor); }
 
-static void put_row(const struct model *model, const struct model_step *step, int32_t at, const struct model_row *row) {
+static void put_row(const struct model *model, const struct llama_step *step, int32_t at, const struct model_row *row) {
   if (step->tensors.kv_pages.graph) {
     const int64_t most = model_pages_most(&model->desc);
     int32_t *pages = ints(step, step->tensors.kv_pages) + at * most;
@@ -193,10 +155,10 @@ static bool is_in_order(const struct model_row *row) {
 }
 
 rondo_status model_decode(struct model *model, bool with_logits, const struct model_row *rows, int32_t count,
-                          struct model_step **begun) {
+                          struct llama_step **begun) {
   static const int32_t spare[] = {SPARE_PAGE};
   static const struct model_row resting = {.page_count = 1, .pages = spare};
-  struct model_step *step = model->decodes[with_logits];
+  struct llama_step *step = model->decodes[with_logits];
   while (step->rows < count) step++;
   if (count == 1 && model->alone[with_logits].graph && is_in_order(rows)) step = &model->alone[with_logits];
   for (int32_t i = 0; i < step->rows; i++) {
@@ -210,8 +172,8 @@ rondo_status model_decode(struct model *model, bool with_logits, const struct mo
 
 rondo_status model_prefill(struct model *model, int32_t lane, bool with_logits, int32_t chunk,
                            const struct model_row *row, const int32_t *tokens, int32_t count,
-                           struct model_step **begun) {
-  struct model_step *step = &model->chunks[lane][with_logits][chunk];
+                           struct llama_step **begun) {
+  struct llama_step *step = &model->chunks[lane][with_logits][chunk];
   int32_t *prompt = ints(step, step->tensors.prompt);
   put_row(model, step, 0, row);
   memcpy(prompt, tokens, (size_t)count * sizeof *prompt);
@@ -224,7 +186,7 @@ rondo_status model_prefill(struct model *model, int32_t lane, bool with_logits, 
 void model_warm_up(struct model *model) {
   static const int32_t spare[] = {SPARE_PAGE}, token = 0;
   struct model_row rows[SEQUENCES_MOST];
-  struct model_step *step;
+  struct llama_step *step;
   for (int32_t i = 0; i < SEQUENCES_MOST; i++) rows[i] = (struct model_row){.page_count = 1, .pages = spare};
   for (int logits = 0; logits < 2; logits++) {
     for (int32_t i = 0; i < model->decode_count; i++) {
@@ -238,8 +200,8 @@ void model_warm_up(struct model *model) {
   }
 }
 
-int32_t model_next(const struct model_step *step, int32_t row) { return ints(step, step->tensors.next)[row]; }
+int32_t model_next(const struct llama_step *step, int32_t row) { return ints(step, step->tensors.next)[row]; }
 
-const float *model_logits(const struct model_step *step, int32_t row, int64_t vocabulary) {
+const float *model_logits(const struct llama_step *step, int32_t row, int64_t vocabulary) {
   return floats(step, step->tensors.logits) + row * vocabulary;
 }

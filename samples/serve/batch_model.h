@@ -2,13 +2,12 @@
  * graphs for several lengths, over one set of weights and one pool of KV pages, all instantiated at the start. */
 #pragma once
 
-#include <rondo.h>
-#include <rondo_graphs.h>
-
 #include "../chat/gguf.h"
+#include "../chat/llama_step.h"
 
 enum { PAGE_ROWS = 64, SEQUENCES_MOST = 256 };
 enum { MODEL_DECODES_MOST = 9, MODEL_CHUNKS_MOST = 4 };
+enum { MODEL_STEPS_MOST = 2 * (MODEL_DECODES_MOST + 2 * MODEL_CHUNKS_MOST + 1) };
 
 struct model_options {
   rondo_backend backend;
@@ -23,24 +22,20 @@ struct model_options {
   int32_t threads; /* of the host backend; 0: as rondo_options.host_threads */
 };
 
-struct model_step {
-  rondo_graph *graph;
-  rondo_graph_llama_tensors tensors;
-  rondo_exec *exec;
-  rondo_slot slot;
-  int32_t rows; /* sequences of a decode graph, tokens of a prefill graph */
-};
-
 struct model {
   rondo_graph_llama_desc desc;
-  int64_t trained;
   rondo_runtime *runtime;
   rondo_info info;
   int32_t lanes, decode_count, chunk_count;
   /* The smallest first; [1]: with logits. */
-  struct model_step decodes[2][MODEL_DECODES_MOST];
-  struct model_step chunks[2][2][MODEL_CHUNKS_MOST]; /* [1]: in prefill's lane, to run beside decode */
-  struct model_step alone[2];                        /* for a sequence in pages 1, 2, 3 ...; only with any_order */
+  struct llama_step decodes[2][MODEL_DECODES_MOST];
+  struct llama_step chunks[2][2][MODEL_CHUNKS_MOST]; /* [1]: in prefill's lane, to run beside decode */
+  struct llama_step alone[2];                        /* for a sequence in pages 1, 2, 3 ...; only with any_order */
+  struct {
+    struct llama_step *step;
+    uint32_t lane;
+  } steps[MODEL_STEPS_MOST]; /* all of them, that which owns the weights and the pages first */
+  uint32_t step_count;
 };
 
 /* A sequence in a replay. */
@@ -69,9 +64,9 @@ void model_warm_up(struct model *model);
  * tokens.
  * *begun is then the step, whose results are those of model_next and model_logits after rondo_wait. */
 rondo_status model_decode(struct model *model, bool with_logits, const struct model_row *rows, int32_t count,
-                          struct model_step **begun);
+                          struct llama_step **begun);
 rondo_status model_prefill(struct model *model, int32_t lane, bool with_logits, int32_t chunk,
                            const struct model_row *row, const int32_t *tokens, int32_t count,
-                           struct model_step **begun);
-int32_t model_next(const struct model_step *step, int32_t row);
-const float *model_logits(const struct model_step *step, int32_t row, int64_t vocabulary);
+                           struct llama_step **begun);
+int32_t model_next(const struct llama_step *step, int32_t row);
+const float *model_logits(const struct llama_step *step, int32_t row, int64_t vocabulary);

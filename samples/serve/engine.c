@@ -113,7 +113,7 @@ static void admit_all(struct engine *engine) {
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
-static rondo_status step_wait(const struct model_step *step) {
+static rondo_status step_wait(const struct llama_step *step) {
   rondo_status status;
   while ((status = rondo_wait(step->slot, look_ns)) == RONDO_TIMEOUT) continue;
   return status;
@@ -122,7 +122,7 @@ static rondo_status step_wait(const struct model_step *step) {
 static uint64_t smoothed(uint64_t old, uint64_t measured) { return old ? (7 * old + measured) / 8 : measured; }
 
 /* The sequence has a new token, of this row of a step. */
-static void take_token(struct engine *engine, struct sequence *sequence, const struct model_step *step, int32_t row,
+static void take_token(struct engine *engine, struct sequence *sequence, const struct llama_step *step, int32_t row,
                        uint64_t now) {
   struct request *request = sequence->request;
   const int32_t token = model_next(step, row), count = atomic_load(&request->answered);
@@ -148,7 +148,7 @@ static void take_token(struct engine *engine, struct sequence *sequence, const s
 
 /* Chunks longer than this kind take as long for each row, until they are measured. */
 static void longer_guess(struct engine *engine, int32_t lane, int32_t kind) {
-  const struct model_step *chunks = engine->model->chunks[0][0];
+  const struct llama_step *chunks = engine->model->chunks[0][0];
   uint64_t *chunk_ns = engine->chunk_ns[lane];
   for (int32_t i = kind + 1; i < engine->model->chunk_count; i++)
     chunk_ns[i] = chunk_ns[i - 1] * (uint64_t)(chunks[i].rows / chunks[i - 1].rows);
@@ -213,7 +213,7 @@ static rondo_status chunk_begin(struct engine *engine, bool beside_answers, uint
 /* After its replay is done. */
 static void chunk_end(struct engine *engine, uint64_t now) {
   struct sequence *sequence = &engine->sequences[engine->chunk_owner];
-  const struct model_step *step = engine->chunk;
+  const struct llama_step *step = engine->chunk;
   const uint64_t took_ns = now - engine->chunk_begun_ns;
   uint64_t *chunk_ns = &engine->chunk_ns[engine->chunk_lane][engine->chunk_kind];
   engine->chunk = NULL;
@@ -242,7 +242,7 @@ static int32_t rows_gather(struct engine *engine, bool *with_logits) {
   return count;
 }
 
-static void decode_end(struct engine *engine, const struct model_step *step, int32_t count, uint64_t now) {
+static void decode_end(struct engine *engine, const struct llama_step *step, int32_t count, uint64_t now) {
   for (int32_t i = 0; i < count; i++) {
     struct sequence *sequence = &engine->sequences[engine->row_owners[i]];
     sequence->row.position++;
@@ -253,7 +253,7 @@ static void decode_end(struct engine *engine, const struct model_step *step, int
 /* One round: a chunk of a prompt, if one waits, and a decode step of all sequences that answer. In one lane the chunk
  * is done before the step; in two lanes it may go on for several steps. */
 static rondo_status round_replay(struct engine *engine) {
-  struct model_step *step = NULL;
+  struct llama_step *step = NULL;
   bool with_logits;
   const int32_t count = rows_gather(engine, &with_logits);
   uint64_t now = clock_ns();

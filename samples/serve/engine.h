@@ -52,7 +52,7 @@ struct engine {
   struct model_row *rows; /* of a decode step, and whose they are */
   int32_t *row_owners;
   uint64_t news_told;       /* the news_count that was last written to the file */
-  struct model_step *chunk; /* the prefill in flight; NULL: none */
+  struct llama_step *chunk; /* the prefill in flight; NULL: none */
   int32_t chunk_owner, chunk_tokens, chunk_kind, chunk_lane;
   int32_t chunk_free; /* the longest kind that takes hardly longer than the shortest */
   uint64_t chunk_begun_ns, chunk_ns[2][MODEL_CHUNKS_MOST], decode_ns; /* smoothed times of steps, chunks' by lane */

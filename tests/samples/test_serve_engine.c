@@ -160,7 +160,7 @@ Test(serve_engine, a_chunk_is_as_long_as_answers_allow) {
 Test(serve_engine, the_first_chunk_tells_how_long_longer_ones_take) {
   open_small(1, 1, 0);
   end_none();
-  const struct model_step *chunks = small.model.chunks[0][0];
+  const struct llama_step *chunks = small.model.chunks[0][0];
   const uint64_t *chunk_ns = small.engine.chunk_ns[0];
   cr_assert_gt(small.model.chunk_count, 1);
   for (int32_t i = 0; i < small.model.chunk_count; i++) cr_assert_eq(chunk_ns[i], 0);
