@@ -8,10 +8,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's name. rondo_close leaks the host pool of a lost device on
+/* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizers' names. rondo_close leaks the host pool of a lost device on
  * purpose. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default"), weak));
 const char *__lsan_default_suppressions(void) { return "leak:rondo_open_abi\n"; }
+void __asan_init(void) __attribute__((weak)); /* NULL in a program without AddressSanitizer */
 /* NOLINTEND(bugprone-reserved-identifier) */
 
 static bool is_under_valgrind(void) {
@@ -21,6 +22,10 @@ static bool is_under_valgrind(void) {
 
 void skip_under_valgrind(const char *reason) {
   if (is_under_valgrind()) cr_skip_test("under valgrind %s", reason);
+}
+
+void skip_under_sanitizers(void) {
+  if (__asan_init) cr_skip_test("takes long under sanitizers");
 }
 
 uint32_t rounds_here(uint32_t rounds) { return is_under_valgrind() ? (rounds + 4) / 5 : rounds; }

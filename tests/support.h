@@ -75,6 +75,8 @@ int64_t random_between(struct random *random, int64_t low, int64_t high); /* bot
 
 /* Ends the test as skipped under valgrind, which cannot do what the test needs. */
 void skip_under_valgrind(const char *reason);
+/* For what takes long under sanitizers, and shows them nothing that other tests do not: arithmetic at large sizes. */
+void skip_under_sanitizers(void);
 /* The number of a test's rounds: under valgrind, where code takes 20 to 50 times as long, a fifth of `rounds`. */
 uint32_t rounds_here(uint32_t rounds);
 

@@ -211,7 +211,7 @@ void add_gemv(struct build *b) {
   }
   if (extras.bias) d.bias = operand_of(b, RONDO_READ, added_dtype, vector(batched && next(b) & 1, batch, m));
   d.silu_mul = extras.silu_mul;
-  d.one_order = next(b) >= 250 ? any_int(b) : next(b) & 1;
+  d.one_order = next(b) >= 250 ? any_int(b) : (int32_t)(next(b) & 1);
   d.out = operand_of(b, extras.in_place ? RONDO_READ_WRITE : RONDO_WRITE, result,
                      matrix(batched, batch, count, columns, false));
   if (extras.in_place)

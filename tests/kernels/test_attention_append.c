@@ -296,6 +296,7 @@ BOTH_BACKENDS(attention_append, writes_turned_rows_and_attends_them, drawn)
 
 /* What a model's decoding asks for, each with one query position and with a chunk. */
 static void models(rondo_backend backend) {
+  skip_under_sanitizers();
   static const struct {
     int64_t batch, query_heads, kv_heads, capacity, dimension;
   } shapes[] = {{1, 9, 3, 512, 64},    {8, 32, 8, 512, 64},  {1, 32, 8, 4096, 64},

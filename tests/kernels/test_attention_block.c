@@ -8,7 +8,10 @@
 #include "../../kernels/decoder/attention_several_tokens.h"
 #include "../oracles/decoder_run.h"
 
-static void attention_blocks(rondo_backend backend) { models_run(backend, true); }
+static void attention_blocks(rondo_backend backend) {
+  skip_under_sanitizers();
+  models_run(backend, true);
+}
 BOTH_BACKENDS(attention_block, of_models_matches_fp64, attention_blocks)
 
 /* Several sequences: clusters with one to eight of them, contexts of no, one and many tiles for each warp. */

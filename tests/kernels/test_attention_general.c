@@ -118,6 +118,7 @@ BOTH_BACKENDS(attention_general, keys_values_and_queries_may_be_e4m3, codes)
 
 /* Each of 2^4 * 2 ways to say yes or no, on several shapes. */
 static void together(rondo_backend backend) {
+  skip_under_sanitizers();
   static const int32_t sizes[] = {1, 40, 100, 300};
   static struct attention tasks[32 * COUNT(shapes)];
   size_t count = 0;
@@ -267,6 +268,7 @@ BOTH_BACKENDS(attention_general, a_thousand_replays_give_the_same_bits, repeat)
 
 /* Of few query rows, cut into a number of splits that is said: 1, 7 or 64 items with the same pages. */
 static void batches(rondo_backend backend) {
+  skip_under_sanitizers();
   static const int64_t sizes[] = {1, 7, 64};
   for (int c = 0; c < 8; c++) {
     struct attention tasks[COUNT(sizes)];

@@ -106,6 +106,7 @@ BOTH_BACKENDS(attention, splits_and_row_tiles_go_together, cut_prefill)
 
 /* As many rows as take the wide kernels of a GPU. */
 static void wide(rondo_backend backend) {
+  skip_under_sanitizers();
   static const int32_t lengths[] = {130, 0, 1, 129, 64, 65, 128, 130, 77, 2, 112, 113};
   static const struct attention cases[] = {
       {.name = "rising scores", .query_heads = 8, .query_length = 131, .capacity = 300, .causal = 1, .data = RISING},
@@ -359,6 +360,7 @@ BOTH_BACKENDS(attention, empty_sizes_are_no_work_and_no_keys_give_zero, empty)
 /* ---- The same bits ----------------------------------------------------------------------------------------------- */
 
 static void repeat(rondo_backend backend) {
+  skip_under_sanitizers();
   static struct attention tasks[2 * ATTENTION_DIMENSIONS];
   for (size_t i = 0; i < COUNT(tasks); i++)
     tasks[i] = (struct attention){.dtype = attention_types[i % ATTENTION_TYPES],

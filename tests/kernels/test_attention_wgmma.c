@@ -43,6 +43,7 @@ static const struct attention shapes[] = {
 };
 
 static void prefill(rondo_backend backend) {
+  skip_under_sanitizers();
   struct attention cases[2 * COUNT(shapes)];
   for (size_t i = 0; i < COUNT(cases); i++) {
     cases[i] = shapes[i % COUNT(shapes)];
@@ -138,6 +139,7 @@ BOTH_BACKENDS(attention_wgmma, scores_far_above_the_first_are_computed_again, co
 /* From scores of which no tile has to look at a maximum to those of which each does. The last KV tile, which comes
  * first, has one column, eight, or all of them. */
 static void deviations(rondo_backend backend) {
+  skip_under_sanitizers();
   static const float some[] = {4, 12, 20, 32, 64, 300};
   static const struct attention cases[] = {
       {.name = "8 columns", .query_length = 200, .capacity = 520},

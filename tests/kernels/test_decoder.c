@@ -12,7 +12,10 @@
 #include "../../runtime/graph.h"
 #include "../oracles/decoder_run.h"
 
-static void feed_forwards(rondo_backend backend) { models_run(backend, false); }
+static void feed_forwards(rondo_backend backend) {
+  skip_under_sanitizers();
+  models_run(backend, false);
+}
 BOTH_BACKENDS(decoder, a_feed_forward_of_models_matches_fp64, feed_forwards)
 
 /* One token of a small model: parts of any number, with and without a norm, weights of it and all types. */
@@ -42,6 +45,7 @@ BOTH_BACKENDS(decoder, a_feed_forward_of_several_tokens_matches_fp64, several_to
 
 /* Of a model of a billion weights, and with more KV heads than parts are asked for. */
 static void large(rondo_backend backend) {
+  skip_under_sanitizers();
   static const int64_t rows[] = {1, 4, 16};
   static const size_t some[] = {0, 4, 3};
   for (int i = 0; i < 3; i++) {
@@ -186,6 +190,7 @@ BOTH_BACKENDS(decoder, ragged_sizes_match_fp64, ragged)
 /* Halves one after the other, each of what the one before leaves, with K and V that are fetched while it still runs;
  * every replay gives the same bits. */
 static void layers(rondo_backend backend) {
+  skip_under_sanitizers();
   enum { HALVES = 6 };
   static const int64_t rows[COUNT(types)] = {4, 1, 9, 1, 14, 1, 5};
   for (size_t type = 0; type < COUNT(types); type++) {

@@ -218,6 +218,7 @@ static void attention_blocks(rondo_backend backend) {
 BOTH_BACKENDS(early, an_attention_block_follows_the_tasks_that_write_for_it, attention_blocks)
 
 static void feed_forwards(rondo_backend backend) {
+  skip_under_sanitizers();
   static const int written[] = {NOTHING, MATRICES, NORM, MATRICES | NORM};
   for (size_t i = 0; i < 2 * COUNT(feed_forward_halves) * COUNT(written); i++) {
     const size_t shape = i / 2 % COUNT(feed_forward_halves);

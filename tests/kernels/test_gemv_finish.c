@@ -224,6 +224,7 @@ BOTH_BACKENDS(gemv_finish, tiles_and_chunks_one_after_the_other_match_fp64, chec
 
 /* Large NVFP4 matrices, whose last tile begins within the one before: no row is finished twice. */
 static void check_fast_streams(rondo_backend backend) {
+  skip_under_sanitizers();
   static const struct {
     int64_t m, count;
     unsigned features;

@@ -92,6 +92,7 @@ BOTH_BACKENDS(graph_llama, decoding_matches_64_bits_in_every_type_of_weights, de
 /* Layers of two tasks: of SmolLM2's sizes, which have kernels on a GPU, of tiny ones, and of a wide model, of whose
  * several sequences attention is steps. */
 static void decodes_in_halves(rondo_backend backend) {
+  skip_under_sanitizers();
   static const struct {
     int64_t hidden, query_heads, kv_heads, feed_forward;
     rondo_dtype weights;
@@ -202,6 +203,7 @@ static void set_prefill_pages(struct machine *m, const rondo_graph_llama_desc *d
 
 /* Chunks that end in padding, some after the context's end; then the sequence goes on beside one that rests. */
 static void prefills(rondo_backend backend) {
+  skip_under_sanitizers();
   enum { OF_SMOLLM2 = 4 /* cases of its sizes, whose layers are halves */ };
   static const struct {
     int rows, length, context;

@@ -31,6 +31,7 @@ static const int16_t *shape_of(int i) {
 /* ---- Every kind, every layout ----------------------------------------------------------------------------------- */
 
 static void every_kind_of(rondo_backend backend, rondo_dtype dtype) {
+  skip_under_sanitizers();
   struct fit all[TILES + BEYOND];
   for (int i = 0; i < TILES + BEYOND; i++) {
     const int16_t *shape = i < TILES ? tiles[i] : beyond[i - TILES];
@@ -141,6 +142,7 @@ BOTH_BACKENDS(least_squares, solutions_and_residuals_are_those_of_lapack, like_g
 /* The first matrix stands in the batch again, in the middle and at the end; alone, and without residual and info, x has
  * the same bits. */
 static void same_bits(rondo_backend backend) {
+  skip_under_sanitizers();
   enum { BOTH = 2 * MOST, BATCH = 13 };
   struct fit all[BOTH], again[BOTH], alone[BOTH];
   struct solution solutions[BOTH], repeated[BOTH], single[BOTH];

@@ -63,6 +63,7 @@ static struct half with_pages(struct half h, int64_t page_rows) {
 static const int64_t prompt_rows[] = {17, 64, 33, 100, 9, 65, 128}, positions[] = {0, 1, 64, 100, 130, 191};
 
 static void prompts(rondo_backend backend) {
+  skip_under_sanitizers();
   for (size_t i = 0; i < COUNT(prompt_rows) * COUNT(positions); i++) {
     if (i % (backend == RONDO_BACKEND_HOST ? 4 : 2)) continue; /* the oracle takes long */
     struct half h = prompt(0, prompt_rows[i % COUNT(prompt_rows)], positions[i / COUNT(prompt_rows)], i);

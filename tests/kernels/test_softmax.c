@@ -125,6 +125,7 @@ static void gemm_softmax_agrees_with_fp64_at_every_edge(rondo_backend backend) {
 BOTH(gemm_softmax_agrees_with_fp64_at_every_edge)
 
 static void gemm_softmax_agrees_with_fp64_at_large_sizes(rondo_backend backend) {
+  skip_under_sanitizers();
   static const struct product products[] = {
       {.dtype = RONDO_F16, .sizes = {1, 333, 1023, 130}, .scale = 0.1f},
       {.dtype = RONDO_BF16, .sizes = {1, 130, 1100, 1000}, .scale = 0.03f, .matrix = true},
@@ -141,6 +142,7 @@ BOTH(gemm_softmax_agrees_with_fp64_at_large_sizes)
 /* More rows than there are clusters for, so that each takes tiles one after the other: with rows of every width that a
  * cluster holds, and with wider ones, which come twice. The host, which knows no clusters, has enough of four tiles. */
 static void gemm_softmax_takes_many_tiles_of_rows(rondo_backend backend) {
+  skip_under_sanitizers();
   static const struct product products[] = {
       {.dtype = RONDO_BF16, .sizes = {40, 330, 264, 64}, .scale = 0.125f},
       {.dtype = RONDO_F16, .sizes = {31, 130, 1032, 72}, .scale = 0.1f, .causal = true},
@@ -233,6 +235,7 @@ BOTH(gemm_softmax_survives_large_logits)
 
 /* From logits that lie near what they are counted from to those that lie far from it. */
 static void gemm_softmax_takes_logits_of_any_deviation(rondo_backend backend) {
+  skip_under_sanitizers();
   static const float deviations[] = {1, 4, 8, 12, 16, 24, 32, 64, 200};
   static const struct sizes sizes[] = {{1, 97, 1152, 64}, {1, 200, 4096, 64}, {1, 97, 4096, 128}, {2, 70, 1280, 120}};
   struct product products[COUNT(deviations) * COUNT(sizes)];

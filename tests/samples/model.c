@@ -24,12 +24,6 @@ struct gguf require_quantised_model(void) {
   return require_file(".model/SmolLM2-135M-Instruct.NVFP4.gguf", "ninja quantise");
 }
 
-void skip_under_sanitizers(void) {
-#ifdef __SANITIZE_ADDRESS__
-  cr_skip_test("it takes minutes under sanitizers");
-#endif
-}
-
 FILE *require_data(const char *name) {
   char path[256];
   snprintf(path, sizeof path, "tests/model/%s", name);

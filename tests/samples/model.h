@@ -9,7 +9,5 @@
 struct gguf require_model(void);
 /* The same with the layers in NVFP4, by the quantise sample. ninja quantise makes it. */
 struct gguf require_quantised_model(void);
-/* For what takes minutes under sanitizers, and shows them nothing that other tests do not. */
-void skip_under_sanitizers(void);
 /* A file of tests/model; skips likewise, which is for a bundle. */
 FILE *require_data(const char *name);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../support.h"
 #include "model.h"
 #include "run_chat.h"
 

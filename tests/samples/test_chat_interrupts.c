@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support.h"
 #include "model.h"
 #include "run_chat.h"
 
