@@ -6,30 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = -1 };
+static int32_t index_of(const struct pages *pages, const struct page *page) { return (int32_t)(page - pages->pages); }
 
-static int32_t *tokens_of(const struct pages *pages, int32_t page) {
-  return pages->tokens + (int64_t)page * pages->rows;
+static int32_t *tokens_of(const struct pages *pages, const struct page *page) {
+  return pages->tokens + (page - pages->pages) * pages->rows;
 }
 
-/* ---- Pages without users ----------------------------------------------------------------------------------------- */
+/* ---- Users ------------------------------------------------------------------------------------------------------- */
 
-static void unused_remove(struct pages *pages, int32_t at) {
-  const struct page *page = &pages->pages[at];
-  *(page->before == NONE ? &pages->first_unused : &pages->pages[page->before].after) = page->after;
-  *(page->after == NONE ? &pages->last_unused : &pages->pages[page->after].before) = page->before;
-  pages->unused--;
+static void user_add(struct pages *pages, struct page *page) {
+  if (page->users++) return;
+  TAILQ_REMOVE(&pages->unused, page, unused);
+  pages->unused_count--;
 }
 
 /* Pages without content are taken first. */
-static void unused_add(struct pages *pages, int32_t at) {
-  struct page *page = &pages->pages[at];
-  const bool first = !page->content;
-  page->before = first ? NONE : pages->last_unused;
-  page->after = first ? pages->first_unused : NONE;
-  *(page->before == NONE ? &pages->first_unused : &pages->pages[page->before].after) = at;
-  *(page->after == NONE ? &pages->last_unused : &pages->pages[page->after].before) = at;
-  pages->unused++;
+static void unused_add(struct pages *pages, struct page *page) {
+  if (page->content)
+    TAILQ_INSERT_TAIL(&pages->unused, page, unused);
+  else
+    TAILQ_INSERT_HEAD(&pages->unused, page, unused);
+  pages->unused_count++;
 }
 
 /* ---- Contents ---------------------------------------------------------------------------------------------------- */
@@ -41,35 +38,26 @@ static uint32_t hash_of(const struct pages *pages, uint64_t parent, const int32_
   return (uint32_t)(hash ^ hash >> 32);
 }
 
-static int32_t content_find(const struct pages *pages, uint64_t parent, const int32_t *tokens) {
+/* NULL if there is none. */
+static struct page *content_find(const struct pages *pages, uint64_t parent, const int32_t *tokens) {
   const uint32_t hash = hash_of(pages, parent, tokens);
-  int32_t at = pages->buckets[hash & pages->bucket_mask];
-  for (; at != NONE; at = pages->pages[at].next) {
-    const struct page *page = &pages->pages[at];
-    if (page->hash == hash && page->parent == parent &&
-        memcmp(tokens_of(pages, at), tokens, (size_t)pages->rows * sizeof *tokens) == 0)
-      break;
-  }
-  return at;
+  struct page *page = LIST_FIRST(&pages->buckets[hash & pages->bucket_mask]);
+  while (page && (page->hash != hash || page->parent != parent ||
+                  memcmp(tokens_of(pages, page), tokens, (size_t)pages->rows * sizeof *tokens) != 0))
+    page = LIST_NEXT(page, alike);
+  return page;
 }
 
-static void content_add(struct pages *pages, int32_t at, uint64_t parent, const int32_t *tokens) {
-  struct page *page = &pages->pages[at];
+static void content_add(struct pages *pages, struct page *page, uint64_t parent, const int32_t *tokens) {
   page->content = ++pages->contents;
   page->parent = parent;
   page->hash = hash_of(pages, parent, tokens);
-  memcpy(tokens_of(pages, at), tokens, (size_t)pages->rows * sizeof *tokens);
-  int32_t *bucket = &pages->buckets[page->hash & pages->bucket_mask];
-  page->next = *bucket;
-  *bucket = at;
+  memcpy(tokens_of(pages, page), tokens, (size_t)pages->rows * sizeof *tokens);
+  LIST_INSERT_HEAD(&pages->buckets[page->hash & pages->bucket_mask], page, alike);
 }
 
-static void content_remove(struct pages *pages, int32_t at) {
-  struct page *page = &pages->pages[at];
-  if (!page->content) return;
-  int32_t *link = &pages->buckets[page->hash & pages->bucket_mask];
-  while (*link != at) link = &pages->pages[*link].next;
-  *link = page->next;
+static void content_remove(struct page *page) {
+  if (page->content) LIST_REMOVE(page, alike);
   page->content = 0;
 }
 
@@ -80,18 +68,16 @@ bool pages_open(struct pages *pages, int32_t count, int32_t rows) {
   while (buckets < (uint32_t)count) buckets *= 2;
   *pages = (struct pages){.count = count,
                           .rows = rows,
-                          .first_unused = NONE,
-                          .last_unused = NONE,
                           .pages = calloc((size_t)count, sizeof *pages->pages),
                           .tokens = calloc((size_t)count * (size_t)rows, sizeof *pages->tokens),
-                          .buckets = malloc(buckets * sizeof *pages->buckets),
+                          .buckets = calloc(buckets, sizeof *pages->buckets), /* all empty */
                           .bucket_mask = buckets - 1};
   if (!pages->pages || !pages->tokens || !pages->buckets) {
     pages_close(pages);
     return false;
   }
-  for (uint32_t i = 0; i < buckets; i++) pages->buckets[i] = NONE;
-  for (int32_t i = count - 1; i > 0; i--) unused_add(pages, i);
+  TAILQ_INIT(&pages->unused);
+  for (int32_t i = count - 1; i > 0; i--) unused_add(pages, &pages->pages[i]);
   return true;
 }
 
@@ -107,23 +93,23 @@ int32_t pages_take(struct pages *pages, const int32_t *prompt, int32_t prompt_co
   int32_t shared = 0, idle = 0;
   uint64_t parent = 0;
   for (; shared < whole; shared++) {
-    const int32_t at = content_find(pages, parent, prompt + (int64_t)shared * pages->rows);
-    if (at == NONE) break;
-    parent = pages->pages[at].content;
-    idle += pages->pages[at].users == 0;
-    list[shared] = at;
+    const struct page *page = content_find(pages, parent, prompt + (int64_t)shared * pages->rows);
+    if (!page) break;
+    parent = page->content;
+    idle += page->users == 0;
+    list[shared] = index_of(pages, page);
   }
-  if (total - shared > pages->unused - idle) return -1;
+  if (total - shared > pages->unused_count - idle) return -1;
   bool in_order = pages->in_order && pages_used(pages) == 0;
   for (int32_t i = 0; i < shared; i++) {
     in_order = in_order && list[i] == i + 1;
-    if (!pages->pages[list[i]].users++) unused_remove(pages, list[i]);
+    user_add(pages, &pages->pages[list[i]]);
   }
   for (int32_t i = shared; i < total; i++) {
-    list[i] = in_order ? i + 1 : pages->first_unused;
-    unused_remove(pages, list[i]);
-    content_remove(pages, list[i]);
-    pages->pages[list[i]].users = 1;
+    struct page *page = in_order ? &pages->pages[i + 1] : TAILQ_FIRST(&pages->unused);
+    list[i] = index_of(pages, page);
+    user_add(pages, page);
+    content_remove(page);
   }
   return shared;
 }
@@ -134,13 +120,13 @@ int32_t pages_take_filled(struct pages *pages, const int32_t *prompt, int32_t pr
   int32_t found = 0;
   uint64_t parent = 0;
   for (; found < whole; found++) {
-    const int32_t at = content_find(pages, parent, prompt + (int64_t)found * pages->rows);
-    if (at == NONE) break;
-    parent = pages->pages[at].content;
-    if ((found + 1) * pages->rows <= done || list[found] == at) continue;
-    if (!pages->pages[at].users++) unused_remove(pages, at);
+    struct page *page = content_find(pages, parent, prompt + (int64_t)found * pages->rows);
+    if (!page) break;
+    parent = page->content;
+    if ((found + 1) * pages->rows <= done || list[found] == index_of(pages, page)) continue;
+    user_add(pages, page);
     pages_give(pages, &list[found], 1);
-    list[found] = at;
+    list[found] = index_of(pages, page);
   }
   return found;
 }
@@ -148,20 +134,14 @@ int32_t pages_take_filled(struct pages *pages, const int32_t *prompt, int32_t pr
 void pages_share(struct pages *pages, const int32_t *tokens, int32_t count, const int32_t *list) {
   uint64_t parent = 0;
   for (int32_t i = 0; i < count / pages->rows; i++, tokens += pages->rows) {
-    const struct page *page = &pages->pages[list[i]];
-    if (!page->content) {
-      const int32_t same = content_find(pages, parent, tokens);
-      if (same == NONE)
-        content_add(pages, list[i], parent, tokens);
-      else
-        page = &pages->pages[same];
-    }
-    parent = page->content;
+    struct page *page = &pages->pages[list[i]], *same = page->content ? page : content_find(pages, parent, tokens);
+    if (!same) content_add(pages, same = page, parent, tokens);
+    parent = same->content;
   }
 }
 
 void pages_give(struct pages *pages, const int32_t *list, int32_t count) {
   /* The last first: a text's first pages stay longest. */
   for (int32_t i = count - 1; i >= 0; i--)
-    if (!--pages->pages[list[i]].users) unused_add(pages, list[i]);
+    if (!--pages->pages[list[i]].users) unused_add(pages, &pages->pages[list[i]]);
 }

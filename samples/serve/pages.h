@@ -5,25 +5,29 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 struct page {
-  int32_t users;         /* sequences that have it */
-  int32_t before, after; /* in the list of pages without users, the longest unused first; NONE at the ends */
-  int32_t next;          /* with the same hash */
-  uint64_t content;      /* number of the content, which is never used twice; 0: not to be shared */
-  uint64_t parent;       /* the content of the page before it in its text; 0: it is the first */
+  int32_t users;            /* sequences that have it */
+  TAILQ_ENTRY(page) unused; /* in the list of pages without users */
+  LIST_ENTRY(page) alike;   /* with the same hash */
+  uint64_t content;         /* number of the content, which is never used twice; 0: not to be shared */
+  uint64_t parent;          /* the content of the page before it in its text; 0: it is the first */
   uint32_t hash;
 };
 
+TAILQ_HEAD(page_queue, page);
+LIST_HEAD(page_list, page);
+
 struct pages {
-  int32_t count, rows; /* pages, and tokens in one */
-  int32_t unused;      /* pages without users, with content or not */
-  bool in_order;       /* while nobody has a page, they are dealt out from page 1 on; set after pages_open */
-  int32_t first_unused, last_unused;
-  uint64_t contents; /* numbers given so far */
+  int32_t count, rows;      /* pages, and tokens in one */
+  int32_t unused_count;     /* pages without users, with content or not */
+  struct page_queue unused; /* those, the longest unused first */
+  bool in_order;            /* while nobody has a page, they are dealt out from page 1 on; set after pages_open */
+  uint64_t contents;        /* numbers given so far */
   struct page *pages;
-  int32_t *tokens;  /* [count, rows] of pages with content */
-  int32_t *buckets; /* first page of each hash */
+  int32_t *tokens;           /* [count, rows] of pages with content */
+  struct page_list *buckets; /* pages with content, by their hashes */
   uint32_t bucket_mask;
 };
 
@@ -46,4 +50,4 @@ void pages_give(struct pages *pages, const int32_t *list, int32_t count);
 static inline int32_t pages_for(const struct pages *pages, int32_t rows) {
   return (int32_t)(((int64_t)rows + pages->rows - 1) / pages->rows);
 }
-static inline int32_t pages_used(const struct pages *pages) { return pages->count - 1 - pages->unused; }
+static inline int32_t pages_used(const struct pages *pages) { return pages->count - 1 - pages->unused_count; }

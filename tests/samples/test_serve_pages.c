@@ -46,11 +46,11 @@ static void take(struct cache *cache, struct user *user, struct random *random) 
   user->prompt = 1 + (int32_t)random_between(random, 0, LONGEST - 9);
   user->rows = user->prompt + 1 + (int32_t)random_between(random, 0, 6);
   for (int32_t i = 0; i < user->prompt; i++) user->text[i] = i % ROWS ? i : (int32_t)random_between(random, 0, 1);
-  const int32_t before = cache->pages.unused;
+  const int32_t before = cache->pages.unused_count;
   const bool nobody = pages_used(&cache->pages) == 0;
   const int32_t shared = pages_take(&cache->pages, user->text, user->prompt, user->rows, user->list);
   if (shared < 0) {
-    cr_assert_eq(cache->pages.unused, before);
+    cr_assert_eq(cache->pages.unused_count, before);
     cr_assert_gt(pages_for(&cache->pages, user->rows), before - (LONGEST / ROWS), "refused with room");
     return;
   }
