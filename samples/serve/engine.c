@@ -96,9 +96,16 @@ static bool admit(struct engine *engine, struct sequence *sequence, struct reque
   return true;
 }
 
+/* What the HTTP thread submitted waits now, the oldest first. */
+static void submitted_take(struct engine *engine) {
+  struct request *newest = atomic_exchange(&engine->submitted, NULL);
+  for (const struct request *request = newest; request; request = request->before) engine->waiting_count++;
+  for (int32_t at = engine->waiting_count; newest; newest = newest->before) engine->waiting[--at] = newest;
+}
+
 /* Requests are admitted in the order of their arrival: a long one is never overtaken, and so never starves. */
 static void admit_all(struct engine *engine) {
-  for (void *request; (request = ring_pop(&engine->submitted));) engine->waiting[engine->waiting_count++] = request;
+  submitted_take(engine);
   const uint64_t now = clock_ns(); /* later than any of them was submitted */
   interrupt_all(engine, now);
   int32_t admitted = 0;
@@ -292,7 +299,7 @@ static void lose_all(struct engine *engine) {
   atomic_store(&engine->lost, true);
   for (int32_t i = 0; i < sequence_count(engine); i++)
     if (engine->sequences[i].request) sequence_end(engine, &engine->sequences[i], END_LOST);
-  for (void *request; (request = ring_pop(&engine->submitted));) request_end(engine, request, END_LOST);
+  submitted_take(engine);
   for (int32_t i = 0; i < engine->waiting_count; i++) request_end(engine, engine->waiting[i], END_LOST);
   engine->waiting_count = 0;
 }
@@ -320,7 +327,7 @@ static void rest(struct engine *engine) {
     return;
   }
   atomic_store(&engine->asleep, true);
-  if (ring_is_empty(&engine->submitted) && !atomic_load(&engine->stopping))
+  if (!atomic_load(&engine->submitted) && !atomic_load(&engine->stopping))
     while (read(engine->wake, &count, sizeof count) < 0) continue;
   atomic_store(&engine->asleep, false);
 }
@@ -333,7 +340,7 @@ static void news_tell(struct engine *engine) {
 }
 
 bool engine_round(struct engine *engine) {
-  /* Before requests are taken in: none is submitted after it, and so none is left in the ring. */
+  /* Before requests are taken in: none is submitted after it, and so none is left. */
   const bool stopping = atomic_load(&engine->stopping);
   admit_all(engine);
   const int32_t active = active_count(engine);
@@ -392,7 +399,6 @@ void engine_open(struct engine *engine, struct model *model, const struct engine
   engine->wake = eventfd(0, EFD_CLOEXEC);
   engine->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (!engine->page_lists || !engine->waiting || !engine->rows || !engine->row_owners ||
-      !ring_open(&engine->submitted, (uint32_t)options->requests) ||
       !pages_open(&engine->pages, (int32_t)model->desc.pages, PAGE_ROWS))
     give_up("no memory for %d sequences", sequences);
   if (engine->wake < 0 || engine->news < 0) give_up("no file for an event: %s", strerror(errno));
@@ -405,7 +411,6 @@ void engine_open(struct engine *engine, struct model *model, const struct engine
 void engine_close(struct engine *engine) {
   close(engine->wake);
   close(engine->news);
-  ring_close(&engine->submitted);
   pages_close(&engine->pages);
   free(engine->page_lists);
   free(engine->waiting);
@@ -425,7 +430,8 @@ static void engine_wake(struct engine *engine) {
 }
 
 void engine_submit(struct engine *engine, struct request *request) {
-  if (!ring_push(&engine->submitted, request)) give_up("more requests than records");
+  request->before = atomic_load(&engine->submitted);
+  while (!atomic_compare_exchange_weak(&engine->submitted, &request->before, request)) continue;
   engine_wake(engine);
 }
 

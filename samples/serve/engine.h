@@ -8,7 +8,6 @@
 #include "metrics.h"
 #include "pages.h"
 #include "request.h"
-#include "ring.h"
 
 enum { ENGINE_TEXT_BYTES = 512 };
 
@@ -32,8 +31,8 @@ struct engine {
   struct engine_options options;
   pthread_t thread;
 
-  struct ring submitted; /* from the HTTP thread */
-  int wake;              /* an eventfd: the engine sleeps in it */
+  _Atomic(struct request *) submitted; /* by the HTTP thread, the newest first: `before` is the next */
+  int wake;                            /* an eventfd: the engine sleeps in it */
   atomic_bool asleep, stopping;
 
   int news; /* an eventfd for the HTTP thread, written only if news_wanted */

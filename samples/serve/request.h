@@ -25,6 +25,7 @@ struct request {
   bool with_logprobs;
   uint64_t submitted_ns, deadline_ns; /* deadline 0: none */
 
+  struct request *before; /* of the engine, until it takes the record in: the one submitted before */
   atomic_bool cancelled;
 
   /* The answer: tokens and log-probabilities below `answered` are final. */
