@@ -59,17 +59,12 @@ void buffer_print(struct buffer *buffer, const char *format, ...) {
 }
 
 static void put_escaped(struct buffer *buffer, char byte) {
-  static const char letters[] = "b\bf\fn\nr\rt\t";
-  if (byte == '"' || byte == '\\') {
-    buffer_put(buffer, (char[]){'\\', byte}, 2);
-    return;
-  }
-  for (size_t i = 0; i + 1 < sizeof letters; i += 2)
-    if (letters[i + 1] == byte) {
-      buffer_put(buffer, (char[]){'\\', letters[i]}, 2);
-      return;
-    }
-  buffer_print(buffer, "\\u%04x", (unsigned)(uint8_t)byte);
+  static const char bytes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+  const char *found = memchr(bytes, byte, sizeof bytes - 1);
+  if (found)
+    buffer_put(buffer, (char[]){'\\', letters[found - bytes]}, 2);
+  else
+    buffer_print(buffer, "\\u%04x", (unsigned)(uint8_t)byte);
 }
 
 void buffer_put_json(struct buffer *buffer, const char *bytes, size_t count) {

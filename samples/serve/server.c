@@ -2,7 +2,6 @@
  * signals, and clients that leave. */
 #include "server.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <signal.h>
@@ -57,16 +56,12 @@ static int listen_address(const char *host, uint16_t port) {
   if (listener < 0 || bind(listener, found->ai_addr, found->ai_addrlen) || listen(listener, BACKLOG))
     give_up("--listen: %s:%u: %s", host, port, strerror(errno));
   freeaddrinfo(found);
-  union {
-    struct sockaddr any;
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-  } bound;
+  struct sockaddr_storage bound;
   socklen_t bytes = sizeof bound;
-  memset(&bound, 0, sizeof bound);
-  getsockname(listener, &bound.any, &bytes);
-  port = ntohs(bound.any.sa_family == AF_INET6 ? bound.six.sin6_port : bound.four.sin_port);
-  fprintf(stderr, strchr(host, ':') ? "listening on http://[%s]:%u/\n" : "listening on http://%s:%u/\n", host, port);
+  getsockname(listener, (struct sockaddr *)&bound, &bytes);
+  getnameinfo((struct sockaddr *)&bound, bytes, NULL, 0, port_text, sizeof port_text, NI_NUMERICSERV);
+  fprintf(stderr, strchr(host, ':') ? "listening on http://[%s]:%s/\n" : "listening on http://%s:%s/\n", host,
+          port_text);
   return listener;
 }
 
