@@ -394,12 +394,9 @@ void engine_open(struct engine *engine, struct model *model, const struct engine
   const int64_t list = model_pages_most(&model->desc);
   engine->page_lists = calloc((size_t)(sequences * list), sizeof *engine->page_lists);
   engine->waiting = calloc((size_t)options->requests, sizeof *engine->waiting);
-  engine->rows = calloc((size_t)sequences, sizeof *engine->rows);
-  engine->row_owners = calloc((size_t)sequences, sizeof *engine->row_owners);
   engine->wake = eventfd(0, EFD_CLOEXEC);
   engine->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (!engine->page_lists || !engine->waiting || !engine->rows || !engine->row_owners ||
-      !pages_open(&engine->pages, (int32_t)model->desc.pages, PAGE_ROWS))
+  if (!engine->page_lists || !engine->waiting || !pages_open(&engine->pages, (int32_t)model->desc.pages, PAGE_ROWS))
     give_up("no memory for %d sequences", sequences);
   if (engine->wake < 0 || engine->news < 0) give_up("no file for an event: %s", strerror(errno));
   for (int32_t i = 0; i < sequences; i++) engine->sequences[i].pages = engine->page_lists + i * list;
@@ -414,8 +411,6 @@ void engine_close(struct engine *engine) {
   pages_close(&engine->pages);
   free(engine->page_lists);
   free(engine->waiting);
-  free(engine->rows);
-  free(engine->row_owners);
 }
 
 void engine_start(struct engine *engine, struct model *model, const struct engine_options *options) {

@@ -47,9 +47,9 @@ struct engine {
   struct request **waiting; /* in order of arrival */
   int32_t waiting_count;
   struct sequence sequences[SEQUENCES_MOST];
-  int32_t *page_lists;    /* of all sequences */
-  struct model_row *rows; /* of a decode step, and whose they are */
-  int32_t *row_owners;
+  int32_t *page_lists;                   /* of all sequences */
+  struct model_row rows[SEQUENCES_MOST]; /* of a decode step, and whose they are */
+  int32_t row_owners[SEQUENCES_MOST];
   uint64_t news_told;       /* the news_count that was last written to the file */
   struct llama_step *chunk; /* the prefill in flight; NULL: none */
   int32_t chunk_owner, chunk_tokens, chunk_kind, chunk_lane;
