@@ -173,6 +173,21 @@ Test(serve_engine, the_first_chunk_tells_how_long_longer_ones_take) {
   small_engine_close(&small);
 }
 
+/* Here on the host's threads, with a clock by which all take the same time. */
+Test(serve_engine, on_a_gpu_every_chunk_is_timed_before_the_start) {
+  open_small(1, 2, 0);
+  const struct engine_options options = small.engine.options;
+  engine_close(&small.engine);
+  small.model.info.backend = RONDO_BACKEND_CUDA;
+  engine_open(&small.engine, &small.model, &options);
+  cr_assert_gt(small.engine.chunk_ns[0][0], 0);
+  for (int32_t lane = 0; lane < 2; lane++)
+    for (int32_t i = 0; i < small.model.chunk_count; i++)
+      cr_assert_eq(small.engine.chunk_ns[lane][i], small.engine.chunk_ns[0][0]);
+  cr_assert_eq(small.engine.chunk_free, small.model.chunk_count - 1, "the longest takes hardly longer");
+  small_engine_close(&small);
+}
+
 /* However soon a long one would read the prompt. */
 Test(serve_engine, a_chunk_takes_at_most_a_second) {
   enum { MILLISECOND_NS = 1000000 };
