@@ -159,7 +159,6 @@ Test(serve_engine, a_chunk_is_as_long_as_answers_allow) {
 /* On the host none is replayed before. */
 Test(serve_engine, the_first_chunk_tells_how_long_longer_ones_take) {
   open_small(1, 1, 0);
-  end_none();
   const struct llama_step *chunks = small.model.chunks[0][0];
   const uint64_t *chunk_ns = small.engine.chunk_ns[0];
   cr_assert_gt(small.model.chunk_count, 1);
