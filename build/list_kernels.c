@@ -8,7 +8,7 @@
 #include "../kernels/attention/attention_decode.h"
 #include "../kernels/attention/attention_portable.h"
 #include "../kernels/attention/attention_wgmma.h"
-#include "../kernels/common/done.h"
+#include "../kernels/common/point.h"
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
 #include "../kernels/decoder/attention_block.h"
@@ -49,7 +49,7 @@ static void print(const char *name, size_t parameter_bytes, int threads, uint32_
 
 int main(void) {
   APPEND_KERNELS(PRINT);
-  DONE_KERNELS(PRINT);
+  POINT_KERNELS(PRINT);
   COPY_KERNELS(PRINT);
   TRANSFER_KERNELS(PRINT);
   ATTENTION_BLOCK_KERNELS(PRINT);

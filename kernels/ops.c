@@ -3,7 +3,7 @@
 #include "../runtime/kernels.h"
 #include "append/append.h"
 #include "attention/attention.h"
-#include "common/done.h"
+#include "common/point.h"
 #include "copy/copy.h"
 #include "copy/transfer.h"
 #include "decoder/decoder.h"
@@ -102,4 +102,4 @@ const struct op *const op_table[] = {OPS(TABLE_ENTRY) NULL};
 
 #define DEFINE_KERNEL(chips, parameters, name, threads, constant)                                                      \
   const struct op_kernel constant = {#name, sizeof(struct parameters), 0, chips, threads};
-DONE_KERNELS(DEFINE_KERNEL)
+POINT_KERNELS(DEFINE_KERNEL)

@@ -19,9 +19,9 @@ rondo_status join_select(const struct op_call *call, const struct chip *chip, st
   (void)call;
   (void)chip;
   launches->count = 1;
-  launches->items[0] = (struct op_launch){.kernel = op_begin_kernel.name,
+  launches->items[0] = (struct op_launch){.kernel = op_point_kernel.name,
                                           .grid = {1, 1, 1},
                                           .block = {1, 1, 1},
-                                          .parameter_bytes = op_begin_kernel.parameter_bytes};
+                                          .parameter_bytes = op_point_kernel.parameter_bytes};
   return RONDO_OK;
 }

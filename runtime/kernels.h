@@ -13,9 +13,9 @@ extern const struct op op_copy;
 extern const struct op op_transfer;
 enum { OP_TRANSFER_TENSORS = 8, OP_TRANSFER_BYTES = 64 * 1024 };
 
-/* Two kernels of one thread that the CUDA backend launches by itself. Both take a struct completion: one before many
- * tasks without predecessors, one after tasks that do not publish completion themselves. */
-extern const struct op_kernel op_begin_kernel, op_done_kernel;
+/* A kernel of one thread that takes a struct completion. The CUDA backend launches it before many tasks without
+ * predecessors, and after tasks that do not publish completion themselves. */
+extern const struct op_kernel op_point_kernel;
 
 /* The compiled device code, one fatbin for each .cu file; none where Rondo was built without nvcc. */
 struct device_image {

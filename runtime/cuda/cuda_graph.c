@@ -364,13 +364,12 @@ static rondo_status add_program_node(struct build *build, uint32_t index) {
 }
 
 /* A node of one thread that waits for build->waits. */
-static rondo_status add_point(struct build *build, const char *kernel, struct completion completion,
-                              struct exit *exit) {
+static rondo_status add_point(struct build *build, struct completion completion, struct exit *exit) {
   struct op_launch launch = {
-      .kernel = kernel, .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof completion};
+      .kernel = op_point_kernel.name, .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof completion};
   struct cu_kernel *unused;
   memcpy(launch.parameters, &completion, sizeof completion);
-  return add_own_kernel(build, kernel, &launch, &build->waits, exit, &unused);
+  return add_own_kernel(build, launch.kernel, &launch, &build->waits, exit, &unused);
 }
 
 static rondo_status add_begin(struct build *build) {
@@ -379,7 +378,7 @@ static rondo_status add_begin(struct build *build) {
     beginnings += build->program->nodes[n].predecessor_count == 0;
   build->waits.count = 0;
   if (beginnings <= BEGINNINGS_MOST) return RONDO_OK;
-  return add_point(build, op_begin_kernel.name, (struct completion){0}, &build->begin);
+  return add_point(build, (struct completion){0}, &build->begin);
 }
 
 /* A graph ends in one node. Each further last node makes cuGraphLaunch of driver 580 slower, and from some number on
@@ -396,7 +395,7 @@ static rondo_status add_done(struct build *build) {
   for (uint32_t n = 0; n < program->node_count; n++)
     if (!exits[n].is_awaited) wait_for(build, &exits[n], true);
   struct completion completion = build->is_published ? (struct completion){0} : completion_at(program, 0);
-  return add_point(build, op_done_kernel.name, completion, &(struct exit){0});
+  return add_point(build, completion, &(struct exit){0});
 }
 
 static rondo_status instantiate(const struct build *build) {

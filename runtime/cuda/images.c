@@ -31,10 +31,10 @@ cu_result images_find_kernel(struct device *device, const char *name, struct cu_
 rondo_status images_load_first(struct device *device) {
   struct cu_kernel *kernel;
   const char *function = "";
-  cu_result result = images_find_kernel(device, op_done_kernel.name, &kernel, &function);
+  cu_result result = images_find_kernel(device, op_point_kernel.name, &kernel, &function);
   if (result == CU_SUCCESS) return RONDO_OK;
   rondo_status status =
-      device_failed(device, result, "open: %s of %s for sm_%d", function, op_done_kernel.name, device->chip.version);
+      device_failed(device, result, "open: %s of %s for sm_%d", function, op_point_kernel.name, device->chip.version);
   return status == RONDO_UNSUPPORTED ? status_set(RONDO_NO_DEVICE, "%s", rondo_error_text()) : status;
 }
 

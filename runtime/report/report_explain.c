@@ -87,7 +87,7 @@ rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char 
   if (chip->version && words && words <= COMPLETION_WORDS)
     fprintf(report.file, "completion: %" PRIu64 " block%s at the end of the graph\n", words, PLURAL(words));
   else if (chip->version)
-    fputs("completion: rondo_done\n", report.file);
+    fputs("completion: rondo_point\n", report.file);
   status = report_close(&report);
   return first != RONDO_OK ? first : status;
 }

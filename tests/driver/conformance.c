@@ -61,7 +61,7 @@ static cu_result open_device(void) {
   host_memory = host;
   memset(host_memory, 0, PIECE_BYTES + 64);
   copy_kernel = find_kernel("rondo_copy", &copy_library);
-  done_kernel = copy_kernel ? find_kernel("rondo_done", &done_library) : NULL;
+  done_kernel = copy_kernel ? find_kernel("rondo_point", &done_library) : NULL;
   /* As in runtime/cuda/cuda_open.c. */
   kernels_overlap = (major == 9 || major == 10) && minor == 0;
   has_maps = major >= 9 && driver.cuTensorMapEncodeTiled;

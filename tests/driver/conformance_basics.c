@@ -203,7 +203,7 @@ static void kernel_parameters(void) {
   expect_number("rondo_copy's parameter", bytes, sizeof(struct copy_parameters));
   expect_number("its offset", offset, 0);
   REQUIRE(cuKernelGetParamInfo(done_kernel, 0, &offset, &bytes));
-  expect_number("rondo_done's parameter", bytes, sizeof(struct completion));
+  expect_number("rondo_point's parameter", bytes, sizeof(struct completion));
   expect("cuKernelGetParamInfo(1)", driver.cuKernelGetParamInfo(copy_kernel, 1, &offset, &bytes), CU_INVALID_VALUE);
 }
 

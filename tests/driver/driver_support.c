@@ -9,10 +9,10 @@
 
 /* Rondo's device code, as far as the fake has it. It replaces the library's own table, which is empty without nvcc.
  * Every open loads the first image; only a graph that copies loads the second. */
-static const char done_image[] = "fake image: rondo_begin rondo_done";
+static const char point_image[] = "fake image: rondo_point";
 static const char copy_image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer mapped_copy rondo_rope";
 const struct device_image device_images[] = {
-    {"done.cu", done_image, done_image + sizeof done_image, "rondo_begin\0rondo_done\0"},
+    {"point.cu", point_image, point_image + sizeof point_image, "rondo_point\0"},
     {"copies.cu", copy_image, copy_image + sizeof copy_image,
      "rondo_copy\0rondo_copy_small\0rondo_transfer\0mapped_copy\0rondo_rope\0"}};
 const uint32_t device_image_count = 2;

@@ -117,7 +117,6 @@ static void kernel_transfer(const struct fake_launch *launch) {
   publish(&p->done, launch->grid[0], "rondo_transfer");
 }
 
-/* rondo_begin and rondo_done */
 static void kernel_point(const struct fake_launch *launch) {
   publish(launch->parameters[0], 1, "a node of one thread");
 }
@@ -126,8 +125,7 @@ static const struct kernel_code own_kernels[] = {
     {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
     {"rondo_copy_small", kernel_copy_small, 1, {sizeof(struct copy_small_parameters)}},
     {"rondo_transfer", kernel_transfer, 1, {sizeof(struct transfer_parameters)}},
-    {"rondo_begin", kernel_point, 1, {sizeof(struct completion)}},
-    {"rondo_done", kernel_point, 1, {sizeof(struct completion)}},
+    {"rondo_point", kernel_point, 1, {sizeof(struct completion)}},
 };
 
 /* ---- Registry ---------------------------------------------------------------------------------------------------- */

@@ -271,7 +271,7 @@ Test(open, loads_an_image_when_a_graph_first_asks_for_a_kernel_of_it) {
   options.device_bytes *= 2, options.pinned_bytes *= 2, options.host_bytes *= 2;
   for (uint64_t opened = 1; opened < 3; opened++) {
     REQUIRE_OK(rondo_open(&options, &runtime));
-    cr_assert_eq(fake->calls("cuLibraryLoadData"), 2 * opened - 1, "at open: only the image of rondo_done");
+    cr_assert_eq(fake->calls("cuLibraryLoadData"), 2 * opened - 1, "at open: only the image of rondo_point");
     for (int i = 0; i < 2; i++) {
       REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &execs[i]));
       cr_assert_eq(fake->calls("cuLibraryLoadData"), 2 * opened);

@@ -1,4 +1,4 @@
-/* fake_device.c - see fake_device.h. The fake has the copies and rondo_done; the subject's other two kernels are
+/* fake_device.c - see fake_device.h. The fake has the copies and rondo_point; the subject's other two kernels are
  * written here, from what gemv.h promises of them and for no more types than the subject has. */
 #include "fake_device.h"
 
@@ -80,9 +80,9 @@ uint32_t __wrap_device_image_count;
 static void choose_images(bool is_fake) {
 #define SPACED(chips, parameters, name, ...) " " #name
 #define LISTED(chips, parameters, name, ...) #name "\0"
-  static const char image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer rondo_begin rondo_done "
+  static const char image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer rondo_point "
                               "rondo_quantize_nvfp4" GEMV_QUADS_16_KERNELS(SPACED);
-  static const char kernels[] = "rondo_copy\0rondo_copy_small\0rondo_transfer\0rondo_begin\0rondo_done\0"
+  static const char kernels[] = "rondo_copy\0rondo_copy_small\0rondo_transfer\0rondo_point\0"
                                 "rondo_quantize_nvfp4\0" GEMV_QUADS_16_KERNELS(LISTED);
 #undef SPACED
 #undef LISTED

@@ -360,7 +360,7 @@ Test(report, explain_says_what_runs_each_task) {
   free(text);
   text = written(explain_hopper, graph);
   cr_assert_eq(occurrences(text, "rondo_copy"), 4, "%s", text);
-  cr_assert_eq(occurrences(text, "completion: rondo_done"), 1, "%s", text);
+  cr_assert_eq(occurrences(text, "completion: rondo_point"), 1, "%s", text);
   free(text);
   REQUIRE_ERROR(rondo_explain(graph, 75, "/tmp/x"), RONDO_INVALID_ARGUMENT, "chip 75");
   REQUIRE_OK(rondo_graph_destroy(&graph));

@@ -1,13 +1,13 @@
-/* done.cu - two kernels of one thread, which the runtime adds to graphs.
+/* point.cu - a kernel of one thread, which the runtime adds to graphs.
  *
- * If a graph has many first tasks, rondo_begin precedes them. If a graph has several last tasks, or one whose kernel
- * does not publish completion, rondo_done follows them. */
-#include "done.h"
+ * It precedes many first tasks, stands between many tasks and many others that wait for them, and follows several last
+ * tasks, or one whose kernel does not publish completion. Only there it publishes. */
 #include "launch.cuh"
+#include "point.h"
 
 #define DEFINE(chips, parameters, name, threads, constant)                                                             \
   extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ parameters p) {                   \
     wait_for_predecessors();                                                                                           \
     publish(p);                                                                                                        \
   }
-DONE_KERNELS(DEFINE)
+POINT_KERNELS(DEFINE)
