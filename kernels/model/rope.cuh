@@ -4,7 +4,7 @@
  * in two fused steps of fp64 (Cody and Waite, Software Manual for the Elementary Functions, 1980). The first step is
  * exact below 2^52 quarter turns. The remainder, pi/4 at most, is accurate to the last bits of fp32. The polynomials
  * are those of Moshier's Cephes (sinf, cosf). There is no table and no branch; CUDA's sinf keeps a table in local
- * memory. */
+ * memory. The same steps in fp32 would be exact to 2^17 only. */
 #pragma once
 
 #include <stdint.h>

@@ -6,7 +6,7 @@
  *   2^-t with t = (largest - x) log2(e) / temperature,
  *
  * scaled to an integer up to 2^42. Sums over a row are therefore exact, and the same in any order. t is measured in
- * octaves: factors of two. */
+ * octaves: factors of two. Refused: float sums in a fixed order, rejection sampling, radix passes. */
 #pragma once
 
 #include <math.h>
