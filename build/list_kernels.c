@@ -9,6 +9,7 @@
 #include "../kernels/attention/attention_portable.h"
 #include "../kernels/attention/attention_wgmma.h"
 #include "../kernels/common/point.h"
+#include "../kernels/common/repeat_step.h"
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
 #include "../kernels/decoder/attention_block.h"
@@ -50,6 +51,7 @@ static void print(const char *name, size_t parameter_bytes, int threads, uint32_
 int main(void) {
   APPEND_KERNELS(PRINT);
   POINT_KERNELS(PRINT);
+  REPEAT_KERNELS(PRINT);
   COPY_KERNELS(PRINT);
   TRANSFER_KERNELS(PRINT);
   ATTENTION_BLOCK_KERNELS(PRINT);

@@ -1047,6 +1047,7 @@ RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_ta
 typedef struct rondo_plan {
   uint64_t device_bytes;          /* of the device pool, for one exec with any number of slots */
   uint64_t pinned_bytes_per_slot; /* of the pinned pool: times the slot count of the graph's exec */
+  uint64_t pinned_bytes_per_step; /* of each slot besides: times repeat_steps */
   uint64_t host_bytes;            /* of the host pool, for one exec and the planning itself */
   uint64_t constant_bytes;        /* of device_bytes: the graph's own constants and states */
   uint64_t borrowed_bytes;        /* not of device_bytes: borrowed constants and states */
@@ -1085,6 +1086,7 @@ typedef struct rondo_exec_options {
   /* 1: until uploaded, the graph's own constants are zeros, not an error. For borrowed ones the lender's option
    * counts. */
   int32_t constants_begin_as_zeros;
+  uint32_t repeat_steps; /* the most replays of a rondo_repeat, up to 2^20; captured work has none */
 } rondo_exec_options;
 
 /* Makes an exec: places every tensor, builds one executable graph per slot, and replays each once as a warm-up, so that
@@ -1210,6 +1212,38 @@ RONDO_API rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_co
  * Errors: RONDO_BUSY while in flight; RONDO_DEVICE_LOST if a lost device still has to write a notice; if tensors are
  * bound, those of rondo_rebind: the slot then stays held, with some tensors unbound. No others. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
+
+/* ---- Repeat: many replays in one launch -------------------------------------------------------------------------- */
+
+/* A repeat ends after `count` replays, 1 to repeat_steps (rondo_exec_options). With `until`, an output, a state or a
+ * view of one i32, it ends sooner: after a replay that leaves it not 0 or, with values (16 at most), equal to one of
+ * them. */
+typedef struct rondo_repeat_options {
+  uint32_t count;
+  rondo_tensor until;
+  const int32_t *values;
+  uint32_t value_count;
+} rondo_repeat_options;
+
+/* Starts replays of the same inputs, one after the other, and returns at once. For the lane and other calls they are
+ * one replay. Each one's outputs can be read while later ones run:
+ *
+ *     rondo_repeat(slot, &(rondo_repeat_options){.count = 200, .until = token, .values = &end, .value_count = 1});
+ *     for (uint32_t i = 0, done; rondo_repeat_wait(slot, i + 1, RONDO_FOREVER, &done) == RONDO_OK && done > i; i++)
+ *       print(*(const int32_t *)rondo_repeat_data(slot, token, i));
+ *
+ * Errors: as rondo_replay; RONDO_INVALID_STATE without repeat_steps or with bound tensors. */
+RONDO_API rondo_status rondo_repeat(rondo_slot slot, const rondo_repeat_options *options);
+
+/* Waits, as rondo_wait, until so many replays are done or the repeat has ended. Any thread may call this and the next
+ * two. */
+RONDO_API rondo_status rondo_repeat_wait(rondo_slot slot, uint32_t replays, uint64_t timeout_ns, uint32_t *done);
+
+/* An output after replay 0, 1, .. of the slot's last repeat. NULL, with an error text, if that is not done. */
+RONDO_API const void *rondo_repeat_data(rondo_slot slot, rondo_tensor output, uint32_t replay);
+
+/* Makes the replay in progress the last. */
+RONDO_API rondo_status rondo_repeat_stop(rondo_slot slot);
 
 /* ---- Replay, advanced: other streams, other buffers, sleeping ---------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include "append/append.h"
 #include "attention/attention.h"
 #include "common/point.h"
+#include "common/repeat_step.h"
 #include "copy/copy.h"
 #include "copy/transfer.h"
 #include "decoder/decoder.h"
@@ -103,3 +104,4 @@ const struct op *const op_table[] = {OPS(TABLE_ENTRY) NULL};
 #define DEFINE_KERNEL(chips, parameters, name, threads, constant)                                                      \
   const struct op_kernel constant = {#name, sizeof(struct parameters), 0, chips, threads};
 POINT_KERNELS(DEFINE_KERNEL)
+REPEAT_KERNELS(DEFINE_KERNEL)

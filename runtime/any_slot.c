@@ -16,7 +16,7 @@ struct any {
 };
 
 /* Each replay is told once: to the thread that moves `told` on to its number. A replay moves `told` to the number
- * before its own, then writes its pointer and its lease, and then its number (replay.c, slot_launch). So pointer and
+ * before its own, then writes its pointer and its lease, and then its number (slot_launch). So pointer and
  * lease read here are those of replay `launched` or of a later one. A later one has moved `told` beyond the value read
  * before, and the exchange fails. The lease is that of the replay. If the slot has another lease by now, it was
  * released untold, and the replay is told to no thread. */

@@ -9,6 +9,7 @@
 #include "completion.h"
 #include "notice.h"
 #include "op.h"
+#include "repeat_control.h"
 
 struct device;      /* a backend's own */
 struct device_exec; /* one launchable graph, of one slot */
@@ -52,6 +53,7 @@ struct device_program {
    * sets that many words to zero in exec_create, and counts for each. */
   uint64_t *counts;
   _Atomic uint64_t *words;
+  struct repeat repeat;  /* of the slot */
   struct notice *notice; /* of the slot: sent after the words of each replay are written. NULL: none */
   void *host_memory;     /* exec_bytes(program).slot bytes for the backend's bookkeeping, in the host pool */
   void *build_memory;    /* exec_bytes(program).build bytes, until exec_create returns */
@@ -159,6 +161,9 @@ struct device_ops {
   /* Never blocks and never allocates. stream: NULL, or the address of a stream of the caller's, in which the replay
    * runs in order with the lane. A lane without a stream (device_info) takes NULL alone. */
   rondo_status (*exec_launch)(struct device_exec *exec, void *const *stream);
+  /* The same for a repeat, in the lane: its control is set, but `done` and `stop` are 0. All words of completion count
+   * it as one replay. */
+  rondo_status (*exec_repeat)(struct device_exec *exec);
   /* Takes over the addresses in program->nodes[node].call; all else is as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no notice due */

@@ -4,11 +4,13 @@
 #include "graph.h"
 #include "notice.h"
 #include "patience.h"
+#include "repeat_control.h"
 
 /* A tensor of the graph, as the exec keeps it after the graph may be gone. */
 struct exec_tensor {
   const char *name; /* of the root */
   enum tensor_kind kind;
+  rondo_dtype dtype;
   uint32_t root;
   uint64_t bytes;
   unsigned char *device_memory; /* of the root */
@@ -39,6 +41,7 @@ struct slot {
   struct device_exec *device_exec;
   unsigned char *pinned;
   uint64_t *counts;
+  struct repeat repeat;
   void **rebound; /* by tensor: the program's buffer, or NULL */
   void *backend_memory;
   uint32_t rebound_count;
@@ -98,8 +101,9 @@ struct rondo_exec {
   rondo_exec *next;      /* of the runtime's execs; guarded by the runtime's lock */
   uint64_t graph_serial; /* the graph may be destroyed */
   uint32_t lane;
-  uint32_t warm_replays; /* of each slot: 1 or 0; guarded by the runtime's lock */
+  uint32_t warm_replays; /* of each slot, repeats among them; guarded by the runtime's lock */
   bool keeps_warm;
+  uint32_t repeat_steps; /* the most of a repeat */
   uint32_t tensor_count;
   struct exec_tensor *tensors;
   char *tensor_names; /* of the roots, one after the other */

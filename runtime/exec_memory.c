@@ -2,6 +2,7 @@
  * pinned pool, and it shares its lane's arena. Each piece is measured by the function that later cuts it. */
 #include "exec_memory.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,6 +124,7 @@ static rondo_status plan_graphs(rondo_graph *const *graphs, uint32_t graph_count
     if (status != RONDO_OK) return status;
     sum.device_bytes += one.device_bytes - one.temporary_bytes;
     sum.pinned_bytes_per_slot += one.pinned_bytes_per_slot;
+    sum.pinned_bytes_per_step += one.pinned_bytes_per_step;
     sum.host_bytes += one.host_bytes;
     sum.constant_bytes += one.constant_bytes;
     sum.borrowed_bytes += one.borrowed_bytes;
@@ -149,14 +151,29 @@ rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan) {
 
 /* ---- All pools --------------------------------------------------------------------------------------------------- */
 
+/* Of all slots, with the places of the steps of their repeats. A sum that no pool has does not overflow. */
+static uint64_t pinned_bytes_of(const struct plan *plan, const rondo_exec_options *options) {
+  const uint64_t slot_bytes = plan->summary.pinned_bytes_per_slot, step_bytes = plan->summary.pinned_bytes_per_step;
+  const uint64_t most = UINT64_MAX / 4 / RONDO_MAX_SLOTS, steps = options->repeat_steps;
+  return (slot_bytes + (step_bytes && steps > most / step_bytes ? most : steps * step_bytes)) * options->slots;
+}
+
+static_assert(PLAN_CONTROL_OFFSET + sizeof(struct repeat_control) <= PLAN_PINNED_HEADER_BYTES, "the control fits");
+
 /* Before other threads can find the exec in the runtime's list, since they read the words. */
 static void slots_place(rondo_exec *exec, const struct plan *plan) {
   uint64_t *counts = (void *)(exec->memory.device + plan->counts_offset);
+  const uint64_t slot_bytes = exec->memory.pinned_bytes / exec->slots.count;
   for (uint32_t s = 0; s < exec->slots.count; s++) {
     struct slot *slot = &exec->slots.items[s];
-    slot->pinned = exec->memory.pinned + s * plan->summary.pinned_bytes_per_slot;
+    slot->pinned = exec->memory.pinned + s * slot_bytes;
     slot->words = (_Atomic uint64_t *)(void *)slot->pinned;
     slot->counts = counts + (size_t)s * COMPLETION_WORDS;
+    if (!exec->repeat_steps) continue;
+    slot->repeat = (struct repeat){.control = (void *)(slot->pinned + PLAN_CONTROL_OFFSET),
+                                   .outputs = slot->pinned + plan->outputs_offset,
+                                   .places = slot->pinned + plan->summary.pinned_bytes_per_slot,
+                                   .place_bytes = plan->summary.pinned_bytes_per_step};
   }
 }
 
@@ -165,7 +182,7 @@ static void slots_place(rondo_exec *exec, const struct plan *plan) {
 static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan,
                               const rondo_exec_options *options) {
   rondo_runtime *runtime = exec->runtime;
-  uint64_t pinned_bytes = plan->summary.pinned_bytes_per_slot * exec->slots.count;
+  uint64_t pinned_bytes = pinned_bytes_of(plan, options);
   if (runtime->arenas[exec->lane].is_profiled)
     return status_set(RONDO_BUSY, "another thread profiles in lane %u", exec->lane);
   rondo_status status = pool_carve(&runtime->device_pool, plan->own_bytes, "an exec", &exec->memory.device_extent);
@@ -217,7 +234,7 @@ static rondo_status pools_too_small(rondo_runtime *runtime, const struct plan *p
     const struct pool *pool;
     uint64_t bytes;
   } needs[POOLS] = {{&runtime->device_pool, pool_round(plan->own_bytes) + arena_bytes},
-                    {&runtime->pinned_pool, pool_round(plan->summary.pinned_bytes_per_slot * options->slots)},
+                    {&runtime->pinned_pool, pool_round(pinned_bytes_of(plan, options))},
                     {&runtime->host_pool, pool_take_bytes(host_bytes)}};
   const bool has_device_memory = device_pool_has(runtime, plan, options->lane);
   char lack[POOLS * 112] = "", wanted[POOLS * 48] = ""; /* of the largest numbers too */
@@ -254,6 +271,7 @@ rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, const rond
     exec->opened_here = runtime->opened_here;
     exec->graph_serial = graph->serial;
     exec->lane = options->lane;
+    exec->repeat_steps = options->repeat_steps;
     exec->memory.host_bytes = host_bytes;
     status = exec_take(exec, graph, plan, options);
     if (status == RONDO_OK)

@@ -98,6 +98,9 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   if (options.slots > RONDO_MAX_SLOTS)
     return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", options.slots,
                       RONDO_MAX_SLOTS);
+  if (options.repeat_steps > REPEAT_STEPS_MOST)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u repeat_steps, expected at most %d", options.repeat_steps,
+                      REPEAT_STEPS_MOST);
   status = lane_exists(runtime, options.lane, "instantiate");
   if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
   if (status != RONDO_OK) return status;

@@ -17,6 +17,9 @@ enum { OP_TRANSFER_TENSORS = 8, OP_TRANSFER_BYTES = 64 * 1024 };
  * predecessors, and after tasks that do not publish completion themselves. */
 extern const struct op_kernel op_point_kernel;
 
+/* The last kernel of each step of a repeat (repeat_control.h). */
+extern const struct op_kernel op_repeat_kernel;
+
 /* The compiled device code, one fatbin for each .cu file; none where Rondo was built without nvcc. */
 struct device_image {
   const char *name; /* the .cu file, for messages */

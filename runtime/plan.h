@@ -43,6 +43,7 @@ struct plan {
   uint64_t *device_offset;
   uint64_t *pinned_offset;
   uint64_t *scratch_offset; /* by task index, in the arena */
+  uint64_t outputs_offset;  /* in a slot's pinned extent, which ends with the outputs */
   uint64_t counts_offset;   /* the slots' counts of replays, in the exec's own memory */
   uint64_t own_bytes;       /* of that memory; the arena has summary.temporary_bytes */
   /* Arena buffers, for reports and tests: roots that are inputs, outputs or temporaries, then scratch. */
@@ -56,7 +57,8 @@ struct plan {
 };
 
 enum {
-  PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words, apart from its tensors */
+  PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words, and from here on the control of its repeats: */
+  PLAN_CONTROL_OFFSET = 128,
   PLAN_COUNTS_BYTES = RONDO_MAX_SLOTS * COMPLETION_WORDS * 8,
 };
 

@@ -48,10 +48,19 @@ uint32_t layout_scratch_count(const rondo_graph *graph) {
   return count;
 }
 
+/* Returns the end of the tensors of this kind, the first of which begins at `pinned`. */
+static uint64_t lay_out_pinned(const rondo_graph *graph, struct plan *plan, enum tensor_kind kind, uint64_t pinned) {
+  for (uint32_t i = 0; i < graph->tensor_count; i++) {
+    if (graph->tensors[i].root != i || graph->tensors[i].kind != kind) continue;
+    plan->pinned_offset[i] = pinned;
+    pinned += pool_round(tensor_bytes(&graph->tensors[i]));
+  }
+  return pinned;
+}
+
 /* An offset for each tensor that shares no bytes, and a buffer for each tensor in the arena. */
 static void lay_out_tensors(struct layout *layout, const rondo_graph *graph, struct plan *plan) {
   rondo_plan *summary = &plan->summary;
-  uint64_t pinned = PLAN_PINNED_HEADER_BYTES;
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
     const struct tensor *tensor = &graph->tensors[i];
     plan->device_offset[i] = plan->pinned_offset[i] = 0;
@@ -63,17 +72,16 @@ static void lay_out_tensors(struct layout *layout, const rondo_graph *graph, str
       layout->buffer_of_tensor[i] = plan->buffer_count;
       plan->buffers[plan->buffer_count++] = (struct plan_buffer){.index = i, .bytes = bytes};
     }
-    if (allocation == ALLOCATION_MOVED || allocation == ALLOCATION_SLOT) {
-      plan->pinned_offset[i] = pinned;
-      pinned += bytes;
-    } else if (tensor->lender_serial) {
+    if (tensor->lender_serial) {
       summary->borrowed_bytes += bytes;
     } else if (allocation == ALLOCATION_RESIDENT) {
       plan->device_offset[i] = summary->constant_bytes;
       summary->constant_bytes += bytes;
     }
   }
-  summary->pinned_bytes_per_slot = pinned;
+  plan->outputs_offset = lay_out_pinned(graph, plan, TENSOR_INPUT, PLAN_PINNED_HEADER_BYTES);
+  summary->pinned_bytes_per_slot = lay_out_pinned(graph, plan, TENSOR_OUTPUT, plan->outputs_offset);
+  summary->pinned_bytes_per_step = summary->pinned_bytes_per_slot - plan->outputs_offset;
 }
 
 /* ---- When a buffer lives ----------------------------------------------------------------------------------------- */

@@ -32,6 +32,7 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
     const struct tensor *tensor = &graph->tensors[i];
     const unsigned char *base = tensor_is_resident(tensor) ? exec->memory.device : exec->memory.arena;
     exec->tensors[i] = (struct exec_tensor){.kind = tensor->kind,
+                                            .dtype = tensor->dtype,
                                             .root = tensor->root,
                                             .bytes = tensor_bytes(tensor),
                                             .device_memory = (unsigned char *)base + plan->device_offset[tensor->root],
@@ -184,6 +185,7 @@ struct device_program program_of(const rondo_exec *exec, struct slot *slot) {
                                  .data = exec->program.data,
                                  .counts = slot->counts,
                                  .words = slot->words,
+                                 .repeat = slot->repeat,
                                  .notice = &slot->notice,
                                  .host_memory = slot->backend_memory,
                                  .build_memory = exec->program.build_memory};

@@ -26,18 +26,10 @@ void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
   return slot->pinned + handle.exec->tensors[tensor.index].pinned_offset;
 }
 
-/* First `told` moves past the replay before, then its pointer and lease are overwritten: see tell in any_slot.c. */
-static rondo_status replay(rondo_slot handle, struct slot *slot, void *const *stream) {
-  atomic_store_explicit(&slot->told, atomic_load_explicit(&slot->launched, memory_order_relaxed), memory_order_relaxed);
-  atomic_store_explicit(&slot->user, handle.user, memory_order_release);
-  atomic_store_explicit(&slot->user_lease, handle.lease, memory_order_release);
-  return slot_launch(handle.exec, slot, stream);
-}
-
 rondo_status rondo_replay(rondo_slot handle) {
   struct slot *slot = NULL;
   rondo_status status = slot_ready(handle, "rondo_replay", &slot);
-  return status == RONDO_OK ? replay(handle, slot, NULL) : status;
+  return status == RONDO_OK ? slot_launch(handle, slot, NULL) : status;
 }
 
 rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
@@ -46,7 +38,7 @@ rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
   if (status != RONDO_OK) return status;
   if (!handle.exec->runtime->info.lanes[handle.exec->lane].stream)
     return status_set(RONDO_UNSUPPORTED, "rondo_replay_on: the host backend has no streams: expected rondo_replay");
-  return replay(handle, slot, &stream);
+  return slot_launch(handle, slot, &stream);
 }
 
 /* A replay may be done between the two looks, and the device be lost after it. Its result stands, for this call as for

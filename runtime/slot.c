@@ -10,23 +10,40 @@
 
 /* ---- Launch ------------------------------------------------------------------------------------------------------ */
 
-rondo_status slot_launch(const rondo_exec *exec, struct slot *slot, void *const *stream) {
+static rondo_status launch(const rondo_exec *exec, struct slot *slot, void *const *stream, bool repeats) {
   const struct device_ops *ops = exec->runtime->ops;
   /* Counted before the launch: a thread that polls must not take the old completion for the new one. */
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
   atomic_store_explicit(&slot->launched, launched + 1, memory_order_release);
   sigset_t signals;
   if (launched == 0) own_thread_block_signals(&signals); /* a driver may start threads in the first */
-  rondo_status status = ops->exec_launch(slot->device_exec, stream);
+  rondo_status status = repeats ? ops->exec_repeat(slot->device_exec) : ops->exec_launch(slot->device_exec, stream);
   if (launched == 0) own_thread_restore_signals(&signals);
   if (status != RONDO_OK) atomic_store_explicit(&slot->launched, launched, memory_order_release);
   return status;
 }
 
-rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot) {
+/* First `told` moves past the replay before, then its pointer and lease are overwritten: see tell in any_slot.c. */
+static void tell_later(rondo_slot handle, struct slot *slot) {
+  atomic_store_explicit(&slot->told, atomic_load_explicit(&slot->launched, memory_order_relaxed), memory_order_relaxed);
+  atomic_store_explicit(&slot->user, handle.user, memory_order_release);
+  atomic_store_explicit(&slot->user_lease, handle.lease, memory_order_release);
+}
+
+rondo_status slot_launch(rondo_slot handle, struct slot *slot, void *const *stream) {
+  tell_later(handle, slot);
+  return launch(handle.exec, slot, stream, false);
+}
+
+rondo_status slot_launch_repeat(rondo_slot handle, struct slot *slot) {
+  tell_later(handle, slot);
+  return launch(handle.exec, slot, NULL, true);
+}
+
+rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot, bool repeats) {
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
   atomic_store_explicit(&slot->told, launched + 1, memory_order_relaxed);
-  rondo_status status = slot_launch(exec, slot, NULL);
+  rondo_status status = launch(exec, slot, NULL, repeats);
   if (status != RONDO_OK) atomic_store_explicit(&slot->told, launched, memory_order_relaxed);
   return status;
 }

@@ -34,9 +34,11 @@ bool slot_give(rondo_exec *exec, struct slot *slot, uint32_t lease);
 /* ---- Replays ----------------------------------------------------------------------------------------------------- */
 
 /* Launches a slot that is not in flight, in *stream or, for NULL, in the lane's stream. */
-rondo_status slot_launch(const rondo_exec *exec, struct slot *slot, void *const *stream);
-/* The same in the lane's stream, for a replay that rondo_wait_any does not tell. */
-rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot);
+rondo_status slot_launch(rondo_slot handle, struct slot *slot, void *const *stream);
+/* The same for a repeat, in the lane's stream. */
+rondo_status slot_launch_repeat(rondo_slot handle, struct slot *slot);
+/* A replay in the lane's stream, or a repeat, that rondo_wait_any does not tell. */
+rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot, bool repeats);
 
 /* RONDO_OK, RONDO_TIMEOUT or RONDO_DEVICE_LOST. */
 rondo_status slot_wait(const rondo_exec *exec, struct slot *slot, uint64_t timeout_ns);

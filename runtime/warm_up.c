@@ -28,7 +28,7 @@ static bool allows_warm_up(rondo_exec *exec) {
   pthread_mutex_lock(&exec->runtime->lock);
   for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
     forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
-  if (!forbidden) exec->warm_replays = 1;
+  if (!forbidden) exec->warm_replays = exec->repeat_steps ? 2 : 1; /* a repeat of one replay besides */
   pthread_mutex_unlock(&exec->runtime->lock);
   return !forbidden;
 }
@@ -51,16 +51,33 @@ static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
   return runtime->ops->lose(runtime->device, cause);
 }
 
-static rondo_status slot_warm_up(rondo_exec *exec, uint32_t index) {
+static rondo_status warm_replay(rondo_exec *exec, uint32_t index, bool repeats) {
   struct slot *slot = &exec->slots.items[index];
-  rondo_status status = slot_launch_untold(exec, slot);
+  rondo_status status = slot_launch_untold(exec, slot, repeats);
   if (status == RONDO_OK) status = slot_wait(exec, slot, warm_replay_timeout_ns);
-  if (status == RONDO_TIMEOUT) status = give_up(exec->runtime, index);
+  return status == RONDO_TIMEOUT ? give_up(exec->runtime, index) : status;
+}
+
+static rondo_status warm_repeat(rondo_exec *exec, uint32_t index) {
+  struct repeat_control *control = exec->slots.items[index].repeat.control;
+  control->count = 1;
+  rondo_status status = warm_replay(exec, index, true);
+  if (status == RONDO_OK && repeat_done(control) != 1)
+    status = status_set(RONDO_INTERNAL, "instantiate: the warm repeat of slot %u ended after %u replays, expected 1",
+                        index, repeat_done(control));
+  if (status == RONDO_OK) repeat_set_done(control, 0);
+  return status;
+}
+
+static rondo_status slot_warm_up(rondo_exec *exec, uint32_t index) {
+  const struct slot *slot = &exec->slots.items[index];
+  rondo_status status = warm_replay(exec, index, false);
+  if (status == RONDO_OK && exec->repeat_steps) status = warm_repeat(exec, index);
   for (int i = 0; i < COMPLETION_WORDS && status == RONDO_OK; i++) {
     uint64_t replays = atomic_load(&slot->words[i]);
-    if (replays == 1 || (i && replays == UINT64_MAX)) continue;
-    status = status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", index,
-                        replays);
+    if (replays == exec->warm_replays || (i && replays == UINT64_MAX)) continue;
+    status = status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected %u", index,
+                        replays, exec->warm_replays);
   }
   return status;
 }

@@ -82,6 +82,9 @@ enum {
   CU_PORT_PROGRAMMATIC = 1, /* all blocks have triggered or ended */
   CU_EDGE_PROGRAMMATIC = 1,
 
+  CU_CONDITION_ASSIGN_DEFAULT = 1, /* at each launch */
+  CU_CONDITION_WHILE = 1,          /* type of a cu_conditional_node */
+
   CU_MAP_UINT8 = 0, /* type of a cu_tensor_map's elements */
   CU_MAP_FLOAT16 = 6,
   CU_MAP_FLOAT32 = 7,
@@ -105,6 +108,7 @@ enum cu_node_type {
   CU_NODE_EMPTY = 5,
   CU_NODE_MEM_ALLOC = 10,
   CU_NODE_MEM_FREE = 11,
+  CU_NODE_CONDITIONAL = 13,
 };
 
 struct cu_kernel_node {
@@ -117,6 +121,14 @@ struct cu_kernel_node {
   struct cu_context *context;
 };
 
+struct cu_conditional_node {
+  uint64_t handle;
+  int32_t type;
+  uint32_t size;            /* the number of bodies */
+  struct cu_graph **bodies; /* out; the driver's own */
+  struct cu_context *context;
+};
+
 /* A tagged union; every unused byte must be zero. */
 struct cu_node_parameters {
   int32_t type; /* enum cu_node_type */
@@ -124,6 +136,7 @@ struct cu_node_parameters {
   union {
     int64_t padding[29];
     struct cu_kernel_node kernel;
+    struct cu_conditional_node conditional;
   };
   int64_t reserved1;
 };
@@ -179,6 +192,8 @@ static_assert(sizeof(cu_result) == 4, "an int");
 static_assert(sizeof(struct cu_kernel_node) == 72, "CUDA_KERNEL_NODE_PARAMS_v3");
 static_assert(offsetof(struct cu_kernel_node, parameters) == 40, "CUDA_KERNEL_NODE_PARAMS_v3");
 static_assert(offsetof(struct cu_kernel_node, kernel) == 56, "CUDA_KERNEL_NODE_PARAMS_v3");
+static_assert(sizeof(struct cu_conditional_node) == 32, "CUDA_CONDITIONAL_NODE_PARAMS");
+static_assert(offsetof(struct cu_conditional_node, bodies) == 16, "CUDA_CONDITIONAL_NODE_PARAMS");
 static_assert(sizeof(struct cu_node_parameters) == 256, "CUgraphNodeParams");
 static_assert(offsetof(struct cu_node_parameters, kernel) == 16, "CUgraphNodeParams");
 static_assert(offsetof(struct cu_node_parameters, reserved1) == 248, "CUgraphNodeParams");

@@ -75,6 +75,8 @@ struct device_exec {
   struct cu_event *event; /* orders a launch in another stream with the lane's */
   struct cu_graph *graph; /* its nodes name those of the executable graph */
   struct cu_graph_exec *graph_exec;
+  struct cu_graph *repeat_graph; /* both NULL in an exec without repeats */
+  struct cu_graph_exec *repeat_exec;
   struct launch_node *launches; /* of each node of the program from its first_launch on */
   uint8_t *first_word;          /* of completion, for each node; see launches.c */
   uint32_t library_count;

@@ -1,5 +1,6 @@
 /* cuda_graph.c - see cuda_graph.h. The graph has a kernel node for each launch, with exactly the program's edges, and
- * captured nodes for work of other libraries. If the last kernels do not publish completion, a node after them does.
+ * captured nodes for work of other libraries (cuda_nodes.c). If the last kernels do not publish completion, a node
+ * after them does.
  *
  * The costs of a first launch are paid here: kernels are loaded, shared memory is opted into, the graph is uploaded. A
  * launch is then one cuGraphLaunch: cuda_replay.c. */
@@ -13,42 +14,13 @@
 #include "../own_thread.h"
 #include "capture.h"
 #include "cuda_failure.h"
-#include "images.h"
+#include "cuda_nodes.h"
 #include "launches.h"
 
 enum {
   /* The most nodes without predecessors. Measured on an H200: each beyond the first costs 0.5 us in cuGraphLaunch, and
    * a node before them 0.4 us on the device. */
   BEGINNINGS_MOST = 2,
-};
-
-/* The node after which a task is done. */
-struct exit {
-  struct cu_graph_node *node;
-  bool is_own_kernel;
-  bool is_awaited;     /* by another node of the program */
-  uint32_t node_count; /* of the graph once the task was captured; 0: it was not */
-};
-
-/* The predecessors of the node that is being added, and the kinds of its edges. */
-struct waits {
-  struct cu_graph_node **nodes;
-  struct cu_edge *edges;
-  size_t count;
-};
-
-/* One instantiation in progress. The arrays have an entry for each node of the program. */
-struct build {
-  struct device *device;
-  const struct device_program *program;
-  struct device_exec *exec;
-  struct exit *exits;
-  struct waits waits;  /* of the node that is being added */
-  const void **images; /* of exec->libraries */
-  struct exit begin;   /* a node before all others, if there is one */
-  bool has_captures;
-  bool is_published;  /* completion, by the nodes that end the graph */
-  uint32_t end_count; /* of those nodes */
 };
 
 /* The memory of an exec, and of its build. Without memory they only measure. */
@@ -78,260 +50,16 @@ struct device_exec_bytes cuda_exec_bytes(const struct device_program *program) {
 static void build_start(struct build *build, struct device *device, const struct device_program *program) {
   *build = (struct build){.device = device, .program = program};
   cut_build(&(struct cutter){program->build_memory, 0}, program, build);
-  if (program->node_count) memset(build->exits, 0, program->node_count * sizeof *build->exits);
   struct device_exec *exec = build->exec = cut_exec(&(struct cutter){program->host_memory, 0}, program);
   assert(exec);
   exec->device = device;
   exec->lane = &device->lanes[program->lane];
   exec->notice = program->notice;
-  uint32_t words = assign_words(exec, program, &build->end_count);
-  for (uint32_t i = 1; i < words; i++) atomic_store(&program->words[i], 0);
-  build->is_published = words > 0;
-}
-
-static rondo_status task_failed(const struct build *build, cu_result result, const char *task, const char *function) {
-  return device_failed(build->device, result, "instantiate: task '%s': %s", task, function);
-}
-
-/* ---- Kernel nodes ------------------------------------------------------------------------------------------------ */
-
-static rondo_status add_node(const struct build *build, const char *task, struct cu_node_parameters *parameters,
-                             const struct waits *waits, struct exit *exit) {
-  cu_result result = build->device->driver.cuGraphAddNode(&exit->node, build->exec->graph, waits->nodes, waits->edges,
-                                                          waits->count, parameters);
-  return result == CU_SUCCESS ? RONDO_OK : task_failed(build, result, task, "cuGraphAddNode");
-}
-
-/* The edge from one of Rondo's own kernels to another is programmatic: see kernels/common/launch.cuh. */
-static struct cu_edge edge_from(const struct build *build, const struct exit *exit, bool to_own_kernel) {
-  bool overlaps = exit->is_own_kernel && to_own_kernel && build->device->kernels_overlap;
-  return overlaps ? (struct cu_edge){.from_port = CU_PORT_PROGRAMMATIC, .type = CU_EDGE_PROGRAMMATIC}
-                  : (struct cu_edge){0};
-}
-
-/* One more predecessor of the next node. */
-static void wait_for(struct build *build, const struct exit *before, bool is_own_kernel) {
-  struct waits *waits = &build->waits;
-  waits->nodes[waits->count] = before->node;
-  waits->edges[waits->count++] = edge_from(build, before, is_own_kernel);
-}
-
-/* The opt-in to more shared memory belongs to the kernel, so it only ever grows. Less than 48 KB may need one too, as
- * static shared memory counts: the kernel's attribute says how much it may have. */
-static rondo_status allow_shared_memory(const struct build *build, const char *task, struct cu_kernel *kernel,
-                                        uint32_t shared_bytes) {
-  const struct driver *driver = &build->device->driver;
-  const int32_t ordinal = build->device->ordinal;
-  int opted_in = 0;
-  if (!shared_bytes) return RONDO_OK;
-  cu_result result =
-      driver->cuKernelGetAttribute(&opted_in, CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, kernel, ordinal);
-  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetAttribute");
-  if ((uint32_t)opted_in >= shared_bytes) return RONDO_OK;
-  result =
-      driver->cuKernelSetAttribute(CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, (int)shared_bytes, kernel, ordinal);
-  if (result == CU_SUCCESS) return RONDO_OK;
-  return device_failed(build->device, result, "instantiate: task '%s': %u bytes of shared memory: cuKernelSetAttribute",
-                       task, shared_bytes);
-}
-
-/* Each chip can run clusters of eight blocks. A kernel with larger clusters needs an attribute
- * (CUDA driver API, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED). */
-static rondo_status allow_clusters(const struct build *build, const char *task, struct cu_kernel *kernel) {
-  enum { PORTABLE_WIDTH = 8 };
-  const struct driver *driver = &build->device->driver;
-  const int32_t ordinal = build->device->ordinal;
-  int width = 0;
-  cu_result result = driver->cuKernelGetAttribute(&width, CU_KERNEL_ATTRIBUTE_CLUSTER_WIDTH, kernel, ordinal);
-  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetAttribute");
-  if (width <= PORTABLE_WIDTH) return RONDO_OK;
-  result = driver->cuKernelSetAttribute(CU_KERNEL_ATTRIBUTE_NON_PORTABLE_CLUSTER, 1, kernel, ordinal);
-  if (result == CU_SUCCESS) return RONDO_OK;
-  return device_failed(build->device, result, "instantiate: task '%s': clusters of %d blocks: cuKernelSetAttribute",
-                       task, width);
-}
-
-/* Kernels are loaded lazily and may then allocate and synchronise: now, not in a replay. */
-static rondo_status prepare_kernel(const struct build *build, const char *task, struct cu_kernel *kernel,
-                                   uint32_t shared_bytes) {
-  const struct driver *driver = &build->device->driver;
-  cu_result result = CU_SUCCESS;
-  if (driver->cuFuncLoad) {
-    struct cu_function *function = NULL;
-    result = driver->cuKernelGetFunction(&function, kernel);
-    if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetFunction");
-    result = driver->cuFuncLoad(function);
-    if (result != CU_SUCCESS) return task_failed(build, result, task, "cuFuncLoad");
-  }
-  rondo_status status = allow_clusters(build, task, kernel);
-  return status == RONDO_OK ? allow_shared_memory(build, task, kernel, shared_bytes) : status;
-}
-
-/* The driver gets the addresses of parameters, without their number and sizes. So both are compared with those that the
- * kernel has. Rondo's own kernels take one struct. */
-static rondo_status check_own_parameters(const struct build *build, const char *task, const struct op_launch *launch,
-                                         struct cu_kernel *kernel) {
-  size_t offset = 0, bytes = 0;
-  if (!build->device->driver.cuKernelGetParamInfo) return RONDO_OK;
-  cu_result result = build->device->driver.cuKernelGetParamInfo(kernel, 0, &offset, &bytes);
-  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetParamInfo");
-  if (bytes == launch->parameter_bytes) return RONDO_OK;
-  return status_set(RONDO_INTERNAL,
-                    "instantiate: task '%s': the parameters of kernel '%s' have %zu byte%s, expected %u", task,
-                    launch->kernel, bytes, PLURAL(bytes), launch->parameter_bytes);
-}
-
-static rondo_status check_user_parameters(const struct build *build, const char *task, const struct user_work *work,
-                                          struct cu_kernel *kernel) {
-  const struct driver *driver = &build->device->driver;
-  const char *function = work->function;
-  uint32_t count = work->argument_count;
-  for (uint32_t i = 0; driver->cuKernelGetParamInfo && i <= count; i++) {
-    size_t offset = 0, found = 0, expected = i < count && work->argument_bytes[i] ? work->argument_bytes[i] : 8;
-    cu_result result = driver->cuKernelGetParamInfo(kernel, i, &offset, &found);
-    bool exists = result == CU_SUCCESS;
-    if (!exists && result != CU_INVALID_VALUE) return task_failed(build, result, task, "cuKernelGetParamInfo");
-    if (!exists && i < count)
-      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has %u parameter%s, expected %u",
-                        task, function, i, PLURAL(i), count);
-    if (exists && i == count)
-      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has more than %u parameter%s",
-                        task, function, count, PLURAL(count));
-    if (exists && found != expected)
-      return status_set(RONDO_INVALID_ARGUMENT,
-                        "instantiate: task '%s': parameter %u of kernel '%s' has %zu byte%s, expected %zu", task, i,
-                        function, found, PLURAL(found), expected);
-  }
-  return RONDO_OK;
-}
-
-static rondo_status add_kernel_node(const struct build *build, const char *task, struct cu_kernel_node *kernel_node,
-                                    const struct waits *waits, struct exit *exit) {
-  rondo_status status = prepare_kernel(build, task, kernel_node->kernel, kernel_node->shared_bytes);
-  if (status != RONDO_OK) return status;
-  struct cu_node_parameters parameters;
-  memset(&parameters, 0, sizeof parameters);
-  parameters.type = CU_NODE_KERNEL;
-  parameters.kernel = *kernel_node;
-  parameters.kernel.context = build->exec->lane->context;
-  return add_node(build, task, &parameters, waits, exit);
-}
-
-/* For a task that launches nothing: keeps its edges. */
-static rondo_status add_empty_node(const struct build *build, const char *task, const struct waits *waits,
-                                   struct exit *exit) {
-  struct cu_node_parameters parameters;
-  memset(&parameters, 0, sizeof parameters);
-  parameters.type = CU_NODE_EMPTY;
-  exit->is_own_kernel = false;
-  struct waits full = {waits->nodes, NULL, waits->count}; /* only kernels have programmatic edges */
-  return add_node(build, task, &parameters, &full, exit);
-}
-
-static rondo_status add_own_kernel(const struct build *build, const char *task, struct op_launch *launch,
-                                   const struct waits *waits, struct exit *exit, struct cu_kernel **kernel_out) {
-  struct cu_kernel *kernel = NULL;
-  const char *function = "";
-  cu_result result = images_find_kernel(build->device, launch->kernel, &kernel, &function);
-  if (result == CU_NOT_FOUND)
-    return status_set(RONDO_INTERNAL, "instantiate: task '%s': the library has no kernel '%s' for sm_%d", task,
-                      launch->kernel, build->device->chip.version);
-  if (result != CU_SUCCESS) return task_failed(build, result, task, function);
-  rondo_status status = check_own_parameters(build, task, launch, kernel);
-  if (status != RONDO_OK) return status;
-  void *parameter;
-  struct cu_kernel_node kernel_node;
-  own_kernel_node(launch, &parameter, &kernel_node);
-  kernel_node.kernel = *kernel_out = kernel;
-  exit->is_own_kernel = true;
-  return add_kernel_node(build, task, &kernel_node, waits, exit);
-}
-
-/* The launches of an operation, one after the other. */
-static rondo_status add_operation(struct build *build, uint32_t index) {
-  const char *task = build->program->nodes[index].call.task->name;
-  struct exit *exit = &build->exits[index];
-  struct op_launches launches;
-  rondo_status status = choose_launches(build->exec, build->program, index, "instantiate", &launches);
-  if (status != RONDO_OK) return status;
-  if (launches.count == 0) return add_empty_node(build, task, &build->waits, exit);
-  for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
-    struct launch_node *launch = &build->exec->launches[build->program->nodes[index].first_launch + i];
-    struct exit previous = *exit;
-    struct cu_edge edge = edge_from(build, &previous, true);
-    struct waits chain = {&previous.node, &edge, 1};
-    status = add_own_kernel(build, task, &launches.items[i], i ? &chain : &build->waits, exit, &launch->kernel);
-    launch->node = exit->node;
-  }
-  return status;
-}
-
-/* ---- The user's kernels ------------------------------------------------------------------------------------------ */
-
-/* The driver gets no length. It reads an image that is neither a fatbin nor an ELF file as text, up to a NUL. */
-static bool is_bounded(const struct user_work *work) {
-  static const unsigned char fatbin[4] = {0x50, 0xed, 0x55, 0xba}, elf[4] = {0x7f, 'E', 'L', 'F'};
-  if (work->image_bytes < sizeof elf) return false;
-  if (!memcmp(work->image, fatbin, sizeof fatbin) || !memcmp(work->image, elf, sizeof elf)) return true;
-  return memchr(work->image, 0, work->image_bytes) != NULL;
-}
-
-static rondo_status load_user_image(const struct build *build, const char *task, const struct user_work *work,
-                                    struct cu_library **library) {
-  struct device_exec *exec = build->exec;
-  for (uint32_t i = 0; i < exec->library_count; i++) {
-    if (build->images[i] != work->image) continue;
-    *library = exec->libraries[i];
-    return RONDO_OK;
-  }
-  if (!is_bounded(work))
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "instantiate: task '%s': the image is neither a fatbin nor a cubin, and PTX must end with a NUL",
-                      task);
-  cu_result result = build->device->driver.cuLibraryLoadData(library, work->image, NULL, NULL, 0, NULL, NULL, 0);
-  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryLoadData");
-  build->images[exec->library_count] = work->image;
-  exec->libraries[exec->library_count++] = *library;
-  return RONDO_OK;
-}
-
-static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, struct exit *exit,
-                                    struct launch_node *launch) {
-  const struct user_work *work = node->user_work;
-  const char *task = node->call.task->name;
-  struct cu_library *library = NULL;
-  struct cu_kernel *kernel = NULL;
-  rondo_status status = load_user_image(build, task, work, &library);
-  if (status != RONDO_OK) return status;
-  cu_result result = build->device->driver.cuLibraryGetKernel(&kernel, library, work->function);
-  if (result == CU_NOT_FOUND)
-    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': the image has no kernel '%s'", task,
-                      work->function);
-  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryGetKernel");
-  status = check_user_parameters(build, task, work, kernel);
-  if (status != RONDO_OK) return status;
-  void *parameters[RONDO_MAX_ARGUMENTS];
-  struct cu_kernel_node kernel_node;
-  user_kernel_node(node, parameters, &kernel_node);
-  kernel_node.kernel = launch->kernel = kernel;
-  exit->is_own_kernel = false;
-  status = add_kernel_node(build, task, &kernel_node, &build->waits, exit);
-  launch->node = exit->node;
-  return status;
+  build->word_count = assign_words(exec, program, &build->end_count);
+  for (uint32_t i = 1; i < build->word_count; i++) atomic_store(&program->words[i], 0);
 }
 
 /* ---- The whole graph --------------------------------------------------------------------------------------------- */
-
-static rondo_status add_capture(struct build *build, const struct device_node *node, struct exit *exit) {
-  struct captured captured = {0};
-  rondo_status status = capture_into(build->device, build->exec->lane, &build->exec->graph, node, build->waits.nodes,
-                                     build->waits.count, &captured);
-  if (status != RONDO_OK) return status;
-  build->has_captures = true;
-  exit->node_count = (uint32_t)captured.node_count;
-  struct waits leaves = {build->device->captured, NULL, captured.leaf_count};
-  return add_empty_node(build, node->call.task->name, &leaves, exit);
-}
 
 /* Once after all captures, since each look reads the whole graph. The driver lists nodes in the order in which they
  * were added, which gives a node its task for the error text. */
@@ -346,30 +74,12 @@ static rondo_status audit(const struct build *build) {
                     forbidden);
 }
 
-static rondo_status add_program_node(struct build *build, uint32_t index) {
-  const struct device_node *node = &build->program->nodes[index];
-  struct waits *waits = &build->waits;
-  waits->count = 0;
-  for (uint32_t i = 0; i < node->predecessor_count; i++)
-    wait_for(build, &build->exits[node->predecessors[i]], !node->user_work);
-  if (!waits->count && build->begin.node) wait_for(build, &build->begin, !node->user_work);
-  if (!node->user_work) return add_operation(build, index);
-  if (node->user_work->image)
-    return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[node->first_launch]);
-  if (node->user_work->capture) return add_capture(build, node, &build->exits[index]);
-  return status_set(RONDO_UNSUPPORTED,
-                    "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend: give it "
-                    "one, or open the runtime with RONDO_BACKEND_HOST",
-                    node->call.task->name);
-}
-
 /* A node of one thread that waits for build->waits. */
 static rondo_status add_point(struct build *build, struct completion completion, struct exit *exit) {
   struct op_launch launch = {
       .kernel = op_point_kernel.name, .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof completion};
-  struct cu_kernel *unused;
   memcpy(launch.parameters, &completion, sizeof completion);
-  return add_own_kernel(build, launch.kernel, &launch, &build->waits, exit, &unused);
+  return build_extra_kernel(build, &launch, exit);
 }
 
 static rondo_status add_begin(struct build *build) {
@@ -381,57 +91,146 @@ static rondo_status add_begin(struct build *build) {
   return add_point(build, (struct completion){0}, &build->begin);
 }
 
-/* A graph ends in one node. Each further last node makes cuGraphLaunch of driver 580 slower, and from some number on
- * each launch allocates memory. The one node publishes completion unless the nodes before it do; then no wait depends
- * on it. */
-static rondo_status add_done(struct build *build) {
+/* All nodes but those that end a replay. */
+static rondo_status add_program(struct build *build) {
+  const uint32_t node_count = build->program->node_count;
+  if (node_count) memset(build->exits, 0, node_count * sizeof *build->exits);
+  build->begin = (struct exit){0};
+  rondo_status status = add_begin(build);
+  for (uint32_t n = 0; n < node_count && status == RONDO_OK; n++) status = build_node(build, n);
+  return status;
+}
+
+/* The next node waits for all nodes of the program that no other waits for. */
+static void wait_for_ends(struct build *build) {
   const struct device_program *program = build->program;
-  if (build->is_published && build->end_count == 1) return RONDO_OK;
   struct exit *exits = build->exits;
   for (uint32_t n = 0; n < program->node_count; n++)
     for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++)
       exits[program->nodes[n].predecessors[i]].is_awaited = true;
   build->waits.count = 0;
   for (uint32_t n = 0; n < program->node_count; n++)
-    if (!exits[n].is_awaited) wait_for(build, &exits[n], true);
-  struct completion completion = build->is_published ? (struct completion){0} : completion_at(program, 0);
+    if (!exits[n].is_awaited) build_wait_for(build, &exits[n], true);
+}
+
+/* A graph ends in one node. Each further last node makes cuGraphLaunch of driver 580 slower, and from some number on
+ * each launch allocates memory. The one node publishes completion unless the nodes before it do; then no wait depends
+ * on it. */
+static rondo_status add_done(struct build *build) {
+  if (build->word_count && build->end_count == 1) return RONDO_OK;
+  wait_for_ends(build);
+  struct completion completion = build->word_count ? (struct completion){0} : completion_at(build->program, 0);
   return add_point(build, completion, &(struct exit){0});
 }
 
-static rondo_status instantiate(const struct build *build) {
+static rondo_status instantiate(const struct build *build, struct cu_graph *graph, struct cu_graph_exec **graph_exec) {
   struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD,
                                                  .upload_stream = build->exec->lane->stream};
-  cu_result result =
-      build->device->driver.cuGraphInstantiateWithParams(&build->exec->graph_exec, build->exec->graph, &parameters);
+  cu_result result = build->device->driver.cuGraphInstantiateWithParams(graph_exec, graph, &parameters);
   if (result == CU_SUCCESS) return RONDO_OK;
-  build->exec->graph_exec = NULL;
+  *graph_exec = NULL;
   for (uint32_t n = 0; parameters.error_node && n < build->program->node_count; n++)
     if (build->exits[n].node == parameters.error_node)
-      return task_failed(build, result, build->program->nodes[n].call.task->name, "cuGraphInstantiateWithParams");
+      return build_failed(build, result, build->program->nodes[n].call.task->name, "cuGraphInstantiateWithParams");
   return device_failed(build->device, result, "instantiate: cuGraphInstantiateWithParams (result %d)",
                        (int)parameters.result);
 }
 
 static rondo_status build_graph(struct build *build) {
   const struct driver *driver = &build->device->driver;
-  cu_result result = driver->cuGraphCreate(&build->exec->graph, 0);
+  struct device_exec *exec = build->exec;
+  cu_result result = driver->cuGraphCreate(&exec->graph, 0);
   if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: cuGraphCreate");
-  rondo_status status = add_begin(build);
-  for (uint32_t n = 0; n < build->program->node_count && status == RONDO_OK; n++) status = add_program_node(build, n);
+  build->graph = exec->graph;
+  rondo_status status = add_program(build);
   if (status == RONDO_OK) status = add_done(build);
   if (status == RONDO_OK && build->has_captures) status = audit(build);
-  if (status == RONDO_OK) status = instantiate(build);
+  if (status == RONDO_OK) status = instantiate(build, exec->graph, &exec->graph_exec);
   if (status != RONDO_OK) return status;
-  result = driver->cuEventCreate(&build->exec->event, CU_EVENT_DISABLE_TIMING);
+  result = driver->cuEventCreate(&exec->event, CU_EVENT_DISABLE_TIMING);
   return result == CU_SUCCESS ? RONDO_OK : device_failed(build->device, result, "instantiate: cuEventCreate");
 }
+
+/* ---- The graph of a repeat --------------------------------------------------------------------------------------- */
+
+static rondo_status repeat_check(const struct build *build) {
+  if (!build->device->driver.cuGraphConditionalHandleCreate)
+    return status_set(RONDO_UNSUPPORTED, "instantiate: repeat_steps: the driver has no cuGraphConditionalHandleCreate");
+  for (uint32_t n = 0; n < build->program->node_count; n++) {
+    const struct device_node *node = &build->program->nodes[n];
+    if (node->user_work && node->user_work->capture)
+      return status_set(RONDO_UNSUPPORTED,
+                        "instantiate: task '%s': captured work cannot repeat, expected repeat_steps 0",
+                        node->call.task->name);
+  }
+  return RONDO_OK;
+}
+
+/* A loop (CUDA driver API, conditional nodes): the only node of the graph. Its body becomes build->graph. */
+static rondo_status add_loop(struct build *build, uint64_t *condition) {
+  const struct driver *driver = &build->device->driver;
+  struct device_exec *exec = build->exec;
+  cu_result result = driver->cuGraphCreate(&exec->repeat_graph, 0);
+  if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: repeat_steps: cuGraphCreate");
+  result = driver->cuGraphConditionalHandleCreate(condition, exec->repeat_graph, exec->lane->context, 1,
+                                                  CU_CONDITION_ASSIGN_DEFAULT);
+  if (result != CU_SUCCESS)
+    return device_failed(build->device, result, "instantiate: repeat_steps: cuGraphConditionalHandleCreate");
+  struct cu_node_parameters parameters;
+  memset(&parameters, 0, sizeof parameters);
+  parameters.type = CU_NODE_CONDITIONAL;
+  parameters.conditional = (struct cu_conditional_node){
+      .handle = *condition, .type = CU_CONDITION_WHILE, .size = 1, .context = exec->lane->context};
+  struct cu_graph_node *loop;
+  result = driver->cuGraphAddNode(&loop, exec->repeat_graph, NULL, NULL, 0, &parameters);
+  if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: repeat_steps: cuGraphAddNode");
+  build->graph = parameters.conditional.bodies[0];
+  return RONDO_OK;
+}
+
+/* The last node of the body, which ends a step, and after the last step publishes completion. */
+static rondo_status add_step_end(struct build *build, uint64_t condition) {
+  enum { WARP = 32, VECTOR_BYTES = 16 };
+  const struct device_program *program = build->program;
+  const struct repeat_parameters parameters = {.done = completion_at(program, 0),
+                                               .repeat = program->repeat,
+                                               .condition = condition,
+                                               .word_count = build->word_count ? build->word_count : 1};
+  const uint64_t vectors = program->repeat.place_bytes / VECTOR_BYTES, most = op_repeat_kernel.threads;
+  const uint64_t threads = vectors ? (vectors + WARP - 1) / WARP * WARP : WARP;
+  struct op_launch launch = {.kernel = op_repeat_kernel.name,
+                             .grid = {1, 1, 1},
+                             .block = {(uint32_t)(threads < most ? threads : most), 1, 1},
+                             .parameter_bytes = sizeof parameters};
+  memcpy(launch.parameters, &parameters, sizeof parameters);
+  wait_for_ends(build);
+  return build_extra_kernel(build, &launch, &(struct exit){0});
+}
+
+/* Before the graph of a replay: what the exec then knows of launches and words is the replay's. */
+static rondo_status build_repeat(struct build *build) {
+  struct device_exec *exec = build->exec;
+  uint64_t condition = 0;
+  rondo_status status = repeat_check(build);
+  if (status == RONDO_OK) status = add_loop(build, &condition);
+  assign_no_words(exec, build->program);
+  if (status == RONDO_OK) status = add_program(build);
+  if (status == RONDO_OK) status = add_step_end(build, condition);
+  if (status == RONDO_OK) status = instantiate(build, exec->repeat_graph, &exec->repeat_exec);
+  assign_words(exec, build->program, &build->end_count);
+  return status;
+}
+
+/* ---- Create and destroy ------------------------------------------------------------------------------------------ */
 
 static void release(struct device_exec *exec) {
   const struct driver *driver = &exec->device->driver;
   if (device_lost(exec->device)) return;
   if (exec->event) driver->cuEventDestroy(exec->event);
   if (exec->graph_exec) driver->cuGraphExecDestroy(exec->graph_exec);
+  if (exec->repeat_exec) driver->cuGraphExecDestroy(exec->repeat_exec);
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
+  if (exec->repeat_graph) driver->cuGraphDestroy(exec->repeat_graph);
   for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
 }
 
@@ -443,7 +242,8 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   int mode = device_relax(device);
   struct build build;
   build_start(&build, device, program);
-  status = build_graph(&build);
+  if (program->repeat.control) status = build_repeat(&build);
+  if (status == RONDO_OK) status = build_graph(&build);
   if (status != RONDO_OK) release(build.exec);
   device_restore(device, mode);
   const sigset_t signals = device->signals;

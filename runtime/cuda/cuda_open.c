@@ -247,6 +247,7 @@ const struct device_ops cuda_device_ops = {
     .exec_bytes = cuda_exec_bytes,
     .exec_create = cuda_exec_create,
     .exec_launch = cuda_exec_launch,
+    .exec_repeat = cuda_exec_repeat,
     .exec_rebind = cuda_exec_rebind,
     .exec_destroy = cuda_exec_destroy,
     .health = cuda_health,

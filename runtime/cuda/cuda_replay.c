@@ -77,14 +77,14 @@ static rondo_status notice_launch(struct device *device, struct lane *lane, stru
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
-static rondo_status launch_in_lane(struct device_exec *exec) {
+static rondo_status launch_in_lane(struct device_exec *exec, struct cu_graph_exec *graph_exec) {
   struct device *device = exec->device;
   struct lane *lane = exec->lane;
   rondo_status status = device_enter(device, "replay");
   if (status != RONDO_OK) return status;
   struct notice *notice = notice_begin(exec);
   enter(lane);
-  cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, lane->stream);
+  cu_result result = device->driver.cuGraphLaunch(graph_exec, lane->stream);
   leave(lane);
   if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
   status = notice_launch(device, lane, notice, status);
@@ -134,9 +134,16 @@ static rondo_status launch_in_stream(struct device_exec *exec, struct cu_stream 
   return status;
 }
 
-rondo_status cuda_exec_launch(struct device_exec *exec, void *const *stream) {
-  struct device *device = exec->device;
-  rondo_status status = stream ? launch_in_stream(exec, *stream) : launch_in_lane(exec);
+/* The next beats come from this core. */
+static rondo_status launched(struct device *device, rondo_status status) {
   if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
   return status;
+}
+
+rondo_status cuda_exec_launch(struct device_exec *exec, void *const *stream) {
+  return launched(exec->device, stream ? launch_in_stream(exec, *stream) : launch_in_lane(exec, exec->graph_exec));
+}
+
+rondo_status cuda_exec_repeat(struct device_exec *exec) {
+  return launched(exec->device, launch_in_lane(exec, exec->repeat_exec));
 }

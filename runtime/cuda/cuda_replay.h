@@ -4,3 +4,4 @@
 #include "cuda_device.h"
 
 rondo_status cuda_exec_launch(struct device_exec *exec, void *const *stream);
+rondo_status cuda_exec_repeat(struct device_exec *exec);

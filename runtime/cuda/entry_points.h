@@ -88,6 +88,8 @@ ENTRY_POINT(cuGraphDestroy, 10000, MANDATORY, struct cu_graph *graph)
 ENTRY_POINT(cuGraphAddNode, 12030, MANDATORY, struct cu_graph_node **node, struct cu_graph *graph,
             struct cu_graph_node *const *dependencies, const struct cu_edge *edges, size_t count,
             struct cu_node_parameters *parameters)
+ENTRY_POINT(cuGraphConditionalHandleCreate, 12030, OPTIONAL, uint64_t *handle, struct cu_graph *graph,
+            struct cu_context *context, unsigned value, unsigned flags)
 ENTRY_POINT(cuGraphGetNodes, 10000, MANDATORY, struct cu_graph *graph, struct cu_graph_node **nodes, size_t *count)
 ENTRY_POINT(cuGraphNodeGetType, 10000, MANDATORY, struct cu_graph_node *node, int *type)
 ENTRY_POINT(cuGraphChildGraphNodeGetGraph, 10000, MANDATORY, struct cu_graph_node *node, struct cu_graph **graph)

@@ -31,6 +31,10 @@ static uint32_t publishing_blocks(const struct device_exec *exec, const struct d
   return select_launches(exec, program, node, &launches) == RONDO_OK ? op_publishing_blocks(&launches) : 0;
 }
 
+void assign_no_words(const struct device_exec *exec, const struct device_program *program) {
+  memset(exec->first_word, NO_WORD, program->node_count);
+}
+
 uint32_t assign_words(const struct device_exec *exec, const struct device_program *program, uint32_t *end_count) {
   uint32_t used = 0;
   bool can_publish = true;
@@ -48,7 +52,7 @@ uint32_t assign_words(const struct device_exec *exec, const struct device_progra
     used += can_publish ? blocks : 0;
   }
   if (can_publish) return used;
-  memset(exec->first_word, NO_WORD, program->node_count);
+  assign_no_words(exec, program);
   return 0;
 }
 

@@ -10,6 +10,8 @@ rondo_status choose_launches(const struct device_exec *exec, const struct device
 /* Gives words to the nodes that end the graph. *end_count is their number. Returns the number of words; 0: a node after
  * all others must publish. */
 uint32_t assign_words(const struct device_exec *exec, const struct device_program *program, uint32_t *end_count);
+/* No node publishes. */
+void assign_no_words(const struct device_exec *exec, const struct device_program *program);
 struct completion completion_at(const struct device_program *program, uint32_t word);
 
 /* The parameters of a kernel node: of one of Rondo's kernels, which take one struct by value, or of a user's. */

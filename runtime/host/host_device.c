@@ -44,6 +44,8 @@ struct device_exec {
   uint64_t *counts; /* both: the first is used */
   _Atomic uint64_t *words;
   struct notice *notice;
+  struct repeat repeat;
+  bool repeats; /* the replay in flight is a repeat */
   uint32_t node_count;
   const struct device_node *nodes; /* shared by the slots, except the addresses */
   void **shared_data;              /* into which the nodes' calls point */
@@ -122,11 +124,9 @@ static void run_user_work(const struct user_work *work, void *const *data) {
   floats_default();
 }
 
-/* On a lost device the exec is not touched after the running task: the thread that gave up may have closed it. */
-static void run_program(struct team *team, void *owner, void *program) {
-  const struct device *device = owner;
-  struct device_exec *exec = program;
-  if (is_lost(device)) return;
+/* On a lost device the exec is not touched after the running task: the thread that gave up may have closed it. False:
+ * the device is lost. */
+static bool run_nodes(struct team *team, const struct device *device, const struct device_exec *exec) {
   for (uint32_t n = 0; n < exec->node_count; n++) {
     const struct device_node *node = &exec->nodes[n];
     struct op_call call = node->call;
@@ -135,7 +135,33 @@ static void run_program(struct team *team, void *owner, void *program) {
       run_user_work(node->user_work, call.data);
     else
       run_task(team, &call);
-    if (is_lost(device)) return;
+    if (is_lost(device)) return false;
+  }
+  return true;
+}
+
+/* As the kernel that ends a step on a GPU. Returns whether the step was the last. */
+static bool end_step(const struct device_exec *exec) {
+  const struct repeat *repeat = &exec->repeat;
+  struct repeat_control *control = repeat->control;
+  const uint32_t step = control->done;
+  memcpy(repeat->places + step * repeat->place_bytes, repeat->outputs, repeat->place_bytes);
+  const int32_t value = control->until ? *control->until : 0;
+  bool is_found = control->until && !control->value_count && value;
+  for (uint32_t i = 0; i < control->value_count; i++) is_found |= value == control->values[i];
+  const bool is_last = is_found || repeat_is_stopped(control) || step + 1 == control->count;
+  repeat_set_done(control, step + 1);
+  return is_last;
+}
+
+static void run_program(struct team *team, void *owner, void *program) {
+  struct device *device = owner;
+  struct device_exec *exec = program;
+  const uint32_t lane = (uint32_t)(team - device->teams);
+  for (bool is_last = false; !is_last;) {
+    if (is_lost(device) || !run_nodes(team, device, exec)) return;
+    is_last = !exec->repeats || end_step(exec);
+    if (!is_last) ring(device, lane);
   }
   publish(exec);
 }
@@ -355,6 +381,7 @@ static rondo_status host_exec_create(struct device *device, const struct device_
                                .counts = program->counts,
                                .words = program->words,
                                .notice = program->notice,
+                               .repeat = program->repeat,
                                .node_count = program->node_count,
                                .nodes = program->nodes,
                                .shared_data = program->data};
@@ -376,11 +403,18 @@ static rondo_status host_exec_rebind(struct device_exec *exec, const struct devi
   return RONDO_OK;
 }
 
-static rondo_status host_exec_launch(struct device_exec *exec, void *const *stream) {
-  (void)stream; /* there are no streams */
+static rondo_status push(struct device_exec *exec, bool repeats) {
   rondo_status status = check_not_lost(exec->device, "replay");
+  exec->repeats = repeats;
   return status == RONDO_OK ? team_push(exec->team, exec) : status;
 }
+
+static rondo_status host_exec_launch(struct device_exec *exec, void *const *stream) {
+  (void)stream; /* there are no streams */
+  return push(exec, false);
+}
+
+static rondo_status host_exec_repeat(struct device_exec *exec) { return push(exec, true); }
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
@@ -432,6 +466,7 @@ const struct device_ops host_device_ops = {
     .exec_bytes = host_exec_bytes,
     .exec_create = host_exec_create,
     .exec_launch = host_exec_launch,
+    .exec_repeat = host_exec_repeat,
     .exec_rebind = host_exec_rebind,
     .exec_destroy = host_exec_destroy,
     .rest = &rest_ops,

@@ -67,6 +67,8 @@ SAME(CU_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 SAME(CU_INSTANTIATE_UPLOAD, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
 SAME(CU_PORT_PROGRAMMATIC, CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
 SAME(CU_EDGE_PROGRAMMATIC, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+SAME(CU_CONDITION_ASSIGN_DEFAULT, CU_GRAPH_COND_ASSIGN_DEFAULT);
+SAME(CU_CONDITION_WHILE, CU_GRAPH_COND_TYPE_WHILE);
 
 SAME(CU_MAP_UINT8, CU_TENSOR_MAP_DATA_TYPE_UINT8);
 SAME(CU_MAP_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16);
@@ -89,6 +91,7 @@ SAME(CU_NODE_GRAPH, CU_GRAPH_NODE_TYPE_GRAPH);
 SAME(CU_NODE_EMPTY, CU_GRAPH_NODE_TYPE_EMPTY);
 SAME(CU_NODE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
 SAME(CU_NODE_MEM_FREE, CU_GRAPH_NODE_TYPE_MEM_FREE);
+SAME(CU_NODE_CONDITIONAL, CU_GRAPH_NODE_TYPE_CONDITIONAL);
 
 /* ---- Layouts ----------------------------------------------------------------------------------------------------- */
 
@@ -114,11 +117,19 @@ SAME_MEMBER(struct cu_kernel_node, extra, CUDA_KERNEL_NODE_PARAMS_v3, extra);
 SAME_MEMBER(struct cu_kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS_v3, kern);
 SAME_MEMBER(struct cu_kernel_node, context, CUDA_KERNEL_NODE_PARAMS_v3, ctx);
 
+SAME(sizeof(struct cu_conditional_node), sizeof(CUDA_CONDITIONAL_NODE_PARAMS));
+SAME_MEMBER(struct cu_conditional_node, handle, CUDA_CONDITIONAL_NODE_PARAMS, handle);
+SAME_MEMBER(struct cu_conditional_node, type, CUDA_CONDITIONAL_NODE_PARAMS, type);
+SAME_MEMBER(struct cu_conditional_node, size, CUDA_CONDITIONAL_NODE_PARAMS, size);
+SAME_MEMBER(struct cu_conditional_node, bodies, CUDA_CONDITIONAL_NODE_PARAMS, phGraph_out);
+SAME_MEMBER(struct cu_conditional_node, context, CUDA_CONDITIONAL_NODE_PARAMS, ctx);
+
 SAME(sizeof(struct cu_node_parameters), sizeof(CUgraphNodeParams));
 SAME_MEMBER(struct cu_node_parameters, type, CUgraphNodeParams, type);
 SAME_MEMBER(struct cu_node_parameters, reserved0, CUgraphNodeParams, reserved0);
 SAME_MEMBER(struct cu_node_parameters, padding, CUgraphNodeParams, reserved1);
 SAME_MEMBER(struct cu_node_parameters, kernel, CUgraphNodeParams, kernel);
+SAME_MEMBER(struct cu_node_parameters, conditional, CUgraphNodeParams, conditional);
 SAME_MEMBER(struct cu_node_parameters, reserved1, CUgraphNodeParams, reserved2);
 
 SAME(CU_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);

@@ -20,7 +20,7 @@ enum { CAPTURE_NONE = 0, CAPTURE_INVALIDATED = 2 }; /* and CU_CAPTURE_ACTIVE */
 /* Device memory in pieces, large enough that a copy by a single block takes longer than a launch. */
 enum { PIECE_BYTES = 1 << 18, PIECES = 16, COUNTS_BYTES = 64 };
 
-enum need { NOTHING, KERNELS, OVERLAP, PARTS, MAPS };
+enum need { NOTHING, KERNELS, OVERLAP, PARTS, MAPS, LOOPS, LOOPS_OVERLAP };
 
 /* A file's behaviours, in the order they run in; the last has no name. */
 struct behaviour {
@@ -37,9 +37,9 @@ extern const struct behaviour basic_behaviours[], graph_behaviours[], capture_be
 extern struct driver driver;
 extern struct cu_context *context;
 extern struct cu_library *copy_library;
-extern struct cu_kernel *copy_kernel, *done_kernel; /* NULL: no device code */
-extern cu_address device_memory;                    /* the pieces, and a counter */
-extern unsigned char *host_memory;                  /* pinned: a piece, and a word */
+extern struct cu_kernel *copy_kernel, *done_kernel, *repeat_kernel; /* NULL: no device code */
+extern cu_address device_memory;                                    /* the pieces, and a counter */
+extern unsigned char *host_memory;                                  /* pinned: a piece, and a word */
 
 /* Of the behaviour that runs; made before it and destroyed after it. */
 extern struct cu_stream *stream;

@@ -1,6 +1,7 @@
 /* conformance_graph.c - the driver's graphs: nodes, edges and replays. */
 #include <string.h>
 
+#include "../../runtime/repeat_control.h"
 #include "conformance.h"
 
 /* ---- Nodes ------------------------------------------------------------------------------------------------------- */
@@ -226,6 +227,49 @@ static void completion_by_the_last_kernel(void) {
   expect_counts(4);
 }
 
+enum { LOOP_STEPS = 3, OUTPUT_BYTES = 256, OUTPUTS_AT = 256, PLACES_AT = 512 };
+
+static struct repeat_control *control(void) { return (struct repeat_control *)(void *)host_memory; }
+
+/* Its last kernel ends the loop in word 0, and a kernel before it counts the steps in word 1. */
+static bool add_body(uint64_t condition, bool is_programmatic) {
+  struct completion count = {(uint64_t *)(uintptr_t)counts() + 1, words() + 1};
+  struct repeat_parameters step = {
+      .done = {(uint64_t *)(uintptr_t)counts(), words()},
+      .repeat = {control(), host_memory + OUTPUTS_AT, host_memory + PLACES_AT, OUTPUT_BYTES},
+      .condition = condition,
+      .word_count = 1};
+  struct cu_node_parameters first = kernel_node(done_kernel, 1, (void *[]){&count});
+  struct cu_node_parameters last = kernel_node(repeat_kernel, 32, (void *[]){&step});
+  struct after after = {.nodes = {add(&first, NULL)}, .count = 1, .programmatic = is_programmatic};
+  return after.nodes[0] && add(&last, &after);
+}
+
+static void run_loop(bool is_programmatic) {
+  uint64_t condition = 0;
+  struct cu_graph *outer = graph;
+  struct cu_node_parameters loop = empty_node();
+  REQUIRE(cuGraphConditionalHandleCreate(&condition, graph, context, 1, CU_CONDITION_ASSIGN_DEFAULT));
+  loop.type = CU_NODE_CONDITIONAL;
+  loop.conditional =
+      (struct cu_conditional_node){.handle = condition, .type = CU_CONDITION_WHILE, .size = 1, .context = context};
+  REQUIRE_TRUE(zero_counts() && add(&loop, NULL));
+  graph = loop.conditional.bodies[0];
+  const bool is_whole = add_body(condition, is_programmatic);
+  graph = outer;
+  REQUIRE_TRUE(is_whole && instantiated());
+  for (uint64_t replay = 1; replay <= 10; replay++) {
+    *control() = (struct repeat_control){.count = LOOP_STEPS};
+    REQUIRE_TRUE(launched() && synchronized());
+    REQUIRE_TRUE(expect_number("the steps of a loop", repeat_done(control()), LOOP_STEPS));
+    REQUIRE_TRUE(expect_number("the completion word", __atomic_load_n(&words()[0], __ATOMIC_ACQUIRE), replay));
+    REQUIRE_TRUE(expect_number("all steps", __atomic_load_n(&words()[1], __ATOMIC_ACQUIRE), LOOP_STEPS * replay));
+  }
+}
+
+static void loop_with_full_edges(void) { run_loop(false); }
+static void loop_with_programmatic_edges(void) { run_loop(true); }
+
 static void replay_after_its_graph(void) {
   REQUIRE_TRUE(upload(0, 41) && add_copy(0, 1, 1, NULL) && instantiated());
   cu_result result = driver.cuGraphDestroy(graph);
@@ -294,6 +338,8 @@ const struct behaviour graph_behaviours[] = {
     {NAMED(replays_follow_each_other), KERNELS},
     {NAMED(completion_by_its_own_kernel), KERNELS},
     {NAMED(completion_by_the_last_kernel), KERNELS},
+    {NAMED(loop_with_full_edges), LOOPS},
+    {NAMED(loop_with_programmatic_edges), LOOPS_OVERLAP},
     {NAMED(replay_after_its_graph), KERNELS},
     {NAMED(graph_destroyed_in_a_replay), KERNELS},
     {NAMED(exec_destroyed_after_its_replay), KERNELS},

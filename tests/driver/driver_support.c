@@ -8,14 +8,17 @@
 #include "../../runtime/kernels.h"
 
 /* Rondo's device code, as far as the fake has it. It replaces the library's own table, which is empty without nvcc.
- * Every open loads the first image; only a graph that copies loads the second. */
+ * Every open loads the first image; a graph that copies loads the second, and an exec with
+ * repeats the third. */
 static const char point_image[] = "fake image: rondo_point";
+static const char repeat_image[] = "fake image: rondo_repeat_step";
 static const char copy_image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer mapped_copy rondo_rope";
 const struct device_image device_images[] = {
     {"point.cu", point_image, point_image + sizeof point_image, "rondo_point\0"},
     {"copies.cu", copy_image, copy_image + sizeof copy_image,
-     "rondo_copy\0rondo_copy_small\0rondo_transfer\0mapped_copy\0rondo_rope\0"}};
-const uint32_t device_image_count = 2;
+     "rondo_copy\0rondo_copy_small\0rondo_transfer\0mapped_copy\0rondo_rope\0"},
+    {"repeat.cu", repeat_image, repeat_image + sizeof repeat_image, "rondo_repeat_step\0"}};
+const uint32_t device_image_count = 3;
 
 const struct fake_driver *fake;
 

@@ -21,7 +21,21 @@ enum call_name {
   CALL_COUNT
 };
 
-enum kind { CONTEXT = 1, LIBRARY, KERNEL, FUNCTION, STREAM, GRAPH, NODE, EXEC, EVENT, GREEN, DESCRIPTION, KIND_COUNT };
+enum kind {
+  CONTEXT = 1,
+  LIBRARY,
+  KERNEL,
+  FUNCTION,
+  STREAM,
+  GRAPH,
+  NODE,
+  EXEC,
+  EVENT,
+  GREEN,
+  DESCRIPTION,
+  CONDITION,
+  KIND_COUNT
+};
 
 /* The registered kernels. */
 enum { KERNEL_LIMIT = 64, KERNEL_PARAMETERS = 16, KERNEL_NAME_BYTES = 128 };
@@ -158,9 +172,21 @@ size_t kernel_parameter_offset(const struct kernel_code *code, size_t index);
 
 /* ---- Graphs: fake_graph.c ---------------------------------------------------------------------------------------- */
 
+/* The value of a loop's handle. */
+struct condition {
+  void *handle;
+  struct graph *graph; /* that owns it */
+  const void *context;
+  bool is_assigned; /* `initial`, at each launch */
+  bool has_node;
+  uint32_t initial, value;
+  struct condition *next; /* of the graph */
+};
+
 /* What a node does. */
 struct node_work {
   int32_t type;
+  struct condition *condition;    /* of a loop */
   const struct kernel_code *code; /* NULL: `work` */
   uint32_t grid[3], block[3], shared_bytes;
   int32_t multiprocessors;                 /* of the context that it runs in */
@@ -173,7 +199,8 @@ struct node {
   struct graph *graph;
   uint32_t index;
   struct node_work work;
-  struct graph *child;
+  struct graph *child;        /* of a loop the body */
+  struct cu_graph *bodies[1]; /* its handle */
   uint32_t dependency_count;
   struct node **dependencies;
 };
@@ -181,13 +208,17 @@ struct node {
 struct graph {
   void *handle;
   bool is_child;
+  const struct condition *loop; /* whose body it is; NULL: none */
+  struct condition *conditions;
   uint32_t node_count, node_room;
   struct node **nodes; /* each after those that it depends on */
 };
 
 struct exec_node {
   struct node_work work;
-  const void *source; /* the handle of the graph's node */
+  const void *source;     /* the handle of the graph's node */
+  uint32_t first, last;   /* of a loop: nodes of its body. Its own node comes before them, and the last is after all */
+  struct condition *loop; /* of the last */
   uint32_t dependency_count;
   uint32_t *dependencies;
 };
@@ -206,6 +237,8 @@ struct node *graph_append(struct graph *graph, const struct node_work *work, str
 struct graph *graph_new(bool is_child);
 void graph_free(struct graph *graph);
 void exec_free(struct exec *exec);
+/* cudaGraphSetConditional, as a kernel calls it. */
+void condition_set(uint64_t handle, uint32_t value);
 enum { EXEC_NODE_BYTES = 2700 }; /* of device memory, about as an H200's driver takes */
 
 /* ---- Streams: fake_stream.c -------------------------------------------------------------------------------------- */

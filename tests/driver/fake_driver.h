@@ -72,8 +72,8 @@ struct fake_driver {
   void (*configure)(const struct fake_settings *settings);
 
   /* Images are texts: "fake image:" and the names of the kernels in it, after spaces. Any other image has all kernels
-   * that are registered. rondo_point and the kernels of copies and transfers are the fake's own, unless a test
-   * registers others. */
+   * that are registered. rondo_point, rondo_repeat_step and the kernels of copies and transfers are the fake's own,
+   * unless a test registers others. */
   void (*register_kernel)(const char *name, fake_kernel function, uint32_t parameter_count,
                           const size_t *parameter_bytes);
 

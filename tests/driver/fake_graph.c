@@ -25,6 +25,11 @@ void graph_free(struct graph *graph) {
     free(node->dependencies);
     free(node);
   }
+  for (struct condition *condition = graph->conditions, *next; condition; condition = next) {
+    next = condition->next;
+    object_end(condition->handle);
+    free(condition);
+  }
   object_end(graph->handle);
   free(graph->nodes);
   free(graph);
@@ -86,6 +91,7 @@ static bool unused_bytes_are_zero(const struct cu_node_parameters *parameters) {
   const unsigned char *bytes = (const unsigned char *)parameters;
   size_t begin = offsetof(struct cu_node_parameters, padding);
   if (parameters->type == CU_NODE_KERNEL) begin += sizeof(struct cu_kernel_node);
+  if (parameters->type == CU_NODE_CONDITIONAL) begin += sizeof(struct cu_conditional_node);
   return is_zero(parameters->reserved0, sizeof parameters->reserved0) &&
          is_zero(bytes + begin, sizeof *parameters - begin);
 }
@@ -118,6 +124,72 @@ static cu_result kernel_work(const struct cu_kernel_node *given, struct node_wor
            kernel->code->parameter_bytes[i]);
   return CU_SUCCESS;
 }
+
+/* ---- Loops ------------------------------------------------------------------------------------------------------- */
+
+cu_result fake_cuGraphConditionalHandleCreate(uint64_t *handle, struct cu_graph *graph_handle,
+                                              struct cu_context *context, unsigned value, unsigned flags) {
+  CALL(cuGraphConditionalHandleCreate);
+  struct graph *graph = object_body(graph_handle, GRAPH, "cuGraphConditionalHandleCreate");
+  if (!graph) return CU_INVALID_HANDLE;
+  if (flags > CU_CONDITION_ASSIGN_DEFAULT) return CU_INVALID_VALUE;
+  if (!context && !context_is_current("cuGraphConditionalHandleCreate")) return (cu_result)FAKE_INVALID_CONTEXT;
+  const void *of = context ? context : fake.context;
+  if (!context_multiprocessors(of, "cuGraphConditionalHandleCreate")) return (cu_result)FAKE_INVALID_CONTEXT;
+  struct condition *condition = calloc(1, sizeof *condition);
+  if (!condition) abort();
+  *condition = (struct condition){.handle = object_create(CONDITION, condition),
+                                  .graph = graph,
+                                  .context = of,
+                                  .is_assigned = flags == CU_CONDITION_ASSIGN_DEFAULT,
+                                  .initial = value,
+                                  .next = graph->conditions};
+  graph->conditions = condition;
+  *handle = (uintptr_t)condition->handle;
+  return CU_SUCCESS;
+}
+
+/* Rondo's only conditional node. */
+static cu_result loop_work(const struct graph *graph, const struct cu_conditional_node *given, struct node_work *work) {
+  struct condition *condition = object_body((void *)(uintptr_t)given->handle, CONDITION, "cuGraphAddNode");
+  if (!condition) return CU_INVALID_VALUE;
+  if (given->type != CU_CONDITION_WHILE || given->size != 1) return CU_INVALID_VALUE;
+  if (condition->graph != graph || condition->has_node) {
+    violation("cuGraphAddNode: the conditional handle is another graph's, or another node's");
+    return CU_INVALID_VALUE;
+  }
+  if (condition->context != (given->context ? given->context : fake.context)) {
+    violation("cuGraphAddNode: the loop's context is not its handle's");
+    return CU_INVALID_VALUE;
+  }
+  condition->has_node = true;
+  work->condition = condition;
+  return CU_SUCCESS;
+}
+
+/* A body has kernels of the loop's context, empty nodes, and other nodes that Rondo does not add. */
+static cu_result check_body(const struct graph *graph, const struct cu_node_parameters *parameters) {
+  const void *context = parameters->kernel.context ? parameters->kernel.context : fake.context;
+  if (parameters->type != CU_NODE_KERNEL || context == graph->loop->context) return CU_SUCCESS;
+  violation("cuGraphAddNode: the context of a loop's kernel is not the loop's");
+  return CU_INVALID_VALUE;
+}
+
+static void add_body(struct node *node, struct cu_conditional_node *given) {
+  node->child = graph_new(true);
+  node->child->loop = node->work.condition;
+  node->bodies[0] = node->child->handle;
+  given->bodies = node->bodies;
+}
+
+void condition_set(uint64_t handle, uint32_t value) {
+  pthread_mutex_lock(&fake.lock);
+  struct condition *condition = object_body((void *)(uintptr_t)handle, CONDITION, "cudaGraphSetConditional");
+  if (condition) condition->value = value;
+  pthread_mutex_unlock(&fake.lock);
+}
+
+/* ---- Edges ------------------------------------------------------------------------------------------------------- */
 
 static cu_result check_edge(const struct cu_edge *edge, int32_t to_type, const struct node *from) {
   if (edge->to_port || !is_zero(edge->reserved, sizeof edge->reserved) || edge->type > EDGE_TYPE_PROGRAMMATIC)
@@ -158,8 +230,11 @@ cu_result fake_cuGraphAddNode(struct cu_graph_node **node, struct cu_graph *hand
   cu_result result = CU_SUCCESS;
   if (work.type == CU_NODE_KERNEL)
     result = kernel_work(&parameters->kernel, &work);
+  else if (work.type == CU_NODE_CONDITIONAL)
+    result = loop_work(graph, &parameters->conditional, &work);
   else if (work.type != CU_NODE_EMPTY)
     result = CU_INVALID_VALUE; /* Rondo adds no others; captured ones come from fake_enqueue */
+  if (graph->loop && result == CU_SUCCESS) result = check_body(graph, parameters);
   struct node **nodes = calloc(count + 1, sizeof(struct node *));
   if (!nodes) abort();
   if (result == CU_SUCCESS) result = find_dependencies(graph, dependencies, count, nodes);
@@ -167,7 +242,11 @@ cu_result fake_cuGraphAddNode(struct cu_graph_node **node, struct cu_graph *hand
     result = check_edge(&edges[i], work.type, nodes[i]);
   for (size_t i = 0; edges && i < count && result == CU_SUCCESS; i++)
     fake.programmatic_edges += edges[i].type == EDGE_TYPE_PROGRAMMATIC;
-  if (result == CU_SUCCESS) *node = graph_append(graph, &work, nodes, count)->handle;
+  if (result == CU_SUCCESS) {
+    struct node *added = graph_append(graph, &work, nodes, count);
+    if (work.condition) add_body(added, &parameters->conditional);
+    *node = added->handle;
+  }
   free(nodes);
   return result;
 }
@@ -224,8 +303,8 @@ static uint32_t exec_append(struct exec *exec, const struct node_work *work, con
   return exec->node_count++;
 }
 
-/* Appends a graph's nodes after `entry` (the node that stands for its beginning, UINT32_MAX: none). A child graph is
- * its nodes, and then an empty one after all of them. */
+/* Appends a graph's nodes after `entry` (the node that stands for its beginning, UINT32_MAX: none). A child graph, or a
+ * loop's body, is its nodes, and then an empty one after all of them. */
 static void flatten(struct exec *exec, const struct graph *graph, uint32_t entry, uint32_t *index_of_last) {
   uint32_t *index = calloc(graph->node_count + 1u, sizeof *index);
   uint32_t *dependencies = calloc(graph->node_count + 1u, sizeof *dependencies);
@@ -238,7 +317,14 @@ static void flatten(struct exec *exec, const struct graph *graph, uint32_t entry
     if (count == 0 && entry != UINT32_MAX) dependencies[count++] = entry;
     index[n] = exec_append(exec, &node->work, dependencies, count);
     exec->nodes[index[n]].source = node->handle;
-    if (node->child) flatten(exec, node->child, index[n], &index[n]);
+    if (!node->child) continue;
+    const uint32_t before = index[n];
+    flatten(exec, node->child, before, &index[n]);
+    if (!node->work.condition) continue;
+    exec->nodes[before].first = before + 1;
+    exec->nodes[before].last = index[n];
+    exec->nodes[index[n]].first = before + 1;
+    exec->nodes[index[n]].loop = node->work.condition;
   }
   if (index_of_last) *index_of_last = exec_append(exec, &nothing, index, graph->node_count);
   free(dependencies);
@@ -267,6 +353,8 @@ cu_result fake_cuGraphInstantiateWithParams(struct cu_graph_exec **handle, struc
     return CU_INVALID_VALUE;
   }
   if (!object_body(parameters->upload_stream, STREAM, "cuGraphInstantiateWithParams")) return CU_INVALID_HANDLE;
+  for (const struct condition *condition = graph->conditions; condition; condition = condition->next)
+    if (!condition->has_node) violation("cuGraphInstantiateWithParams: a conditional handle has no node");
   struct exec *exec = calloc(1, sizeof *exec);
   if (!exec) abort();
   flatten(exec, graph, UINT32_MAX, NULL);

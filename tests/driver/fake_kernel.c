@@ -7,6 +7,7 @@
 
 #include "../../kernels/copy/copy.h"
 #include "../../kernels/copy/transfer.h"
+#include "../../runtime/repeat_control.h"
 #include "fake.h"
 
 enum { SHARED_BYTES_WITHOUT_OPT_IN = 49152 };
@@ -121,11 +122,46 @@ static void kernel_point(const struct fake_launch *launch) {
   publish(launch->parameters[0], 1, "a node of one thread");
 }
 
+static bool is_found(const struct repeat_control *control) {
+  if (!control->until) return false;
+  if (!control->value_count) return *control->until != 0;
+  for (uint32_t i = 0; i < control->value_count; i++)
+    if (*control->until == control->values[i]) return true;
+  return false;
+}
+
+static void kernel_repeat_step(const struct fake_launch *launch) {
+  const struct repeat_parameters *p = launch->parameters[0];
+  const struct repeat *repeat = &p->repeat;
+  struct repeat_control *control = repeat->control;
+  if (!is_allocated(control, sizeof *control)) {
+    fault(CU_ILLEGAL_ADDRESS, "rondo_repeat_step: %p is not allocated", (void *)control);
+    return;
+  }
+  unsigned char *place = repeat->places + control->done * repeat->place_bytes;
+  if (launch->grid[0] != 1 || launch->block[0] % 32 || repeat->place_bytes % 16 || control->done >= control->count)
+    fault(CU_LAUNCH_FAILED, "rondo_repeat_step: step %u of %u, %u threads", control->done, control->count,
+          launch->block[0]);
+  else if (!is_allocated(repeat->outputs, repeat->place_bytes) || !is_allocated(place, repeat->place_bytes) ||
+           (control->until && !is_allocated(control->until, sizeof *control->until)))
+    fault(CU_ILLEGAL_ADDRESS, "rondo_repeat_step: outputs, their place or until is not allocated");
+  else {
+    memcpy(place, repeat->outputs, repeat->place_bytes);
+    const uint32_t step = control->done + 1;
+    const bool is_last =
+        step == control->count || __atomic_load_n(&control->stop, __ATOMIC_RELAXED) || is_found(control);
+    if (is_last) condition_set(p->condition, 0);
+    __atomic_store_n(&control->done, step, __ATOMIC_RELEASE);
+    if (is_last) publish(&p->done, p->word_count, "rondo_repeat_step");
+  }
+}
+
 static const struct kernel_code own_kernels[] = {
     {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
     {"rondo_copy_small", kernel_copy_small, 1, {sizeof(struct copy_small_parameters)}},
     {"rondo_transfer", kernel_transfer, 1, {sizeof(struct transfer_parameters)}},
     {"rondo_point", kernel_point, 1, {sizeof(struct completion)}},
+    {"rondo_repeat_step", kernel_repeat_step, 1, {sizeof(struct repeat_parameters)}},
 };
 
 /* ---- Registry ---------------------------------------------------------------------------------------------------- */

@@ -29,7 +29,8 @@ static const char *const kind_names[KIND_COUNT] = {[CONTEXT] = "context",
                                                    [EXEC] = "executable graph",
                                                    [EVENT] = "event",
                                                    [GREEN] = "green context",
-                                                   [DESCRIPTION] = "description of resources"};
+                                                   [DESCRIPTION] = "description of resources",
+                                                   [CONDITION] = "conditional handle"};
 
 void violation(const char *format, ...) {
   va_list arguments;
@@ -84,7 +85,7 @@ uint32_t objects_live(char *text, size_t bytes) {
   uint32_t counts[KIND_COUNT] = {0}, live = 0;
   for (uint32_t i = 0; i < object_count; i++)
     if (objects[i].body) counts[objects[i].kind]++;
-  /* Nodes, kernels and functions live and die with graphs and libraries. */
+  /* Nodes, conditional handles, kernels and functions live and die with graphs and libraries. */
   static const enum kind owned[] = {CONTEXT, LIBRARY, STREAM, GRAPH, EXEC, EVENT, GREEN};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
     if (!counts[owned[i]]) continue;

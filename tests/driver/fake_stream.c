@@ -31,6 +31,8 @@ static void node_run(const struct node_work *work) {
 
 enum { HAS_RUN = 0 }; /* the priority of a node that has run */
 
+static uint64_t priority_next(void) { return random_next() | 1; }
+
 static bool is_ready(const struct item *item, uint32_t n) {
   const struct exec_node *node = &item->exec->nodes[n];
   if (item->priority[n] == HAS_RUN) return false;
@@ -87,6 +89,20 @@ void stream_lose(cu_result result) {
   pthread_cond_broadcast(&fake.changed);
 }
 
+static void node_end(struct item *item, uint32_t n) {
+  const struct exec_node *node = &item->exec->nodes[n];
+  item->priority[n] = HAS_RUN;
+  item->order[item->done_count++] = n;
+  if (node->work.condition && !node->work.condition->value)
+    for (uint32_t i = node->first; i <= node->last; i++) {
+      item->priority[i] = HAS_RUN;
+      item->order[item->done_count++] = i;
+    }
+  if (!node->loop || !node->loop->value) return;
+  item->done_count -= n - node->first + 1;
+  for (uint32_t i = node->first; i <= n; i++) item->priority[i] = priority_next();
+}
+
 /* Runs one step of the stream's first item, without the lock. */
 static void step(struct stream *stream) {
   struct item *item = stream->first;
@@ -111,10 +127,7 @@ static void step(struct stream *stream) {
     item->function(item->destination);
   pthread_mutex_lock(&fake.lock);
   stream->running = false;
-  if (n != UINT32_MAX) {
-    item->priority[n] = HAS_RUN;
-    item->order[item->done_count++] = n;
-  }
+  if (n != UINT32_MAX) node_end(item, n);
   if (item->kind != ITEM_LAUNCH || item->done_count == item->exec->node_count) item_end(stream);
   pthread_cond_broadcast(&fake.changed);
 }
@@ -221,7 +234,11 @@ cu_result fake_cuGraphLaunch(struct cu_graph_exec *exec_handle, struct cu_stream
   exec->spare = NULL;
   item->done_count = 0;
   stream->launches++;
-  for (uint32_t n = 0; n < exec->node_count; n++) item->priority[n] = random_next() | 1;
+  for (uint32_t n = 0; n < exec->node_count; n++) {
+    struct condition *condition = exec->nodes[n].work.condition;
+    item->priority[n] = priority_next();
+    if (condition && condition->is_assigned) condition->value = condition->initial;
+  }
   exec->in_flight++;
   return stream_put(stream, item);
 }

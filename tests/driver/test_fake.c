@@ -187,6 +187,40 @@ Test(fake, a_dependency_is_named_once) {
   require_violation("named twice");
 }
 
+static struct cu_node_parameters loop_of(uint64_t handle) {
+  struct cu_node_parameters parameters;
+  memset(&parameters, 0, sizeof parameters);
+  parameters.type = CU_NODE_CONDITIONAL;
+  parameters.conditional = (struct cu_conditional_node){.handle = handle, .type = CU_CONDITION_WHILE, .size = 1};
+  return parameters;
+}
+
+Test(fake, a_conditional_handle_is_of_its_graph_and_of_one_node) {
+  struct cu_graph *graphs[2];
+  struct cu_graph_node *node;
+  uint64_t handle;
+  for (int i = 0; i < 2; i++) cr_assert_eq(driver.cuGraphCreate(&graphs[i], 0), CU_SUCCESS);
+  cr_assert_eq(driver.cuGraphConditionalHandleCreate(&handle, graphs[0], NULL, 1, 2), CU_INVALID_VALUE);
+  cr_assert_eq(driver.cuGraphConditionalHandleCreate(&handle, graphs[0], NULL, 1, 1), CU_SUCCESS);
+  struct cu_node_parameters parameters = loop_of(handle);
+  cr_assert_eq(driver.cuGraphAddNode(&node, graphs[0], NULL, NULL, 0, &parameters), CU_SUCCESS);
+  cr_assert_not_null(parameters.conditional.bodies[0]);
+  parameters = loop_of(handle);
+  cr_assert_eq(driver.cuGraphAddNode(&node, graphs[0], NULL, NULL, 0, &parameters), CU_INVALID_VALUE);
+  require_violation("another graph's, or another node's");
+}
+
+Test(fake, a_conditional_handle_has_a_node) {
+  struct cu_graph *graph;
+  struct cu_graph_exec *exec;
+  uint64_t handle;
+  struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD, .upload_stream = stream};
+  cr_assert_eq(driver.cuGraphCreate(&graph, 0), CU_SUCCESS);
+  cr_assert_eq(driver.cuGraphConditionalHandleCreate(&handle, graph, NULL, 1, 1), CU_SUCCESS);
+  cr_assert_eq(driver.cuGraphInstantiateWithParams(&exec, graph, &parameters), CU_SUCCESS);
+  require_violation("a conditional handle has no node");
+}
+
 Test(fake, a_context_must_be_current) {
   uint64_t memory;
   cr_assert_eq(driver.cuCtxPopCurrent(&context), CU_SUCCESS);

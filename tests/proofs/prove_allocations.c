@@ -47,11 +47,12 @@ void replay_allocates_nothing(const struct proof *proof) {
   forbidden_count();
   allocations_count();
   rondo_status status = subject_replay(&subject, proof->replays, subject_touch, read_outputs, &output_sum);
+  if (status == RONDO_OK) status = subject_repeat(&subject, REPEATS);
   struct allocations calls = allocations_stop(), at_rest = {0};
   uint64_t forbidden = forbidden_stop();
   double seconds = now_s() - begin, us = seconds * 1e6 / (double)proof->replays;
   check(proof, status, "replay");
-  check_forbidden(proof, forbidden, proof->replays);
+  check_forbidden(proof, forbidden, proof->replays + REPEATS);
   char text[1024];
   allocations_describe(text, sizeof text);
   if (calls.ours) conclude(proof, FAILED, "%ju calls in %ju replays: %s", calls.ours, proof->replays, text);
@@ -66,10 +67,11 @@ void replay_allocates_nothing(const struct proof *proof) {
              proof->replays, at_rest.foreign, seconds, text);
   close_subject(proof);
   conclude(proof, PROVEN,
-           "%ju replays, 0 calls of %d kinds, 0 forbidden ones of %d; the driver's own threads: %ju, %ju at rest; "
+           "%ju replays and %d repeats, 0 calls of %d kinds, 0 forbidden ones of %d; the driver's own threads: %ju, "
+           "%ju at rest; "
            "%.1f us each",
-           proof->replays, ALLOCATION_CALL_COUNT, forbidden_kinds(proof->backend == RONDO_BACKEND_CUDA), calls.foreign,
-           at_rest.foreign, us);
+           proof->replays, REPEATS, ALLOCATION_CALL_COUNT, forbidden_kinds(proof->backend == RONDO_BACKEND_CUDA),
+           calls.foreign, at_rest.foreign, us);
 }
 
 /* ---- any_shape_allocates_nothing --------------------------------------------------------------------------------- */
@@ -188,12 +190,13 @@ void replay_makes_no_system_call(const struct proof *proof) {
   if (!seal(breach)) conclude(proof, SKIPPED, "this system has no seccomp filters");
   struct sealed done = {0}, decoded[DECODERS] = {0};
   rondo_status status = replay_sealed(proof, NULL, proof->replays, &done);
+  if (status == RONDO_OK) status = subject_repeat(&subject, SEALED_REPEATS);
   for (int i = 0; i < decoder_count && status == RONDO_OK; i++)
     status = replay_sealed(proof, &decoders[i], proof->tokens, &decoded[i]);
   check(proof, status, "replay");
-  conclude(
-      proof, PROVEN,
-      "under seccomp %ju replays, %.1f us each, %ju tokens of one sequence, %.1f us, and %ju of each of %d, %.1f us",
-      done.replays, done.us, decoded[0].replays, decoded[0].us, decoded[1].replays, DECODER_SEQUENCES_MOST,
-      decoded[1].us);
+  conclude(proof, PROVEN,
+           "under seccomp %ju replays, %.1f us each, %d repeats, %ju tokens of one sequence, %.1f us, and %ju of each "
+           "of %d, %.1f us",
+           done.replays, done.us, SEALED_REPEATS, decoded[0].replays, decoded[0].us, decoded[1].replays,
+           DECODER_SEQUENCES_MOST, decoded[1].us);
 }

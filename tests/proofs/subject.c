@@ -97,7 +97,8 @@ rondo_status subject_open(struct subject *s, enum ending ending, rondo_backend b
   if (status == RONDO_OK)
     status = rondo_view(s->graph, weights, (int64_t[]){0, 0}, (int64_t[]){WEIGHT_ROWS, SMALL_COUNT / 2}, &half);
   if (status == RONDO_OK)
-    status = rondo_instantiate(s->runtime, s->graph, &(rondo_exec_options){.slots = SLOTS}, &s->exec);
+    status = rondo_instantiate(s->runtime, s->graph,
+                               &(rondo_exec_options){.slots = SLOTS, .repeat_steps = REPEAT_STEPS}, &s->exec);
   if (status == RONDO_OK) status = rondo_upload(s->exec, weights, weights_data, sizeof weights_data);
   if (status == RONDO_OK) status = rondo_upload(s->exec, half, weights_data, sizeof weights_data / 2);
   return status == RONDO_OK ? fill_both_slots(s) : status;
@@ -160,4 +161,23 @@ rondo_status subject_replay(const struct subject *s, uint64_t count, subject_fil
     if (i == 0 || done.index != slot.index) before = slot;
   }
   return status == RONDO_OK && count > 0 ? finish(s, read, user, &done) : status;
+}
+
+/* The stop comes after the last replay, or in it, and has no effect. */
+static rondo_status repeat_once(const struct subject *s, rondo_slot slot) {
+  rondo_status status = rondo_repeat(slot, &(rondo_repeat_options){.count = REPEAT_STEPS});
+  for (uint32_t step = 0, done; step < REPEAT_STEPS && status == RONDO_OK; step++) {
+    status = rondo_repeat_wait(slot, step + 1, RONDO_FOREVER, &done);
+    for (int i = 0; i < OUTPUTS && status == RONDO_OK; i++)
+      if (!rondo_repeat_data(slot, s->outputs[i], step)) status = RONDO_INTERNAL;
+  }
+  if (status == RONDO_OK) status = rondo_repeat_stop(slot);
+  return status == RONDO_OK ? rondo_wait(slot, RONDO_FOREVER) : status;
+}
+
+rondo_status subject_repeat(const struct subject *s, uint64_t count) {
+  rondo_slot slot;
+  rondo_status status = rondo_acquire(s->exec, &slot);
+  for (uint64_t i = 0; i < count && status == RONDO_OK; i++) status = repeat_once(s, slot);
+  return status == RONDO_OK ? rondo_release(slot) : status;
 }

@@ -7,7 +7,7 @@
 #include <rondo.h>
 
 enum { SLOTS = 2, SMALL_COUNT = 512, LARGE_ROWS = 256, OUTPUTS = 5, OUTPUT_BYTES_MOST = 1 << 16 };
-enum { WEIGHT_ROWS = 16, PRODUCT_ROWS = 4 };
+enum { WEIGHT_ROWS = 16, PRODUCT_ROWS = 4, REPEAT_STEPS = 8 };
 
 /* How a replay says that it is done (runtime/cuda/launches.c), by how many rows the last output has: the few blocks at
  * the graph's end do, or a node after too many. */
@@ -46,3 +46,6 @@ typedef void subject_filler(const struct subject *subject, rondo_slot slot);
  * the other slot. RONDO_INTERNAL if `read` refused. */
 rondo_status subject_replay(const struct subject *subject, uint64_t count, subject_filler *fill, subject_reader *read,
                             void *user);
+
+/* `count` repeats of REPEAT_STEPS replays in one slot. Each replay's outputs are looked at as soon as it is done. */
+rondo_status subject_repeat(const struct subject *subject, uint64_t count);
