@@ -18,7 +18,7 @@ static rondo_slot slots[SLOTS];
 static atomic_int begun[SLOTS], ended[SLOTS]; /* repeats of each slot */
 
 /* Row i of the state has the number i, and each replay gives out the next row. The lane runs one repeat at a time, so
- * the numbers follow each other. */
+ * the numbers follow each other. A waiting thread spins, so nothing but the count of replays tells it of one. */
 static void *read_all(void *argument) {
   const int index = (int)((rondo_slot *)argument - slots);
   for (int repeat = 1; repeat <= REPEATS; repeat++) {
@@ -72,9 +72,12 @@ int main(int argc, char **argv) {
   pthread_t threads[SLOTS + 1];
   CHECK(rondo_graph_create(NULL, NULL, &graph));
   describe(graph);
-  CHECK(rondo_open(
-      &(rondo_options){.backend = backend, .device_bytes = 1 << 20, .pinned_bytes = 1 << 20, .host_threads = 2},
-      &runtime));
+  CHECK(rondo_open(&(rondo_options){.backend = backend,
+                                    .device_bytes = 1 << 20,
+                                    .pinned_bytes = 1 << 20,
+                                    .host_threads = 2,
+                                    .wait_mode = RONDO_WAIT_SPIN},
+                   &runtime));
   CHECK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = SLOTS, .repeat_steps = STEPS}, &exec));
   int32_t rows[TURNS][COUNT];
   for (int i = 0; i < TURNS * COUNT; i++) rows[i / COUNT][i % COUNT] = i / COUNT;
