@@ -105,7 +105,7 @@ static void unmake(void) {
 
 static const char *reason_to_skip(enum need need) {
   if (need == MAPS) return has_maps ? NULL : "no tensor maps on this GPU, or none by this driver";
-  if (need != NOTHING && !repeat_kernel) return "no device code for this GPU";
+  if (need != NOTHING && !done_kernel) return "no device code for this GPU";
   if ((need == LOOPS || need == LOOPS_OVERLAP) && !driver.cuGraphConditionalHandleCreate)
     return "the driver has no loops";
   if (need == PARTS && !driver.cuGreenCtxStreamCreate) return "the driver has no green contexts";

@@ -245,7 +245,13 @@ static bool add_body(uint64_t condition, bool is_programmatic) {
   return after.nodes[0] && add(&last, &after);
 }
 
+static bool has_repeat_kernel(void) {
+  if (!repeat_kernel) fail("rondo_repeat_step: expected a kernel that the driver loads, as it loads rondo_point");
+  return repeat_kernel != NULL;
+}
+
 static void run_loop(bool is_programmatic) {
+  REQUIRE_TRUE(has_repeat_kernel());
   uint64_t condition = 0;
   struct cu_graph *outer = graph;
   struct cu_node_parameters loop = empty_node();
