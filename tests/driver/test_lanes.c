@@ -179,6 +179,31 @@ Test(lanes, run_their_own_execs_on_their_own_multiprocessors) {
   close_clean(runtime);
 }
 
+Test(lanes, run_the_loops_of_repeats_on_their_own_multiprocessors) {
+  enum { STEPS = 3 };
+  static const uint32_t expected[] = {16, 116, 116};
+  rondo_runtime *runtime = open_lanes(three, 3);
+  rondo_tensor result;
+  rondo_graph *graph = where(&result);
+  for (uint32_t i = 0; i < 3; i++) {
+    rondo_exec *exec = NULL;
+    rondo_slot slot;
+    rondo_lane_grant grant;
+    REQUIRE_OK(rondo_lane_info(runtime, i, &grant));
+    REQUIRE_OK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.lane = i, .repeat_steps = STEPS}, &exec));
+    REQUIRE_OK(rondo_acquire(exec, &slot));
+    const uint64_t before = fake->launches_into(grant.stream);
+    REQUIRE_OK(rondo_repeat(slot, &(rondo_repeat_options){.count = STEPS}));
+    REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+    cr_assert_eq(fake->launches_into(grant.stream), before + 1, "lane %u", i);
+    for (uint32_t step = 0; step < STEPS; step++)
+      cr_assert_eq(*(const uint32_t *)rondo_repeat_data(slot, result, step), expected[i], "lane %u", i);
+    REQUIRE_OK(rondo_close_exec(&exec));
+  }
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  close_clean(runtime);
+}
+
 static uint32_t blocks_most;
 static void count_blocks(const struct fake_launch *launch) {
   if (launch->grid[0] > blocks_most) blocks_most = launch->grid[0];
