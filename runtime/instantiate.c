@@ -86,6 +86,20 @@ static rondo_status keep_warm(rondo_exec *exec) {
   return status;
 }
 
+/* The host refuses captured work too, so that a graph that repeats there does so on a GPU. */
+static rondo_status repeats_check(const rondo_graph *graph, uint32_t repeat_steps) {
+  if (repeat_steps > REPEAT_STEPS_MOST)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u repeat_steps, expected at most %d", repeat_steps,
+                      REPEAT_STEPS_MOST);
+  for (uint32_t t = 0; repeat_steps && t < graph->task_count; t++) {
+    const struct task *task = &graph->tasks[t];
+    if (task->user_work && task->user_work->capture)
+      return status_set(RONDO_UNSUPPORTED,
+                        "instantiate: task '%s': captured work cannot repeat, expected repeat_steps 0", task->name);
+  }
+  return RONDO_OK;
+}
+
 rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options_or_null,
                                rondo_exec **exec_out) {
   rondo_exec_options options = options_or_null ? *options_or_null : (rondo_exec_options){0};
@@ -98,10 +112,8 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   if (options.slots > RONDO_MAX_SLOTS)
     return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", options.slots,
                       RONDO_MAX_SLOTS);
-  if (options.repeat_steps > REPEAT_STEPS_MOST)
-    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u repeat_steps, expected at most %d", options.repeat_steps,
-                      REPEAT_STEPS_MOST);
-  status = lane_exists(runtime, options.lane, "instantiate");
+  status = repeats_check(graph, options.repeat_steps);
+  if (status == RONDO_OK) status = lane_exists(runtime, options.lane, "instantiate");
   if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
   if (status != RONDO_OK) return status;
   const struct plan *plan;

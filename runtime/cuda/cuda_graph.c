@@ -153,23 +153,12 @@ static rondo_status build_graph(struct build *build) {
 
 /* ---- The graph of a repeat --------------------------------------------------------------------------------------- */
 
-static rondo_status repeat_check(const struct build *build) {
-  if (!build->device->driver.cuGraphConditionalHandleCreate)
-    return status_set(RONDO_UNSUPPORTED, "instantiate: repeat_steps: the driver has no cuGraphConditionalHandleCreate");
-  for (uint32_t n = 0; n < build->program->node_count; n++) {
-    const struct device_node *node = &build->program->nodes[n];
-    if (node->user_work && node->user_work->capture)
-      return status_set(RONDO_UNSUPPORTED,
-                        "instantiate: task '%s': captured work cannot repeat, expected repeat_steps 0",
-                        node->call.task->name);
-  }
-  return RONDO_OK;
-}
-
 /* A loop (CUDA driver API, conditional nodes): the only node of the graph. Its body becomes build->graph. */
 static rondo_status add_loop(struct build *build, uint64_t *condition) {
   const struct driver *driver = &build->device->driver;
   struct device_exec *exec = build->exec;
+  if (!driver->cuGraphConditionalHandleCreate)
+    return status_set(RONDO_UNSUPPORTED, "instantiate: repeat_steps: the driver has no cuGraphConditionalHandleCreate");
   cu_result result = driver->cuGraphCreate(&exec->repeat_graph, 0);
   if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: repeat_steps: cuGraphCreate");
   result = driver->cuGraphConditionalHandleCreate(condition, exec->repeat_graph, exec->lane->context, 1,
@@ -211,8 +200,7 @@ static rondo_status add_step_end(struct build *build, uint64_t condition) {
 static rondo_status build_repeat(struct build *build) {
   struct device_exec *exec = build->exec;
   uint64_t condition = 0;
-  rondo_status status = repeat_check(build);
-  if (status == RONDO_OK) status = add_loop(build, &condition);
+  rondo_status status = add_loop(build, &condition);
   assign_no_words(exec, build->program);
   if (status == RONDO_OK) status = add_program(build);
   if (status == RONDO_OK) status = add_step_end(build, condition);

@@ -351,6 +351,26 @@ Test(repeat, a_slot_that_may_not_repeat_is_refused) {
   subject_close(&s);
 }
 
+static int capture_nothing(void *user, void *stream, void *const *data) { return (void)user, (void)stream, !data; }
+
+Test(repeat, captured_work_is_refused_by_the_host_too) {
+  struct subject s = subject_open(RONDO_BACKEND_HOST);
+  rondo_graph *graph = NULL;
+  rondo_exec *exec = NULL;
+  rondo_tensor state;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_state(graph, "state", RONDO_I32, 1, (int64_t[]){1}, &state));
+  rondo_argument argument = {.tensor = state, .access = RONDO_READ_WRITE};
+  rondo_capture_desc capture = {.name = "captured", .arguments = &argument, .argument_count = 1, .host = nothing};
+  REQUIRE_OK(rondo_add_capture(graph, &capture, capture_nothing));
+  REQUIRE_ERROR(rondo_instantiate(s.runtime, graph, &(rondo_exec_options){.repeat_steps = 1}, &exec), RONDO_UNSUPPORTED,
+                "task 'captured': captured work cannot repeat");
+  REQUIRE_OK(rondo_instantiate(s.runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  subject_close(&s);
+}
+
 Test(repeat, its_memory_is_planned) {
   rondo_graph *graph = NULL;
   rondo_runtime *runtime = NULL;
