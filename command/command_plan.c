@@ -28,6 +28,7 @@ static void write_plan(const struct described *described, const rondo_plan *plan
   } figures[] = {
       {"device_bytes", "of the device pool, for any number of slots", plan->device_bytes},
       {"pinned_bytes_per_slot", "of the pinned pool, for each slot", plan->pinned_bytes_per_slot},
+      {"pinned_bytes_per_step", "and for each step of its repeats", plan->pinned_bytes_per_step},
       {"host_bytes", "of the host pool", plan->host_bytes},
       {"constant_bytes", "part of device_bytes: constants and states", plan->constant_bytes},
       {"borrowed_bytes", "constants and states of other graphs", plan->borrowed_bytes},
