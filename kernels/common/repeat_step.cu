@@ -36,6 +36,7 @@ DEVICE void end_step(const repeat &repeat, repeat_control &control) {
   if (threadIdx.x < CONTROL_WORDS)
     reinterpret_cast<uint32_t *>(&control)[threadIdx.x] = load_control_word(repeat.control, threadIdx.x);
   __syncthreads();
+  if (control.done >= control.count) __trap(); /* the loop went on after its last step, where no places are */
   uint4 *place = reinterpret_cast<uint4 *>(repeat.places + control.done * repeat.place_bytes);
   if (threadIdx.x < vectors) place[threadIdx.x] = first;
 #pragma unroll 4
