@@ -3,6 +3,7 @@
  *
  * The models have the sizes of SmolLM2 135M and Llama 3.2 1B and random weights, in bf16, e4m3 and NVFP4. Cases differ
  * in the number of sequences and in the length of the context. The graph feeds tokens back; positions stay the same.
+ * After every 200 tokens, replayed one by one, come as many in one repeat; the times of both stand beside each other.
  * Beside the times in bf16 stand those of PyTorch, which llama_rivals.py measures. */
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "../json_lines.h"
 #include "../room.h"
 #include "bench.h"
+#include "random_model.h"
 #include "timing.h"
 
 enum { SMOLLM2, LLAMA, MODELS };
@@ -21,8 +23,8 @@ enum {
   MUST_CONTEXT = 512,
   WARM_REPLAYS = 100,
   MOST_SEQUENCES = 256,
-  MOST_TOKENS = 8192, /* of a replay */
-  MOST_HIDDEN = 2048,
+  MOST_TOKENS = 8192,  /* of a replay */
+  REPEAT_TOKENS = 200, /* of a repeat */
   RIVALS_MOST = 128
 };
 
@@ -33,6 +35,7 @@ static const int32_t all_sequences[COUNTS] = {1, 4, 16}, all_contexts[COUNTS] = 
 /* The figures to reach: microseconds of a token of one sequence with a context of MUST_CONTEXT, on an H200. 0: none. */
 static const double musts_us[MODELS][WEIGHTS] = {
     [SMOLLM2] = {[BF16] = 340, [NVFP4] = 300}, [LLAMA] = {[BF16] = 720, [NVFP4] = 330}};
+static const double most_of_repeats = 0.97;    /* SmolLM2: the time of a token in repeats over that of one by one */
 static const double most_of_sixteen = 1.6;     /* SmolLM2: the time of 16 sequences over that of one */
 static const double most_of_the_slowest = 1.5; /* the 99.9th percentile over the median */
 static const double most_to_instantiate = 1;   /* seconds */
@@ -60,169 +63,6 @@ struct options {
   const char *rivals_path, *json;
   struct rival_tokens rivals; /* from that file */
 };
-
-/* ---- Random numbers ---------------------------------------------------------------------------------------------- */
-
-/* Of each 64 bits: those that are random, and those that are set. */
-struct pattern {
-  uint64_t random, set;
-};
-#define OF_16(bits) ((uint64_t)(bits)*UINT64_C(0x0001000100010001))
-#define OF_8(bits)  ((uint64_t)(bits)*UINT64_C(0x0101010101010101))
-static const struct pattern small_bf16 = {OF_16(0x81ff), OF_16(0x3c00)}, /* +-[2^-7, 2^-3) */
-    bf16 = {OF_16(0x81ff), OF_16(0x3e00)},                               /* +-[2^-3, 2) */
-    norm_bf16 = {OF_16(0x007f), OF_16(0x3f80)},                          /* [1, 2) */
-    e4m3 = {OF_8(0x9f), OF_8(0x20)},                                     /* +-[2^-3, 2) */
-    scale_e4m3 = {OF_8(0x0f), OF_8(0x30)},                               /* [2^-1, 2) */
-    codes = {UINT64_MAX, 0},
-                            row_scales = {UINT64_C(0x003fffff003fffff),
-                                          UINT64_C(0x3d0000003d000000)}; /* [2^-5, 2^-4.4) */
-
-/* The bytes that are uploaded: as many as the largest tensor of a pattern has. */
-enum { SOURCES = 8 };
-struct source {
-  uint64_t *words;
-  uint64_t bytes;
-  struct pattern pattern;
-};
-
-static void source_fill(struct source *source, uint64_t bytes, struct pattern pattern) {
-  if (source->bytes >= bytes) return;
-  free(source->words);
-  source->words = room_take(bytes + sizeof *source->words, "bench llama: weights and caches");
-  source->bytes = bytes;
-  uint64_t state = UINT64_C(0x9e3779b97f4a7c15); /* xorshift (Marsaglia 2003) */
-  for (uint64_t i = 0; i <= source->bytes / sizeof *source->words; i++) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    source->words[i] = (state & pattern.random) | pattern.set;
-  }
-  source->pattern = pattern;
-}
-
-/* ---- A model ----------------------------------------------------------------------------------------------------- */
-
-struct model {
-  rondo_graph_llama_desc desc;
-  union ready_tensors tensors;
-  rondo_graph_llama_tensors ends;
-  rondo_graph *graph;
-  rondo_runtime *runtime;
-  rondo_exec *exec;
-  rondo_slot slot;
-  struct source sources[SOURCES];
-  rondo_content *contents; /* of the constants and states */
-  uint32_t content_count;
-  uint64_t instantiate_ns, upload_ns, upload_bytes;
-  bool is_on_gpu; /* on the host there is no figure to reach */
-};
-
-static void set(struct model *model, rondo_tensor tensor, struct pattern pattern) {
-  uint64_t bytes;
-  if (!tensor.graph) return;
-  TRY(rondo_tensor_bytes(tensor, &bytes));
-  struct source *source = model->sources;
-  while (source->bytes && memcmp(&source->pattern, &pattern, sizeof pattern) != 0) source++;
-  source_fill(source, bytes, pattern);
-  model->contents[model->content_count++] = (rondo_content){tensor, source, bytes};
-  model->upload_bytes += bytes;
-}
-
-static struct pattern weights_pattern(rondo_dtype dtype) {
-  return dtype == RONDO_NVFP4 ? codes : dtype == RONDO_E4M3 ? e4m3 : small_bf16;
-}
-
-static void set_all(struct model *model) {
-  const rondo_graph_llama_desc *desc = &model->desc;
-  const rondo_graph_llama_tensors *t = &model->ends;
-  const struct pattern weights = weights_pattern(desc->weights);
-  const struct pattern scales = desc->weights == RONDO_NVFP4 ? scale_e4m3 : row_scales;
-  set(model, t->embedding, desc->weights == RONDO_NVFP4 ? codes : small_bf16);
-  set(model, t->embedding_scales, scale_e4m3);
-  for (int32_t i = 0; i < desc->layers; i++) {
-    const rondo_llama_layer *layer = &t->layers[i];
-    set(model, layer->attention_norm, norm_bf16), set(model, layer->feed_forward_norm, norm_bf16);
-    set(model, layer->qkv, weights), set(model, layer->qkv_scales, scales);
-    set(model, layer->output, weights), set(model, layer->output_scales, scales);
-    set(model, layer->gate_up, weights), set(model, layer->gate_up_scales, scales);
-    set(model, layer->down, weights), set(model, layer->down_scales, scales);
-    set(model, layer->k, bf16), set(model, layer->v, bf16);
-  }
-  set(model, t->norm, norm_bf16);
-}
-
-static void find_contents(struct model *model) {
-  enum { OF_A_LAYER = 12, AROUND = 3 };
-  model->contents =
-      room_take(((uint64_t)model->desc.layers * OF_A_LAYER + AROUND) * sizeof *model->contents, "bench llama");
-  set_all(model);
-  for (uint32_t i = 0; i < model->content_count; i++) /* a longer tensor may have moved the source */
-    model->contents[i].data = ((const struct source *)model->contents[i].data)->words;
-}
-
-/* Returns after the uploads have ended. An upload may still be in progress when its call returns; a download waits for
- * it. */
-static void upload_all(struct model *model) {
-  uint16_t norm[MOST_HIDDEN];
-  uint64_t bytes = (uint64_t)model->desc.hidden * sizeof *norm, begin = timing_now_ns();
-  TRY(rondo_upload_all(model->exec, model->contents, model->content_count));
-  TRY(rondo_download(model->exec, model->ends.norm, norm, bytes));
-  model->upload_ns = timing_now_ns() - begin;
-}
-
-/* Prompts that are packed begin at position 0. Pages of a sequence follow each other. */
-static void inputs_set(struct model *model) {
-  const rondo_graph_llama_desc *desc = &model->desc;
-  const rondo_graph_llama_tensors *t = &model->ends;
-  const int32_t sequences = desc->sequences, lists = desc->tokens && !desc->packed ? 1 : sequences;
-  uint64_t bytes;
-  if (desc->feed_back) memset(rondo_data(model->slot, t->advance), 0, (size_t)lists * sizeof(int32_t));
-  if (desc->page_rows) {
-    int32_t *pages = rondo_data(model->slot, t->kv_pages);
-    TRY(rondo_tensor_bytes(t->kv_pages, &bytes));
-    for (uint64_t i = 0; i < bytes / sizeof *pages; i++) pages[i] = (int32_t)i;
-  }
-  if (!desc->tokens) return;
-  int32_t *prompt = rondo_data(model->slot, t->prompt), *last = rondo_data(model->slot, t->last);
-  for (int32_t i = 0; i < desc->tokens; i++) prompt[i] = (int32_t)(i * INT64_C(7919) % desc->vocabulary);
-  last[0] = desc->tokens - 1;
-  if (!desc->packed) return;
-  int32_t *offsets = rondo_data(model->slot, t->row_offsets), *position = rondo_data(model->slot, t->position);
-  const int32_t rows = desc->tokens / sequences;
-  for (int32_t i = 0; i < sequences; i++) offsets[i] = i * rows, last[i] = offsets[i] + rows - 1, position[i] = 0;
-  offsets[sequences] = desc->tokens;
-}
-
-static void model_open(struct model *model, const struct options *options) {
-  rondo_plan plan;
-  rondo_info info;
-  model->ends.layers = model->tensors.llama.layers;
-  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 8192, .tasks = 4096}, &model->graph));
-  TRY(rondo_graph_llama(model->graph, &model->desc, &model->ends));
-  TRY(rondo_plan_graph(model->graph, &plan));
-  TRY(rondo_open(&(rondo_options){.backend = options->backend,
-                                  .device_bytes = plan.device_bytes,
-                                  .pinned_bytes = plan.pinned_bytes_per_slot,
-                                  .host_bytes = plan.host_bytes},
-                 &model->runtime));
-  TRY(rondo_runtime_info(model->runtime, &info));
-  model->is_on_gpu = info.backend == RONDO_BACKEND_CUDA;
-  uint64_t begin = timing_now_ns();
-  TRY(rondo_instantiate(model->runtime, model->graph, NULL, &model->exec));
-  model->instantiate_ns = timing_now_ns() - begin;
-  TRY(rondo_acquire(model->exec, &model->slot));
-  find_contents(model);
-  upload_all(model);
-  inputs_set(model);
-}
-
-static void model_close(struct model *model) {
-  TRY(rondo_release(model->slot));
-  TRY(rondo_close_exec(&model->exec));
-  TRY(rondo_graph_destroy(&model->graph));
-  TRY(rondo_close(&model->runtime));
-  free(model->contents);
-  for (int i = 0; i < SOURCES; i++) free(model->sources[i].words);
-}
 
 /* ---- Rivals ------------------------------------------------------------------------------------------------------ */
 
@@ -259,40 +99,71 @@ static void report_rivals(struct report *report, const struct options *options, 
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
-/* Replays the prompt, or one token of every sequence. False if a token is not in the vocabulary. */
-static bool replay_once(const struct model *model) {
-  TRY(rondo_replay(model->slot));
-  TRY(rondo_wait(model->slot, RONDO_FOREVER));
-  const int32_t token = *(const volatile int32_t *)rondo_data(model->slot, model->ends.next);
-  return token >= 0 && token < model->desc.vocabulary;
+static void check_token(const struct random_model *model, const volatile int32_t *token) {
+  if (*token < 0 || *token >= model->desc.vocabulary) exit(command_failed("bench: a token is not in the vocabulary"));
 }
 
-/* The times of a token in microseconds. */
+/* Replays the prompt, or one token of every sequence. */
+static void replay_once(const struct random_model *model) {
+  TRY(rondo_replay(model->slot));
+  TRY(rondo_wait(model->slot, RONDO_FOREVER));
+  check_token(model, rondo_data(model->slot, model->ends.next));
+}
+
+/* Adds the time of each replay to the samples. Returns the time of all in nanoseconds. */
+static uint64_t replay_one_by_one(const struct random_model *model, uint32_t count, struct samples *samples) {
+  const uint64_t first = timing_now_ns();
+  for (uint32_t i = 0; i < count; i++) {
+    const uint64_t begin = timing_now_ns();
+    replay_once(model);
+    samples_add(samples, timing_now_ns() - begin);
+  }
+  return timing_now_ns() - first;
+}
+
+/* Reads each token as it comes. Returns the time of all in nanoseconds. */
+static uint64_t repeat(const struct random_model *model, uint32_t count) {
+  const uint64_t begin = timing_now_ns();
+  uint32_t done;
+  TRY(rondo_repeat(model->slot, &(rondo_repeat_options){.count = count}));
+  for (uint32_t i = 0; i < count; i++) {
+    TRY(rondo_repeat_wait(model->slot, i + 1, RONDO_FOREVER, &done));
+    check_token(model, rondo_repeat_data(model->slot, model->ends.next, i));
+  }
+  const uint64_t end = timing_now_ns();
+  TRY(rondo_wait(model->slot, RONDO_FOREVER));
+  return end - begin;
+}
+
+/* The times of a token in microseconds. The last two are medians of rounds of as many tokens each, in turns; 0 if the
+ * exec cannot repeat. */
 struct token_time {
-  double p50, p99_9;
+  double p50, p99_9, one_by_one, repeated;
 };
 
-static struct token_time measure(const struct model *model, const struct options *options, struct report *report,
+static struct token_time measure(const struct random_model *model, const struct options *options, struct report *report,
                                  const char *name, int32_t context) {
   int32_t positions[MOST_SEQUENCES];
-  struct samples samples = samples_take((size_t)options->samples);
+  const size_t count = (size_t)options->samples, rounds = (count + REPEAT_TOKENS - 1) / REPEAT_TOKENS;
+  struct samples samples = samples_take(count), one_by_one = samples_take(rounds), repeated = samples_take(rounds);
   for (int i = 0; i < MOST_SEQUENCES; i++) positions[i] = context - 1; /* the token is the last one of the context */
   if (model->desc.feed_back)
     TRY(rondo_upload(model->exec, model->ends.position, positions, (uint64_t)model->desc.sequences * sizeof(int32_t)));
   for (int64_t i = 0; i < WARM_REPLAYS && i < options->samples; i++) replay_once(model);
-  for (int64_t i = 0; i < options->samples; i++) {
-    uint64_t begin = timing_now_ns();
-    if (!replay_once(model)) exit(command_failed("bench: %s: a token is not in the vocabulary", name));
-    samples_add(&samples, timing_now_ns() - begin);
-    if (i % 100 == 99) progress(name, (size_t)i + 1, (size_t)options->samples);
+  for (size_t left = count; left > 0; left = count - samples.count) {
+    const uint32_t tokens = left < REPEAT_TOKENS ? (uint32_t)left : REPEAT_TOKENS;
+    samples_add(&one_by_one, replay_one_by_one(model, tokens, &samples) / tokens);
+    if (model->repeat_steps) samples_add(&repeated, repeat(model, tokens) / tokens);
+    progress(name, samples.count, count);
   }
-  const struct token_time time = {samples_us(&samples, 50), samples_us(&samples, 99.9)};
+  struct token_time time = {.p50 = samples_us(&samples, 50), .p99_9 = samples_us(&samples, 99.9)};
+  if (model->repeat_steps) time.one_by_one = samples_us(&one_by_one, 50), time.repeated = samples_us(&repeated, 50);
   report_samples(report, name, &samples);
-  samples_free(&samples);
+  samples_free(&samples), samples_free(&one_by_one), samples_free(&repeated);
   return time;
 }
 
-static void profile(const struct model *model, struct report *report) {
+static void profile(const struct random_model *model, struct report *report) {
   char path[MEMORY_PATH_BYTES], text[4096];
   rondo_exec_usage usage;
   rondo_profile_totals totals;
@@ -307,7 +178,7 @@ static void profile(const struct model *model, struct report *report) {
   free(tasks);
 }
 
-static void measure_prompt(struct model *model, const struct options *options, struct report *report, int which,
+static void measure_prompt(struct random_model *model, const struct options *options, struct report *report, int which,
                            int weights) {
   char name[80], count[32] = "prompt";
   if (options->prompts) snprintf(count, sizeof count, "%d prompts", (int)options->prompts);
@@ -318,9 +189,13 @@ static void measure_prompt(struct model *model, const struct options *options, s
   if (options->is_profiled) profile(model, report);
 }
 
+static bool has_must(const struct random_model *model, int which, int weights) {
+  return model->desc.sequences == 1 && model->is_on_gpu && musts_us[which][weights] > 0;
+}
+
 /* Measures all contexts of one exec. Returns the median for MUST_CONTEXT, or 0. */
-static double measure_contexts(struct model *model, const struct options *options, struct report *report, int which,
-                               int weights) {
+static double measure_contexts(struct random_model *model, const struct options *options, struct report *report,
+                               int which, int weights) {
   struct token_time at_must = {0};
   for (int c = 0; c < COUNTS; c++) {
     const int32_t context = options->context ? options->context : all_contexts[c];
@@ -330,11 +205,15 @@ static double measure_contexts(struct model *model, const struct options *option
              (int)context, options->page_rows ? ", pages" : "");
     const struct token_time time = measure(model, options, report, name, context);
     if (context == MUST_CONTEXT) at_must = time;
+    const bool has_limit = which == SMOLLM2 && context == MUST_CONTEXT && has_must(model, which, weights);
+    if (time.repeated > 0)
+      report_ratio(report, "  in repeats, over one by one", time.repeated, time.one_by_one, "us",
+                   has_limit ? most_of_repeats : 0);
     if (weights == BF16) report_rivals(report, options, which, model->desc.sequences, context, time.p50);
     if (options->is_profiled) profile(model, report);
     if (options->context) break;
   }
-  if (at_must.p50 > 0 && model->desc.sequences == 1 && model->is_on_gpu && musts_us[which][weights] > 0) {
+  if (at_must.p50 > 0 && has_must(model, which, weights)) {
     report_figure(report, "  of that, with 512", at_must.p50, "us", musts_us[which][weights]);
     report_ratio(report, "  its 99.9th percentile over the median", at_must.p99_9, at_must.p50, "us",
                  most_of_the_slowest);
@@ -343,13 +222,14 @@ static double measure_contexts(struct model *model, const struct options *option
 }
 
 /* Reports the time before the first replay. */
-static void report_opening(const struct model *model, struct report *report, int which, int weights) {
+static void report_opening(const struct random_model *model, struct report *report, int which, int weights) {
   char name[80];
   snprintf(name, sizeof name, "%s %s, %d sequence%s, to instantiate", model_names[which],
            rondo_dtype_name(weight_types[weights]), (int)model->desc.sequences, model->desc.sequences > 1 ? "s" : "");
   report_figure(report, name, (double)model->instantiate_ns / 1e9, "s", model->is_on_gpu ? most_to_instantiate : 0);
   report_figure(report, "  weights and KV caches uploaded at", (double)model->upload_bytes / (double)model->upload_ns,
                 "GB/s", 0);
+  if (*model->no_repeat) output_print(&report->output, "  repeats are left out: %s\n", model->no_repeat);
 }
 
 static rondo_graph_llama_desc desc_of(const struct options *options, int which, int weights) {
@@ -370,16 +250,17 @@ static rondo_graph_llama_desc desc_of(const struct options *options, int which, 
 static void bench_model(const struct options *options, struct report *report, int which, int weights) {
   double alone = 0;
   for (int s = 0; s < COUNTS; s++) {
-    struct model model = {.desc = desc_of(options, which, weights)};
+    struct random_model model = {.desc = desc_of(options, which, weights)};
+    if (!options->prompt) model.repeat_steps = REPEAT_TOKENS;
     if (!options->prompt) model.desc.sequences = options->sequences ? options->sequences : all_sequences[s];
     model.desc.page_rows = options->page_rows;
     if (options->page_rows)
       model.desc.pages = model.desc.sequences * ((model.desc.context + options->page_rows - 1) / options->page_rows);
-    model_open(&model, options);
+    random_model_open(&model, options->backend);
     report_opening(&model, report, which, weights);
     if (options->prompt) {
       measure_prompt(&model, options, report, which, weights);
-      model_close(&model);
+      random_model_close(&model);
       return;
     }
     double us = measure_contexts(&model, options, report, which, weights);
@@ -387,7 +268,7 @@ static void bench_model(const struct options *options, struct report *report, in
     if (model.desc.sequences == 16 && alone > 0 && us > 0)
       report_ratio(report, "  16 sequences over one, with 512", us, alone, "us",
                    which == SMOLLM2 && model.is_on_gpu ? most_of_sixteen : 0);
-    model_close(&model);
+    random_model_close(&model);
     if (options->sequences) return;
   }
 }
@@ -468,7 +349,8 @@ int bench_llama(int count, char **words) {
       .program = "rondo bench llama",
       .about =
           "Times a token or a prompt of a language model, from rondo_replay until the host sees the next token. The\n"
-          "models have the sizes of SmolLM2 135M and Llama 3.2 1B and random weights.\n",
+          "models have the sizes of SmolLM2 135M and Llama 3.2 1B and random weights. Tokens of rondo_repeat, each\n"
+          "read as it comes, stand beside those replayed one by one.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   struct options options = {.samples = 2000, .capacity = 4096};

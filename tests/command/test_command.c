@@ -306,10 +306,6 @@ Test(command, profile_prints_a_table) {
   cr_assert_str_empty(ran.error);
 }
 
-/* Of the smaller model, in bf16 and NVFP4. */
-static const char short_llama[] =
-    "bench llama --backend host --model smollm2 --sequences 1 --context 128 --capacity 128 --samples 2";
-
 Test(command, json_of_every_command_parses) {
   char path[256], line[1024];
   const char *folder = shell_folder();
@@ -328,7 +324,8 @@ Test(command, json_of_every_command_parses) {
                                "profile gemv --backend host --passes 1 m=64 k=64 name='a\"'",
                                "bench replay --backend host --samples 100 --only visible",
                                "bench lanes --backend host --samples 1 --seconds 0.01 --only own-8",
-                               short_llama,
+                               "bench llama --backend host --model smollm2 --sequences 1 --context 128 "
+                               "--capacity 128 --samples 2",
                                "bench upload --backend host --samples 1 --total 2",
                                line};
   snprintf(path, sizeof path, "%s/json", folder);
@@ -403,60 +400,6 @@ Test(command, bench_compares_nothing_with_keep_warm_where_that_has_no_effect) {
   REQUIRE_CODE(ran, 0);
   cr_assert_eq(shell_occurrences(ran.out, "\nreplay after "), 3, "%s", ran.out);
   cr_assert_eq(shell_occurrences(ran.out, "keep_warm") + shell_occurrences(ran.out, " = "), 0, "%s", ran.out);
-}
-
-/* Swap too; UINT64_MAX where the system does not tell. */
-static uint64_t available_kib(void) {
-  unsigned long long free_kib = UINT64_MAX, swap_kib = 0;
-  char line[128];
-  FILE *file = fopen("/proc/meminfo", "r");
-  while (file && fgets(line, sizeof line, file)) {
-    if (sscanf(line, "MemAvailable: %llu", &free_kib) == 1) continue;
-    if (sscanf(line, "SwapFree: %llu", &swap_kib) == 1) break;
-  }
-  if (file) fclose(file);
-  return free_kib == UINT64_MAX ? free_kib : free_kib + swap_kib;
-}
-
-/* Of Llama 3.2 1B caches of 16 sequences of 131072 tokens: 71 GB, of which no byte is touched. */
-Test(command, bench_llama_takes_no_memory_that_is_not_there) {
-  if (available_kib() > UINT64_C(64) << 20) cr_skip_test("this machine has 64 GiB to spare, or does not tell");
-  struct ran ran = shell_rondo("", "bench llama --backend host --model llama --capacity 131072 --sequences 16");
-  REQUIRE_CODE(ran, 1);
-  cr_assert_not_null(strstr(ran.error, " bytes are needed, but the "), "%s", ran.error);
-}
-
-Test(command, bench_llama_shows_rivals_beside_ours_of_the_same_token_in_bf16) {
-  static const struct {
-    const char *kind, *model, *weights;
-    int sequences, context;
-    double us;
-    const char *kernel;
-  } lines[] = {{"llama", "smollm2", "bf16", 1, 128, 2214.5, "PyTorch, A"},
-               {"llama", "smollm2", "bf16", 1, 128, 1021, "torch.compile, A"},
-               /* Each of another token, or none: */
-               {"gemv", "smollm2", "bf16", 1, 128, 3, "kind"},
-               {"llama", "llama", "bf16", 1, 128, 3, "model"},
-               {"llama", "smollm2", "nvfp4", 1, 128, 3, "weights"},
-               {"llama", "smollm2", "bf16", 4, 128, 3, "sequences"},
-               {"llama", "smollm2", "bf16", 1, 512, 3, "context"},
-               {"llama", "smollm2", "bf16", 1, 128, 0, "time"}};
-  char text[2048] = "[{\"device\": \"x\"}";
-  size_t length = strlen(text);
-  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-    length += (size_t)snprintf(text + length, sizeof text - length,
-                               ", {\"kind\": \"%s\", \"model\": \"%s\", \"weights\": \"%s\", \"sequences\": %d, "
-                               "\"context\": %d, \"us\": %g, \"kernel\": \"%s\"}",
-                               lines[i].kind, lines[i].model, lines[i].weights, lines[i].sequences, lines[i].context,
-                               lines[i].us, lines[i].kernel);
-  snprintf(text + length, sizeof text - length, "]");
-  struct ran ran = shell_rondo("", "%s --rivals %s", short_llama, shell_write("rivals.json", text));
-  REQUIRE_CODE(ran, 0);
-  cr_assert_eq(shell_occurrences(ran.out, "  over "), 2, "%s", ran.out);
-  const char *plain = strstr(ran.out, "\n  over PyTorch, A "), *nvfp4 = strstr(ran.out, "\nsmollm2 nvfp4");
-  cr_assert(plain && nvfp4 && plain < nvfp4, "beside bf16: %s", ran.out);
-  cr_assert_not_null(strstr(plain, " /  2214.50 us = "), "%s", ran.out);
-  cr_assert_not_null(strstr(plain, "\n  over torch.compile, A "), "%s", ran.out);
 }
 
 Test(command, bench_plan_exits_3_if_buffers_do_not_fit) {

@@ -1,0 +1,40 @@
+/* random_model.h - a language model with random weights and KV caches, opened for `rondo bench llama`. */
+#pragma once
+
+#include "../command.h"
+
+/* Of each 64 bits: those that are random, and those that are set. */
+struct pattern {
+  uint64_t random, set;
+};
+
+/* The bytes that are uploaded: as many as the largest tensor of a pattern has. */
+enum { SOURCES = 8 };
+struct source {
+  uint64_t *words;
+  uint64_t bytes;
+  struct pattern pattern;
+};
+
+/* The caller sets desc and repeat_steps before it opens the model. */
+struct random_model {
+  rondo_graph_llama_desc desc;
+  union ready_tensors tensors;
+  rondo_graph_llama_tensors ends;
+  rondo_graph *graph;
+  rondo_runtime *runtime;
+  rondo_exec *exec;
+  rondo_slot slot;
+  struct source sources[SOURCES];
+  rondo_content *contents; /* of the constants and states */
+  uint32_t content_count;
+  uint64_t instantiate_ns, upload_ns, upload_bytes;
+  uint32_t repeat_steps;
+  char no_repeat[256]; /* "", or why the exec has no repeats after all; then repeat_steps is 0 */
+  bool is_on_gpu;      /* on the host there is no figure to reach */
+};
+
+/* Opens the model in a runtime of its own, uploads its contents and sets its inputs. Both end the program with the
+ * error's text if something fails. */
+void random_model_open(struct random_model *model, rondo_backend backend);
+void random_model_close(struct random_model *model);
