@@ -251,15 +251,17 @@ void machine_start(struct machine *m, const struct llama *l) {
   rondo_runtime *runtime;
   for (int i = 0; i < m->count; i++) graphs[i] = m->trials[i].graph;
   REQUIRE_OK(rondo_plan_graphs(graphs, (uint32_t)m->count, &plan));
-  REQUIRE_OK(rondo_open(&(rondo_options){.backend = m->trials[0].backend,
-                                         .device_bytes = plan.device_bytes,
-                                         .pinned_bytes = plan.pinned_bytes_per_slot,
-                                         .host_bytes = plan.host_bytes},
-                        &runtime));
+  REQUIRE_OK(rondo_open(
+      &(rondo_options){.backend = m->trials[0].backend,
+                       .device_bytes = plan.device_bytes,
+                       .pinned_bytes = plan.pinned_bytes_per_slot + m->repeat_steps * plan.pinned_bytes_per_step,
+                       .host_bytes = plan.host_bytes},
+      &runtime));
   for (int i = 0; i < m->count; i++) {
     struct trial *trial = &m->trials[i];
+    const rondo_exec_options options = {.repeat_steps = i ? 0 : m->repeat_steps};
     trial->runtime = runtime;
-    REQUIRE_OK(rondo_instantiate(runtime, trial->graph, NULL, &trial->exec));
+    REQUIRE_OK(rondo_instantiate(runtime, trial->graph, &options, &trial->exec));
     REQUIRE_OK(rondo_acquire(trial->exec, &trial->slot));
   }
   machine_upload(m, l);

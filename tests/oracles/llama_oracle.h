@@ -71,6 +71,7 @@ struct machine {
   struct trial trials[MOST_GRAPHS]; /* with one runtime */
   rondo_graph_llama_tensors tensors[MOST_GRAPHS];
   rondo_llama_layer layers[MOST_GRAPHS][LAYERS];
+  uint32_t repeat_steps; /* of the first graph's exec */
   int count;
 };
 
