@@ -1089,8 +1089,8 @@ typedef struct rondo_exec_options {
   uint32_t repeat_steps; /* the most replays of a rondo_repeat, up to 2^20; captured work has none */
 } rondo_exec_options;
 
-/* Makes an exec: places every tensor, builds one executable graph per slot, and replays each once as a warm-up, so that
- * the first real replay costs no more than any other. options may be NULL.
+/* Makes an exec: places every tensor, builds an executable graph per slot, with repeat_steps two, and replays each as a
+ * warm-up, so that the first real replay costs no more than any other. options may be NULL.
  *   - The warm-up runs all tasks, own kernels and captured work too. Inputs and the graph's own states and constants
  *     are zeros in it; borrowed ones are as they are. Afterwards states are zero, and no replay is counted.
  *   - A graph that writes a borrowed state has no warm-up if the state may hold data already or another thread reads
@@ -1215,8 +1215,8 @@ RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Repeat: many replays in one launch -------------------------------------------------------------------------- */
 
-/* A repeat ends after `count` replays, 1 to repeat_steps (rondo_exec_options). With `until`, an output, a state or a
- * view of one i32, it ends sooner: after a replay that leaves it not 0 or, with values (16 at most), equal to one of
+/* A repeat ends after `count` replays, 1 to repeat_steps (rondo_exec_options). With `until`, one i32 of an
+ * output or a state, it ends sooner: after a replay that leaves it not 0 or, with values (16 at most), equal to one of
  * them. */
 typedef struct rondo_repeat_options {
   uint32_t count;
@@ -1235,14 +1235,15 @@ typedef struct rondo_repeat_options {
  * Errors: as rondo_replay; RONDO_INVALID_STATE without repeat_steps or with bound tensors. */
 RONDO_API rondo_status rondo_repeat(rondo_slot slot, const rondo_repeat_options *options);
 
-/* Waits, as rondo_wait, until so many replays are done or the repeat has ended. Any thread may call this and the next
- * two. */
+/* Waits, as rondo_wait, until so many replays are done or the repeat has ended; 0 only asks. *done is set with
+ * RONDO_OK. Any thread may call this and the next two. */
 RONDO_API rondo_status rondo_repeat_wait(rondo_slot slot, uint32_t replays, uint64_t timeout_ns, uint32_t *done);
 
-/* An output after replay 0, 1, .. of the slot's last repeat. NULL, with an error text, if that is not done. */
+/* An output after replay 0, 1, .. of the holder's last repeat, until its next. NULL, with an error text, if that is not
+ * done. */
 RONDO_API const void *rondo_repeat_data(rondo_slot slot, rondo_tensor output, uint32_t replay);
 
-/* Makes the replay in progress the last. */
+/* Makes the replay in progress, or the one after it, the last. */
 RONDO_API rondo_status rondo_repeat_stop(rondo_slot slot);
 
 /* ---- Replay, advanced: other streams, other buffers, sleeping ---------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* instantiate.c - rondo_instantiate takes memory, makes an executable graph for each slot, and replays each slot once.
+/* instantiate.c - rondo_instantiate takes memory, makes executable graphs for each slot, and replays each once.
  * rondo_close_exec takes all this apart. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -153,6 +153,7 @@ bool slot_take(rondo_exec *exec, rondo_slot *handle) {
                            .index = index,
                            .lease = lease + 1,
                            .serial = atomic_load_explicit(&exec->serial, memory_order_relaxed)};
+    if (slot->repeat.control) repeat_set_done(slot->repeat.control, 0); /* a new holder has repeated nothing */
     return true;
   }
   return false;

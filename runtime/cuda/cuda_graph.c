@@ -132,8 +132,8 @@ static rondo_status instantiate(const struct build *build, struct cu_graph *grap
   for (uint32_t n = 0; parameters.error_node && n < build->program->node_count; n++)
     if (build->exits[n].node == parameters.error_node)
       return build_failed(build, result, build->program->nodes[n].call.task->name, "cuGraphInstantiateWithParams");
-  return device_failed(build->device, result, "instantiate: cuGraphInstantiateWithParams (result %d)",
-                       (int)parameters.result);
+  return device_failed(build->device, result, "instantiate: %scuGraphInstantiateWithParams (result %d)",
+                       build_part(build), (int)parameters.result);
 }
 
 static rondo_status build_graph(struct build *build) {

@@ -10,8 +10,10 @@
 #include "images.h"
 #include "launches.h"
 
+const char *build_part(const struct build *build) { return build->graph == build->exec->graph ? "" : "repeat_steps: "; }
+
 rondo_status build_failed(const struct build *build, cu_result result, const char *task, const char *function) {
-  return device_failed(build->device, result, "instantiate: task '%s': %s", task, function);
+  return device_failed(build->device, result, "instantiate: %stask '%s': %s", build_part(build), task, function);
 }
 
 /* ---- Kernel nodes ------------------------------------------------------------------------------------------------ */

@@ -33,6 +33,8 @@ struct build {
   uint32_t end_count;  /* of those nodes */
 };
 
+/* How an error says that it was met in the graph of repeats. */
+const char *build_part(const struct build *build);
 rondo_status build_failed(const struct build *build, cu_result result, const char *task, const char *function);
 
 /* One more predecessor of the next node. */

@@ -241,6 +241,24 @@ Test(repeat, each_replay_can_be_read_while_the_next_one_runs) {
   gated_close(&g);
 }
 
+Test(repeat, a_new_holder_has_repeated_nothing) {
+  struct subject s = subject_open(RONDO_BACKEND_HOST);
+  uint32_t done = 0;
+  begin(&s, s.slot, 1);
+  REQUIRE_OK(rondo_repeat(s.slot, &(rondo_repeat_options){.count = 4}));
+  REQUIRE_OK(rondo_repeat_wait(s.slot, 4, RONDO_FOREVER, &done));
+  REQUIRE_OK(rondo_wait(s.slot, RONDO_FOREVER));
+  cr_assert_not_null(rondo_repeat_data(s.slot, s.seen, 3));
+  REQUIRE_OK(rondo_release(s.slot));
+  for (int i = 0; i < SLOTS; i++) {
+    REQUIRE_OK(rondo_acquire(s.exec, &s.slot));
+    REQUIRE_OK(rondo_repeat_wait(s.slot, 1, 0, &done));
+    cr_assert_eq(done, 0);
+    cr_assert_null(rondo_repeat_data(s.slot, s.seen, 0));
+  }
+  subject_close(&s);
+}
+
 Test(repeat, a_stop_makes_the_replay_in_progress_the_last) {
   struct gated g = {0};
   uint32_t done = 0;
