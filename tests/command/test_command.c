@@ -307,6 +307,8 @@ Test(command, profile_prints_a_table) {
 }
 
 Test(command, json_of_every_command_parses) {
+  static const char llama[] = "bench llama --backend host --model smollm2 --sequences 1 --context 128 --capacity 128 "
+                              "--samples 2";
   char path[256], line[1024];
   const char *folder = shell_folder();
   snprintf(line, sizeof line, "printf 'id,lower,upper,size\\n0,0,2,64\\n1,1,3,64\\n' >%s/two.csv", folder);
@@ -324,8 +326,7 @@ Test(command, json_of_every_command_parses) {
                                "profile gemv --backend host --passes 1 m=64 k=64 name='a\"'",
                                "bench replay --backend host --samples 100 --only visible",
                                "bench lanes --backend host --samples 1 --seconds 0.01 --only own-8",
-                               "bench llama --backend host --model smollm2 --sequences 1 --context 128 "
-                               "--capacity 128 --samples 2",
+                               llama,
                                "bench upload --backend host --samples 1 --total 2",
                                line};
   snprintf(path, sizeof path, "%s/json", folder);
