@@ -1235,8 +1235,8 @@ typedef struct rondo_repeat_options {
  * Errors: as rondo_replay; RONDO_INVALID_STATE without repeat_steps or with bound tensors. */
 RONDO_API rondo_status rondo_repeat(rondo_slot slot, const rondo_repeat_options *options);
 
-/* Waits, as rondo_wait, until so many replays are done or the repeat has ended; 0 only asks. *done is set with
- * RONDO_OK. Any thread may call this and the next two. */
+/* Waits, as rondo_wait, until that many replays are done or the repeat has ended. With 0 it does not wait. If it
+ * succeeds, *done says how many are done. Any thread may call this and the next two. */
 RONDO_API rondo_status rondo_repeat_wait(rondo_slot slot, uint32_t replays, uint64_t timeout_ns, uint32_t *done);
 
 /* An output after replay 0, 1, .. of the holder's last repeat, until its next. NULL, with an error text, if that is not

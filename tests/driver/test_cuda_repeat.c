@@ -298,16 +298,20 @@ Test(repeat, each_call_of_its_instantiation_may_fail_once) {
   REQUIRE_OK(rondo_graph_destroy(&s.graph));
 }
 
+/* An exec with repeats is refused, and one without them is not. */
+static void require_refused(struct subject *s, const char *fragment) {
+  rondo_options options = repeat_options(s->graph, RONDO_BACKEND_CUDA);
+  REQUIRE_OK(rondo_open(&options, &s->runtime));
+  REQUIRE_ERROR(rondo_instantiate(s->runtime, s->graph, &exec_options, &s->exec), RONDO_UNSUPPORTED, fragment);
+  REQUIRE_OK(rondo_instantiate(s->runtime, s->graph, NULL, &s->exec));
+  subject_close(s);
+}
+
 Test(repeat, a_driver_without_loops_refuses_an_exec_with_repeats_only) {
   struct subject s = {0};
   fake->hide("cuGraphConditionalHandleCreate", CU_SYMBOL_NOT_FOUND);
   describe(&s);
-  rondo_options options = repeat_options(s.graph, RONDO_BACKEND_CUDA);
-  REQUIRE_OK(rondo_open(&options, &s.runtime));
-  REQUIRE_ERROR(rondo_instantiate(s.runtime, s.graph, &exec_options, &s.exec), RONDO_UNSUPPORTED,
-                "the driver has no cuGraphConditionalHandleCreate");
-  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
-  subject_close(&s);
+  require_refused(&s, "the driver has no cuGraphConditionalHandleCreate");
 }
 
 static int capture_nothing(void *user, void *stream, void *const *data) { return (void)user, (void)stream, !data; }
@@ -319,10 +323,5 @@ Test(repeat, captured_work_is_refused) {
                                 .arguments = &(rondo_argument){.tensor = s.state, .access = RONDO_READ_WRITE},
                                 .argument_count = 1};
   REQUIRE_OK(rondo_add_capture(s.graph, &capture, capture_nothing));
-  rondo_options options = repeat_options(s.graph, RONDO_BACKEND_CUDA);
-  REQUIRE_OK(rondo_open(&options, &s.runtime));
-  REQUIRE_ERROR(rondo_instantiate(s.runtime, s.graph, &exec_options, &s.exec), RONDO_UNSUPPORTED,
-                "task 'captured': captured work cannot repeat");
-  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
-  subject_close(&s);
+  require_refused(&s, "task 'captured': captured work cannot repeat");
 }
