@@ -1,6 +1,6 @@
 /* test_llama_model.c - the chat sample's model against the numpy reference (tests/model/reference.py, in fp32 with the
  * file's weights): logits and the perplexity of a page of English within what a type of weights costs, and the same
- * tokens where the reference's two best differ by more than that. docs/model.md names the bounds too. */
+ * tokens where the reference's two best differ by more than that. tests/model/README.md names the bounds too. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -216,7 +216,7 @@ static void check(rondo_backend backend, struct promise promise) {
   free(expected);
 }
 
-/* The bounds are what the host needs (docs/model.md) and a reserve, since GPUs sum in other orders: logits may be off
+/* The bounds are what the host needs (tests/model/README.md) and a reserve, since GPUs sum in other orders: logits may be off
  * 1.4 times as much, and margins lie above the next near tie that was seen. */
 static void check_bf16(rondo_backend backend) {
   check(backend, (struct promise){.weights = RONDO_BF16,
