@@ -216,8 +216,8 @@ static void check(rondo_backend backend, struct promise promise) {
   free(expected);
 }
 
-/* The bounds are what the host needs (tests/model/README.md) and a reserve, since GPUs sum in other orders: logits may be off
- * 1.4 times as much, and margins lie above the next near tie that was seen. */
+/* The bounds are what the host needs (tests/model/README.md) and a reserve, since GPUs sum in other orders: logits may
+ * be off 1.4 times as much, and margins lie above the next near tie that was seen. */
 static void check_bf16(rondo_backend backend) {
   check(backend, (struct promise){.weights = RONDO_BF16,
                                   .embedding = RONDO_BF16,
