@@ -72,8 +72,9 @@ struct device_info {
   char reason[384];
   struct chip chip; /* version 0 on the host */
   int32_t driver_version;
-  uint64_t driver_bytes; /* of device memory that the driver took at open, besides the slab */
-  uint32_t lane_count;   /* at least 1; open fills chip, priority and stream */
+  uint64_t driver_bytes;   /* of device memory that the driver took at open, besides the slab */
+  _Atomic uint64_t *fault; /* of op_call; it lives as long as the device */
+  uint32_t lane_count;     /* at least 1; open fills chip, priority and stream */
   struct device_lane lanes[RONDO_MAX_LANES];
 };
 

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,6 +57,11 @@ struct op_call {
    * operand, so the task's kernels may read it before their wait (kernels/common/launch.cuh), except for elements that
    * they write. Zero if no kernel of Rondo precedes the task: there is nothing to overlap with. */
   uint32_t settled_operands;
+  /* For a task that waits for other ranks. If one does not come in time, it stores fault_word(fault_number, the rank)
+   * from fault.h in *fault, which lies in pinned memory and is the device's. Then a kernel traps, after a system fence,
+   * and host_run returns. Both are 0 where only a choice is wanted. */
+  _Atomic uint64_t *fault;
+  uint64_t fault_number;
 };
 
 /* A task that another one is made of. */
@@ -136,6 +142,9 @@ struct op {
    * reports. */
   int64_t (*touched_elements)(const struct op_task *task, uint32_t operand, rondo_access read_or_write);
   uint32_t launches_most; /* by select, for any task; 0 means 1 */
+  /* The tasks wait for tasks of other ranks: they run in replays alone, not in a warm-up or a profile. They keep the
+   * order of their accesses to each other's states themselves. */
+  bool waits_for_others;
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
    * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before
    * it. NULL: no graph describes it, the runtime adds it itself. */

@@ -376,6 +376,10 @@ static rondo_status check(rondo_slot handle, const rondo_profile_options *option
   if (task_count != handle.exec->program.node_count)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: room for %u task%s, expected %u, the node_count of rondo_exec_info",
                       function, task_count, PLURAL(task_count), handle.exec->program.node_count);
+  const char *waiting_task = program_waiting_task(handle.exec);
+  if (waiting_task)
+    return status_set(RONDO_UNSUPPORTED, "%s: task '%s' waits for other ranks, and a pass launches each task alone",
+                      function, waiting_task);
   if (options && (options->copy_bytes % 4 || options->copy_bytes / 4 > (uint64_t)RONDO_MAX_ELEMENTS))
     return status_set(RONDO_INVALID_ARGUMENT,
                       "%s: copy_bytes is %" PRIu64 ", expected a multiple of 4 and at most 4 times 2^31", function,

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "fault.h"
 #include "user_work.h"
 
 uint32_t launches_most(const struct op *op) { return op && op->launches_most ? op->launches_most : 1; }
@@ -71,6 +72,8 @@ static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct 
     exec->program.tasks[n].name = exec->program.names[n];
     filled->call.task = &exec->program.tasks[n];
     filled->call.data = &exec->program.data[operands];
+    filled->call.fault = exec->runtime->info.fault;
+    filled->call.fault_number = fault_number_of(exec->program.names[n]);
     filled->first_launch = launches;
     launches += launches_most(exec->program.tasks[n].op);
     operands += exec->program.tasks[n].operand_count;
@@ -173,6 +176,14 @@ bool program_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor) {
     if (source.tensor == tensor && source.in_slot == is_io(&exec->tensors[tensor])) return true;
   }
   return false;
+}
+
+const char *program_waiting_task(const rondo_exec *exec) {
+  for (uint32_t n = 0; n < exec->program.node_count; n++) {
+    const struct op *op = exec->program.tasks[n].op;
+    if (op && op->waits_for_others) return exec->program.names[n];
+  }
+  return NULL;
 }
 
 struct device_program program_of(const rondo_exec *exec, struct slot *slot) {

@@ -17,5 +17,8 @@ void program_address(rondo_exec *exec, const struct slot *slot);
 /* Does the node use the memory of the tensor that a bound buffer replaces? */
 bool program_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor);
 
+/* The name of a task that waits for other ranks; NULL: none does. */
+const char *program_waiting_task(const rondo_exec *exec);
+
 /* The program that the backend makes executable for the slot. */
 struct device_program program_of(const rondo_exec *exec, struct slot *slot);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "ownership.h"
+#include "program.h"
 #include "slot.h"
 
 static const uint64_t warm_replay_timeout_ns = UINT64_C(120) * 1000 * 1000 * 1000;
@@ -24,7 +25,7 @@ static bool may_hold_something(const rondo_exec *owner) {
 }
 
 static bool allows_warm_up(rondo_exec *exec) {
-  bool forbidden = false;
+  bool forbidden = program_waiting_task(exec) != NULL;
   pthread_mutex_lock(&exec->runtime->lock);
   for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
     forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
@@ -83,8 +84,8 @@ static rondo_status slot_warm_up(rondo_exec *exec, uint32_t index) {
 }
 
 /* Constants and states begin as zeros. Every lazy cost of the first launch is paid here, and what that wrote is zeroed
- * again. Without a warm-up, since none is wanted or a borrowed state may already hold something, the first replay pays
- * what is left to pay. */
+ * again. Without a warm-up, since none is wanted, a borrowed state may already hold something or a task would wait for
+ * other ranks, the first replay pays what is left to pay. */
 rondo_status exec_make_ready(rondo_exec *exec, bool without_warm_up) {
   bool warms_up = !without_warm_up && allows_warm_up(exec);
   rondo_status status = exec_zero(exec);

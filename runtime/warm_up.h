@@ -4,7 +4,8 @@
 #include "exec.h"
 
 /* Every lazy cost of a first launch is paid here, and the content that the warm replays wrote is zeroed again. If the
- * program wants no warm-up, or a borrowed state may already hold something, the first replay pays the rest. */
+ * program wants no warm-up, a borrowed state may already hold something or a task waits for other ranks, the first
+ * replay pays the rest. */
 rondo_status exec_make_ready(rondo_exec *exec, bool without_warm_up);
 
 /* Zeros into the exec's own constants and states, and into the borrowed states that its warm replays wrote. */

@@ -47,6 +47,7 @@ struct device {
   cu_address device_memory;
   uint64_t *own_memory; /* after the device pool: the heartbeat's count and word */
   void *pinned_memory;
+  _Atomic uint64_t *fault; /* after the pinned pool; see fault.h. NULL: there is no pool yet */
   struct chip chip;
   bool kernels_overlap; /* the code for this chip waits by griddepcontrol */
   /* The first fatal error. The thread that wins `claimed` writes `cause` and then sets `lost`: see cuda_failure.c. */

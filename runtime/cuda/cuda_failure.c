@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "../fault.h"
+
 /* After these errors the driver's documentation asks for the end of the process, or the hardware is gone. */
 bool device_is_fatal(cu_result result) {
   switch ((int)result) {
@@ -33,12 +35,15 @@ rondo_status device_lost_status(const struct device *device, const char *phase) 
   return status_set(RONDO_DEVICE_LOST, "%s: the device was lost before: %s", phase, device->cause);
 }
 
+/* A kernel that gave up its wait for another rank has ended by a trap, after it stored the fault. */
 rondo_status device_lose(struct device *device, const char *cause) {
+  char text[CAUSE_BYTES];
+  fault_describe(device->fault ? atomic_load(device->fault) : 0, cause, text, sizeof text);
   if (!atomic_exchange(&device->claimed, true)) {
-    snprintf(device->cause, sizeof device->cause, "%s", cause);
+    snprintf(device->cause, sizeof device->cause, "%s", text);
     atomic_store_explicit(&device->lost, true, memory_order_release);
   }
-  return status_set(RONDO_DEVICE_LOST, "%s", cause);
+  return status_set(RONDO_DEVICE_LOST, "%s", text);
 }
 
 rondo_status device_failed(struct device *device, cu_result result, const char *format, ...) {

@@ -20,7 +20,7 @@
 #include "rebind.h"
 #include "staging.h"
 
-enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 };
+enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 /* after each pool */ };
 
 /* ---- Open and close ---------------------------------------------------------------------------------------------- */
 
@@ -90,12 +90,13 @@ static rondo_status check_host_memory(const rondo_options *options) {
 
 static rondo_status take_pinned_memory(struct device *device, uint64_t bytes) {
   const struct driver *driver = &device->driver;
-  size_t wanted = bytes < SLAB_ALIGNMENT ? SLAB_ALIGNMENT : bytes;
+  size_t pool = (bytes + SLAB_ALIGNMENT - 1) / SLAB_ALIGNMENT * SLAB_ALIGNMENT, wanted = pool + OWN_BYTES;
+  if (wanted < bytes) wanted = bytes; /* as above */
   cu_result result =
       driver->cuMemHostAlloc(&device->pinned_memory, wanted, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP);
   if (result != CU_SUCCESS) {
     device->pinned_memory = NULL;
-    return device_failed(device, result, "open: cuMemHostAlloc of %zu bytes for the pinned pool", wanted);
+    return device_failed(device, result, "open: cuMemHostAlloc of %" PRIu64 " bytes for the pinned pool", bytes);
   }
   cu_address address = 0;
   result = driver->cuMemHostGetDevicePointer(&address, device->pinned_memory, 0);
@@ -104,6 +105,7 @@ static rondo_status take_pinned_memory(struct device *device, uint64_t bytes) {
     return status_set(RONDO_NO_DEVICE, "device %d sees pinned memory at another address than the host does",
                       device->ordinal);
   memset(device->pinned_memory, 0, wanted);
+  device->fault = (_Atomic uint64_t *)(void *)((unsigned char *)device->pinned_memory + pool);
   return RONDO_OK;
 }
 
@@ -111,6 +113,7 @@ static void release_all(struct device *device) {
   const struct driver *driver = &device->driver;
   images_unload(device);
   staging_close(device);
+  device->fault = NULL; /* it is in the memory that goes now */
   if (device->pinned_memory) driver->cuMemFreeHost(device->pinned_memory);
   if (device->device_memory) driver->cuMemFree(device->device_memory);
   lanes_close(device);
@@ -228,6 +231,7 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
   }
   snprintf(info->reason, sizeof info->reason, "cuda: %s",
            options->backend == RONDO_BACKEND_CUDA ? "asked for" : "a usable GPU is present");
+  info->fault = device->fault;
   *device_out = device;
   *device_memory = (void *)(uintptr_t)device->device_memory;
   *pinned_memory = device->pinned_memory;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../fault.h"
 #include "../floats.h"
 #include "../spare_memory.h"
 #include "team.h"
@@ -32,6 +33,7 @@ struct device {
   void *device_memory, *pinned_memory;
   uint64_t device_bytes, pinned_bytes; /* as asked of the allocator */
   bool checks_memory;                  /* it may promise more than there is */
+  _Atomic uint64_t fault;              /* see fault.h */
   /* The thread that wins `claimed` writes `cause` and `lost_ns`, and then sets `lost`. */
   atomic_bool claimed, lost;
   char cause[CAUSE_BYTES];
@@ -63,13 +65,15 @@ static void ring_all(struct device *device) {
 static bool is_lost(const struct device *device) { return atomic_load_explicit(&device->lost, memory_order_acquire); }
 
 static rondo_status host_lose(struct device *device, const char *cause) {
+  char text[CAUSE_BYTES];
+  fault_describe(atomic_load(&device->fault), cause, text, sizeof text);
   if (!atomic_exchange(&device->claimed, true)) {
-    snprintf(device->cause, sizeof device->cause, "%s", cause);
+    snprintf(device->cause, sizeof device->cause, "%s", text);
     device->lost_ns = now_ns();
     atomic_store_explicit(&device->lost, true, memory_order_release);
     ring_all(device);
   }
-  return status_set(RONDO_DEVICE_LOST, "%s", cause);
+  return status_set(RONDO_DEVICE_LOST, "%s", text);
 }
 
 static rondo_status check_not_lost(const struct device *device, const char *phase) {
@@ -125,8 +129,8 @@ static void run_user_work(const struct user_work *work, void *const *data) {
 }
 
 /* On a lost device the exec is not touched after the running task: the thread that gave up may have closed it. False:
- * the device is lost. */
-static bool run_nodes(struct team *team, const struct device *device, const struct device_exec *exec) {
+ * the device is lost, perhaps since a task gave up its wait for another rank. */
+static bool run_nodes(struct team *team, struct device *device, const struct device_exec *exec) {
   for (uint32_t n = 0; n < exec->node_count; n++) {
     const struct device_node *node = &exec->nodes[n];
     struct op_call call = node->call;
@@ -135,6 +139,7 @@ static bool run_nodes(struct team *team, const struct device *device, const stru
       run_user_work(node->user_work, call.data);
     else
       run_task(team, &call);
+    if (atomic_load_explicit(&device->fault, memory_order_relaxed)) host_lose(device, "");
     if (is_lost(device)) return false;
   }
   return true;
@@ -262,7 +267,7 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
     status = status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes for the %s pool",
                         device->device_memory ? options->pinned_bytes : options->device_bytes,
                         device->device_memory ? "pinned" : "device");
-  *info = (struct device_info){0};
+  *info = (struct device_info){.fault = &device->fault};
   lanes_describe(options, info);
   if (status == RONDO_OK) status = teams_start(device, options, info);
   if (status != RONDO_OK) {
