@@ -151,8 +151,11 @@ static void nothing_is_written_late(rondo_backend backend) {
 }
 
 /* Closing the exec with a notice on its way. */
+enum { CUDA_ROUNDS = 20 }; /* each opens a context */
+
 static void closing_waits_for_the_write(rondo_backend backend) {
-  for (uint32_t round = 0; round < rounds_here(200); round++) {
+  const uint32_t rounds = backend == RONDO_BACKEND_HOST ? rounds_here(200) : CUDA_ROUNDS;
+  for (uint32_t round = 0; round < rounds; round++) {
     struct subject s = subject_open(backend);
     int file = file_open();
     REQUIRE_OK(rondo_notify(s.slots[0], file));
@@ -165,9 +168,9 @@ static void closing_waits_for_the_write(rondo_backend backend) {
 }
 
 /* The end of a replay can be seen before its notice is written; that is no reason to lose the device. On the host the
- * notice was late in about half of the rounds, on a GPU in each of them; there a round opens a context. */
+ * notice was late in about half of the rounds, on a GPU in each of them. */
 static void closing_in_no_time_loses_nothing(rondo_backend backend) {
-  const uint32_t rounds = backend == RONDO_BACKEND_HOST ? rounds_here(300) : 20;
+  const uint32_t rounds = backend == RONDO_BACKEND_HOST ? rounds_here(300) : CUDA_ROUNDS;
   for (uint32_t round = 0; round < rounds; round++) {
     struct subject s = subject_open(backend);
     int file = file_open();
