@@ -148,6 +148,7 @@ extern "C" {
 #define RONDO_MAX_RANK  4
 #define RONDO_MAX_SLOTS 16
 #define RONDO_MAX_LANES 8
+#define RONDO_MAX_RANKS 8
 /* The most elements of one tensor: 2^31. */
 #define RONDO_MAX_ELEMENTS (INT64_C(1) << 31)
 
@@ -229,6 +230,21 @@ typedef struct rondo_options {
 RONDO_API rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime);
 RONDO_API RONDO_INLINE rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
+}
+
+/* Opens a runtime for each of 1 to RONDO_MAX_RANKS ranks, options[rank], or none. The ranks have one backend; with
+ * RONDO_BACKEND_AUTO CUDA, if all can use it.
+ *   - Each GPU can reach the memory of the others (peer access, which stays on after rondo_close). Ranks may share one.
+ *   - A graph may borrow from a graph that is instantiated in another runtime of the group (rondo_borrow). If its own
+ *     runtime has such an exec too, that one lends.
+ *   - All else is as for runtimes of rondo_open. They are closed one by one, in any order. Rank 0's allocator lives
+ *     until the last is closed. On the host, ranks without host_threads share the cores.
+ * Errors: those of rondo_open, with the rank and its device; RONDO_NO_DEVICE also if a GPU cannot reach another. */
+RONDO_API rondo_status rondo_open_group_abi(uint32_t abi_version, const rondo_options *options, uint32_t ranks,
+                                            rondo_runtime **runtimes);
+RONDO_API RONDO_INLINE rondo_status rondo_open_group(const rondo_options *options, uint32_t ranks,
+                                                     rondo_runtime **runtimes) {
+  return rondo_open_group_abi(RONDO_ABI_VERSION, options, ranks, runtimes);
 }
 
 /* Closes the runtime.
@@ -1189,6 +1205,14 @@ RONDO_API rondo_status rondo_poll(rondo_slot slot);
  * Errors: RONDO_TIMEOUT if it is still in flight. */
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
+
+/* Replays slots of several execs, in this order: those of all ranks, whose tasks wait for each other. All are checked
+ * before the first starts. Errors: as rondo_replay. After an error of the device, slots before the one that it names
+ * are in flight. */
+RONDO_API rondo_status rondo_replay_all(const rondo_slot *slots, uint32_t count);
+
+/* Waits, as rondo_wait, for all of the slots, at most timeout_ns together. */
+RONDO_API rondo_status rondo_wait_all(const rondo_slot *slots, uint32_t count, uint64_t timeout_ns);
 
 /* Waits for any replay of these execs of one runtime, in any lanes. Returns its slot with the replay's user pointer.
  * The calling thread becomes the slot's holder:

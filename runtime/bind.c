@@ -12,13 +12,13 @@
 static rondo_status nodes_rebind(rondo_exec *exec, struct slot *slot, uint32_t tensor) {
   rondo_status status = RONDO_OK;
   struct device_program program = program_of(exec, slot);
-  pthread_mutex_lock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
   for (uint32_t n = 0; n < exec->program.node_count && status == RONDO_OK; n++) {
     if (!program_touches(exec, n, tensor)) continue;
     program_address_node(exec, slot, n);
     status = exec->runtime->ops->exec_rebind(slot->device_exec, &program, n);
   }
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_unlock(&exec->runtime->group->lock);
   return status;
 }
 

@@ -154,6 +154,9 @@ struct device_ops {
   /* False: the device is lost, and threads or a GPU may still touch execs and slabs. Their memory must not be given
    * back. */
   bool (*close)(struct device *device);
+  /* Lets the tasks of the device use all memory of the other one, from now until both are closed. RONDO_NO_DEVICE: it
+   * cannot. NULL: they can. */
+  rondo_status (*reach)(struct device *device, struct device *peer);
   struct device_memory_ops memory;
 
   /* ---- Executable graphs, one for each slot of an exec ---- */
@@ -182,7 +185,7 @@ struct device_ops {
   bool (*in_callback)(struct device *device);
 
   /* ---- GPUs only: NULL elsewhere ---- */
-  /* Starts and stops keeping the device awake; calls are counted. Any thread may call it, without the runtime's lock:
+  /* Starts and stops keeping the device awake; calls are counted. Any thread may call it, without the group's lock:
    * it may wait for an exec_create, and the callbacks of that may take the lock. */
   rondo_status (*keep_warm)(struct device *device, bool on);
   /* Free bytes of device memory; 0 if that is not known. */

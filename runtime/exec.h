@@ -17,7 +17,8 @@ struct exec_tensor {
   uint64_t pinned_offset;       /* of an input or output, in the slot's pinned extent */
   uint64_t offset_bytes;        /* in the root */
   struct device_rows rows;
-  uint32_t access; /* of a root: the accesses of all tasks of this exec */
+  /* Of a root: the accesses of all tasks of this exec, and of those that do not wait for other ranks. */
+  uint32_t access, unordered_access;
   bool is_written; /* of a root, while program.c fills nodes: an earlier task writes it */
   /* Of a root that is a constant or a state: the exec that owns it, and its index there. */
   rondo_exec *owner;
@@ -84,7 +85,7 @@ struct exec_memory {
   uint64_t driver_bytes; /* that the driver took for it */
 };
 
-/* Guarded by the runtime's lock; see ownership.h. */
+/* Guarded by the group's lock; see ownership.h. */
 struct exec_lending {
   rondo_exec **lenders; /* the execs that it borrows from, each once */
   uint32_t lender_count;
@@ -98,10 +99,10 @@ struct rondo_exec {
   uint64_t magic;
   const _Atomic uint32_t *opened_here; /* the runtime's */
   rondo_runtime *runtime;
-  rondo_exec *next;      /* of the runtime's execs; guarded by the runtime's lock */
+  rondo_exec *next;      /* of the group's execs; guarded by the group's lock */
   uint64_t graph_serial; /* the graph may be destroyed */
   uint32_t lane;
-  uint32_t warm_replays; /* of each slot, repeats among them; guarded by the runtime's lock */
+  uint32_t warm_replays; /* of each slot, repeats among them; guarded by the group's lock */
   bool keeps_warm;
   uint32_t repeat_steps; /* the most of a repeat */
   uint32_t tensor_count;
@@ -116,7 +117,7 @@ struct rondo_exec {
 /* The magic of an open exec. */
 static const uint64_t exec_magic = 0x63657865646e6f52;
 
-/* False for an exec that is being made and may still fail: the runtime's list has it, but no call may use it. */
+/* False for an exec that is being made and may still fail: the group's list has it, but no call may use it. */
 static inline bool exec_is_open(const rondo_exec *exec) {
   return atomic_load_explicit(&exec->serial, memory_order_relaxed) != 0;
 }

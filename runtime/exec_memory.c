@@ -160,7 +160,7 @@ static uint64_t pinned_bytes_of(const struct plan *plan, const rondo_exec_option
 
 static_assert(PLAN_CONTROL_OFFSET + sizeof(struct repeat_control) <= PLAN_PINNED_HEADER_BYTES, "the control fits");
 
-/* Before other threads can find the exec in the runtime's list, since they read the words. */
+/* Before other threads can find the exec in the group's list, since they read the words. */
 static void slots_place(rondo_exec *exec, const struct plan *plan) {
   uint64_t *counts = (void *)(exec->memory.device + plan->counts_offset);
   const uint64_t slot_bytes = exec->memory.pinned_bytes / exec->slots.count;
@@ -177,7 +177,7 @@ static void slots_place(rondo_exec *exec, const struct plan *plan) {
   }
 }
 
-/* Takes memory of all pools and of the lane's arena, and finds the owners of borrowed tensors. The runtime's lock is
+/* Takes memory of all pools and of the lane's arena, and finds the owners of borrowed tensors. The group's lock is
  * held. After an error exec_give_back gives back what was taken. */
 static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan,
                               const rondo_exec_options *options) {
@@ -261,7 +261,7 @@ rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, const rond
   struct device_exec_bytes backend = backend_bytes(runtime->ops, &counts);
   uint64_t host_bytes = exec_bytes(&counts, options->slots, backend);
   void *host = NULL;
-  pthread_mutex_lock(&runtime->lock);
+  pthread_mutex_lock(&runtime->group->lock);
   rondo_status status = runtime_may_open(runtime);
   if (status == RONDO_OK) status = pool_take(&runtime->host_pool, host_bytes, "an exec", false, &host);
   if (status == RONDO_OK) {
@@ -281,7 +281,7 @@ rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, const rond
   }
   const bool lacks_memory = status == RONDO_OUT_OF_MEMORY;
   if (lacks_memory) pools_too_small(runtime, plan, options, host_bytes);
-  pthread_mutex_unlock(&runtime->lock);
+  pthread_mutex_unlock(&runtime->group->lock);
   if (lacks_memory) return RONDO_OUT_OF_MEMORY;
   return status == RONDO_OK ? status : status_set(status, "instantiate: %s", rondo_error_text());
 }

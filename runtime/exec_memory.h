@@ -4,10 +4,10 @@
 #include "exec.h"
 #include "plan.h"
 
-/* Makes an exec with memory of all pools, its nodes and its owners, and puts it among the runtime's execs. If a pool is
+/* Makes an exec with memory of all pools, its nodes and its owners, and puts it among the group's execs. If a pool is
  * too small, the error names each pool that is. */
 rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, const rondo_graph *graph, const struct plan *plan,
                        const rondo_exec_options *options);
 
-/* Gives back all that exec_make took. The runtime's lock is held. */
+/* Gives back all that exec_make took. The group's lock is held. */
 void exec_give_back(rondo_exec *exec);

@@ -70,18 +70,18 @@ static void chunks_drop(rondo_graph *graph, const struct graph_chunk *last) {
  */
 static rondo_status count_in(rondo_runtime *runtime) {
   if (!runtime) return RONDO_OK;
-  pthread_mutex_lock(&runtime->lock);
+  pthread_mutex_lock(&runtime->group->lock);
   rondo_status status = runtime_may_open(runtime);
   runtime->open_graphs += status == RONDO_OK;
-  pthread_mutex_unlock(&runtime->lock);
+  pthread_mutex_unlock(&runtime->group->lock);
   return status == RONDO_OK ? status : status_set(status, "rondo_graph_create: %s", rondo_error_text());
 }
 
 static void count_out(rondo_runtime *runtime) {
   if (!runtime) return;
-  pthread_mutex_lock(&runtime->lock);
+  pthread_mutex_lock(&runtime->group->lock);
   runtime->open_graphs--;
-  pthread_mutex_unlock(&runtime->lock);
+  pthread_mutex_unlock(&runtime->group->lock);
 }
 
 rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits *limits, rondo_graph **graph_out) {

@@ -52,12 +52,12 @@ static void exec_dismantle(rondo_exec *exec) {
     if (exec->slots.items[s].device_exec) runtime->ops->exec_destroy(exec->slots.items[s].device_exec);
   exec->magic = 0;
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
-  pthread_mutex_lock(&runtime->lock);
+  pthread_mutex_lock(&runtime->group->lock);
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   ownership_detach(exec); /* even if it is leaked: it keeps no lender open */
   if (!is_touched) exec_give_back(exec);
   runtime->open_execs--;
-  pthread_mutex_unlock(&runtime->lock);
+  pthread_mutex_unlock(&runtime->group->lock);
 }
 
 /* Uploads of borrowed tensors may still be in progress. Uploads to a closed exec are not, since its lane was idle then.

@@ -79,8 +79,9 @@ uint64_t arena_growth(const rondo_runtime *runtime, uint32_t lane, uint64_t byte
 void arena_give(rondo_runtime *runtime, uint32_t lane) {
   struct lane_arena *arena = &runtime->arenas[lane];
   uint64_t bytes = arena->kept_bytes;
-  for (const rondo_exec *exec = runtime->execs; exec; exec = exec->next)
-    if (exec->lane == lane && exec->memory.arena_bytes > bytes) bytes = exec->memory.arena_bytes;
+  for (const rondo_exec *exec = runtime->group->execs; exec; exec = exec->next)
+    if (exec->runtime == runtime && exec->lane == lane && exec->memory.arena_bytes > bytes)
+      bytes = exec->memory.arena_bytes;
   pool_shrink_up(&runtime->device_pool, bytes, &arena->extent);
 }
 
@@ -95,9 +96,9 @@ rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_g
   if (status != RONDO_OK) return status;
   if (!grant) return status_set(RONDO_INVALID_ARGUMENT, "rondo_lane_info: the grant is NULL");
   const struct device_lane *given = &runtime->info.lanes[lane];
-  pthread_mutex_lock(&runtime->lock);
+  pthread_mutex_lock(&runtime->group->lock);
   uint64_t arena_bytes = runtime->arenas[lane].extent.bytes;
-  pthread_mutex_unlock(&runtime->lock);
+  pthread_mutex_unlock(&runtime->group->lock);
   *grant = (rondo_lane_grant){.name = given->name,
                               .multiprocessors = given->chip.multiprocessors,
                               .priority = given->priority,

@@ -14,7 +14,7 @@ rondo_status lanes_reserve(rondo_runtime *runtime);
 
 /* Replays of a lane follow each other, so its execs share the memory of their temporaries, the arena. Each exec's part
  * ends where the arena ends. The arena grows at its other end, and shrinks to the largest exec of the lane or to the
- * bytes that the lane keeps. The runtime's lock is held. */
+ * bytes that the lane keeps. The group's lock is held. */
 rondo_status arena_take(rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
 /* The bytes that it would still take of the pool. */
 uint64_t arena_growth(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes);

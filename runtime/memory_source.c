@@ -19,9 +19,9 @@ rondo_status memory_source_of(rondo_runtime *runtime, const rondo_allocator *all
 
 static rondo_status take(struct memory_source source, uint64_t bytes, const char *owner, bool from_top, void **memory) {
   if (source.runtime) {
-    pthread_mutex_lock(&source.runtime->lock);
+    pthread_mutex_lock(&source.runtime->group->lock);
     rondo_status status = pool_take(&source.runtime->host_pool, bytes, owner, from_top, memory);
-    pthread_mutex_unlock(&source.runtime->lock);
+    pthread_mutex_unlock(&source.runtime->group->lock);
     return status;
   }
   rondo_allocator allocator = source.allocator.allocate ? source.allocator : allocator_default();
@@ -41,9 +41,9 @@ rondo_status memory_take_for_now(struct memory_source source, uint64_t bytes, co
 void memory_give(struct memory_source source, void *memory, uint64_t bytes) {
   if (!memory) return;
   if (source.runtime) {
-    pthread_mutex_lock(&source.runtime->lock);
+    pthread_mutex_lock(&source.runtime->group->lock);
     pool_give(&source.runtime->host_pool, memory);
-    pthread_mutex_unlock(&source.runtime->lock);
+    pthread_mutex_unlock(&source.runtime->group->lock);
   } else {
     rondo_allocator allocator = source.allocator.allocate ? source.allocator : allocator_default();
     allocator.release(allocator.user, memory, bytes);

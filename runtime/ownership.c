@@ -7,12 +7,20 @@
 
 /* ---- Owners ------------------------------------------------------------------------------------------------------ */
 
+/* An exec of the own runtime hides those of others: a graph may be instantiated in each. */
 static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tensor, rondo_exec **owner) {
+  const char *where = exec->runtime->group->ranks == 1 ? "this runtime" : "this runtime or its group";
   uint32_t found = 0, closing = 0;
-  for (rondo_exec *other = exec->runtime->execs; other; other = other->next) {
+  bool is_near = false;
+  for (rondo_exec *other = exec->runtime->group->execs; other; other = other->next) {
     if (other->graph_serial != tensor->lender_serial) continue;
     closing += other->lending.is_closing;
     if (other->lending.is_closing || !exec_is_open(other)) continue;
+    if (is_near && other->runtime != exec->runtime) continue;
+    if (!is_near && other->runtime == exec->runtime) {
+      is_near = true;
+      found = 0;
+    }
     *owner = other;
     found++;
   }
@@ -24,13 +32,12 @@ static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tens
   if (!found)
     return status_set(
         RONDO_INVALID_STATE,
-        "%s '%s' is borrowed from a graph of which no exec is open in this runtime: instantiate that graph "
-        "first, and close its exec last",
-        tensor_kind_name(tensor->kind), tensor->name);
+        "%s '%s' is borrowed from a graph of which no exec is open in %s: instantiate that graph first, and close its "
+        "exec last",
+        tensor_kind_name(tensor->kind), tensor->name, where);
   return status_set(RONDO_INVALID_STATE,
-                    "%s '%s' is borrowed from a graph of which %u execs are open in this runtime: close all except "
-                    "the lender",
-                    tensor_kind_name(tensor->kind), tensor->name, found);
+                    "%s '%s' is borrowed from a graph of which %u execs are open in %s: close all except the lender",
+                    tensor_kind_name(tensor->kind), tensor->name, found, where);
 }
 
 static void note_lender(rondo_exec *exec, rondo_exec *owner) {
@@ -76,29 +83,52 @@ bool borrows_from(const rondo_exec *exec, const rondo_exec *owner) {
   return false;
 }
 
+struct accesses {
+  uint32_t all, unordered; /* see exec_tensor */
+};
+
 /* The accesses of an exec's tasks to a state of the owner. */
-static uint32_t access_of(const rondo_exec *exec, const rondo_exec *owner, uint32_t owner_index) {
-  if (exec == owner) return owner->tensors[owner_index].access;
-  uint32_t access = 0;
-  for (uint32_t i = 0; borrows_from(exec, owner) && i < exec->tensor_count; i++)
-    if (exec->tensors[i].root == i && exec->tensors[i].owner == owner && exec->tensors[i].owner_index == owner_index)
-      access |= exec->tensors[i].access;
-  return access;
+static struct accesses accesses_of(const rondo_exec *exec, const rondo_exec *owner, uint32_t owner_index) {
+  struct accesses accesses = {0};
+  if (exec != owner && !borrows_from(exec, owner)) return accesses;
+  for (uint32_t i = 0; i < exec->tensor_count; i++) {
+    const struct exec_tensor *kept = &exec->tensors[i];
+    if (kept->root != i || kept->owner != owner || kept->owner_index != owner_index) continue;
+    accesses.all |= kept->access;
+    accesses.unordered |= kept->unordered_access;
+  }
+  return accesses;
+}
+
+/* Tasks of two ranks that wait for each other keep their order themselves. */
+static bool may_share(const rondo_exec *exec, struct accesses accesses, const rondo_exec *other,
+                      struct accesses others) {
+  if (other->runtime == exec->runtime && other->lane == exec->lane) return true;
+  if (other->runtime != exec->runtime && !accesses.unordered && !others.unordered) return true;
+  return !accesses.all || !others.all || !((accesses.all | others.all) & RONDO_WRITE);
+}
+
+/* "written in lane 1", and in a group "written in lane 1 of rank 0". */
+static const char *describe_use(const rondo_exec *exec, struct accesses accesses, char text[48]) {
+  int used = snprintf(text, 48, "%s in lane %u", accesses.all & RONDO_WRITE ? "written" : "read", exec->lane);
+  if (exec->runtime->group->ranks > 1) snprintf(text + used, 48 - (size_t)used, " of rank %u", exec->runtime->rank);
+  return text;
 }
 
 static rondo_status lanes_share(const rondo_exec *exec, const rondo_graph *graph) {
+  char use[48], other_use[48];
   for (uint32_t i = 0; i < exec->tensor_count; i++) {
     const struct exec_tensor *kept = &exec->tensors[i];
+    const struct accesses accesses = {kept->access, kept->unordered_access};
     if (kept->root != i || kept->kind != TENSOR_STATE || !kept->access) continue;
-    for (const rondo_exec *other = exec->runtime->execs; other; other = other->next) {
-      if (other->lane == exec->lane) continue;
-      uint32_t others = access_of(other, kept->owner, kept->owner_index);
-      if (!others || !((others | kept->access) & RONDO_WRITE)) continue;
+    for (const rondo_exec *other = exec->runtime->group->execs; other; other = other->next) {
+      const struct accesses others = accesses_of(other, kept->owner, kept->owner_index);
+      if (may_share(exec, accesses, other, others)) continue;
       return status_set(RONDO_INVALID_STATE,
-                        "state '%s' is %s in lane %u and %s in lane %u: lanes are not ordered: set states_are_ordered "
-                        "if the program orders them",
-                        graph->tensors[i].name, kept->access & RONDO_WRITE ? "written" : "read", exec->lane,
-                        others & RONDO_WRITE ? "written" : "read", other->lane);
+                        "state '%s' is %s and %s: lanes are not ordered: set states_are_ordered if the program orders "
+                        "them",
+                        graph->tensors[i].name, describe_use(exec, accesses, use),
+                        describe_use(other, others, other_use));
     }
   }
   return RONDO_OK;
@@ -114,8 +144,8 @@ rondo_status ownership_attach(rondo_exec *exec, const rondo_graph *graph, const 
     return status;
   }
   for (uint32_t i = 0; i < exec->tensor_count; i++) exec->tensors[i].is_uploaded = options->constants_begin_as_zeros;
-  exec->next = exec->runtime->execs;
-  exec->runtime->execs = exec;
+  exec->next = exec->runtime->group->execs;
+  exec->runtime->group->execs = exec;
   return RONDO_OK;
 }
 
@@ -126,7 +156,7 @@ bool was_replayed(const rondo_exec *exec) {
 }
 
 void ownership_detach(rondo_exec *exec) {
-  rondo_exec **link = &exec->runtime->execs;
+  rondo_exec **link = &exec->runtime->group->execs;
   while (*link && *link != exec) link = &(*link)->next;
   if (!*link) return; /* it was never attached */
   *link = exec->next;
@@ -137,13 +167,15 @@ void ownership_detach(rondo_exec *exec) {
 
 /* ---- Close ------------------------------------------------------------------------------------------------------- */
 
-/* Appends the name of an exec's first task: "'a', 'b'". */
+/* Appends the name of an exec's first task: "'a', 'b'", and in a group "'a' of rank 0, 'b' of rank 1". */
 static void name_exec(const rondo_exec *exec, uint32_t number, char text[EXEC_NAMES_BYTES]) {
   enum { NAMED_MOST = 3 };
   const size_t used = number ? strlen(text) : 0;
+  char rank[24] = "";
+  if (exec->runtime->group->ranks > 1) snprintf(rank, sizeof rank, " of rank %u", exec->runtime->rank);
   if (number < NAMED_MOST)
-    snprintf(text + used, EXEC_NAMES_BYTES - used, "%s'%s'", number ? ", " : "",
-             exec->program.called ? exec->program.called : "");
+    snprintf(text + used, EXEC_NAMES_BYTES - used, "%s'%s'%s", number ? ", " : "",
+             exec->program.called ? exec->program.called : "", rank);
   else if (number == NAMED_MOST)
     snprintf(text + used, EXEC_NAMES_BYTES - used, " and others");
 }
@@ -151,7 +183,7 @@ static void name_exec(const rondo_exec *exec, uint32_t number, char text[EXEC_NA
 static uint32_t count_borrowers(const rondo_exec *exec, char text[EXEC_NAMES_BYTES]) {
   uint32_t count = 0;
   text[0] = '\0';
-  for (const rondo_exec *other = exec->runtime->execs; other; other = other->next)
+  for (const rondo_exec *other = exec->runtime->group->execs; other; other = other->next)
     if (borrows_from(other, exec)) name_exec(other, count++, text);
   return count;
 }
@@ -159,7 +191,8 @@ static uint32_t count_borrowers(const rondo_exec *exec, char text[EXEC_NAMES_BYT
 uint32_t ownership_name_execs(const rondo_runtime *runtime, char text[EXEC_NAMES_BYTES]) {
   uint32_t count = 0;
   text[0] = '\0';
-  for (const rondo_exec *exec = runtime->execs; exec; exec = exec->next) name_exec(exec, count++, text);
+  for (const rondo_exec *exec = runtime->group->execs; exec; exec = exec->next)
+    if (exec->runtime == runtime) name_exec(exec, count++, text);
   return count;
 }
 
@@ -170,7 +203,7 @@ rondo_status check_not_closing(const rondo_exec *exec, const char *function) {
 
 rondo_status ownership_close(rondo_exec *exec, const char *function) {
   char borrowers[EXEC_NAMES_BYTES];
-  pthread_mutex_lock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
   uint32_t borrower_count = count_borrowers(exec, borrowers);
   rondo_status status = check_not_closing(exec, function);
   if (status == RONDO_OK && borrower_count)
@@ -180,12 +213,12 @@ rondo_status ownership_close(rondo_exec *exec, const char *function) {
   if (status == RONDO_OK && exec->lending.transfer_count)
     status = status_set(RONDO_INVALID_STATE, "%s: another thread uploads to the exec or downloads from it", function);
   if (status == RONDO_OK) exec->lending.is_closing = true;
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_unlock(&exec->runtime->group->lock);
   return status;
 }
 
 void ownership_reopen(rondo_exec *exec) {
-  pthread_mutex_lock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
   exec->lending.is_closing = false;
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_unlock(&exec->runtime->group->lock);
 }

@@ -4,9 +4,9 @@
 
 #include "exec.h"
 
-/* Finds the owner of each constant and state, and puts the exec among the runtime's. Errors: an owner that is not open,
+/* Finds the owner of each constant and state, and puts the exec among the group's. Errors: an owner that is not open,
  * or that is open twice; a state that another lane's exec writes, or that this exec writes and another lane's touches,
- * unless the program says that it keeps them in order. The runtime's lock is held, for both. */
+ * unless the program says that it keeps them in order. The group's lock is held, for both. */
 rondo_status ownership_attach(rondo_exec *exec, const rondo_graph *graph, const rondo_exec_options *options);
 void ownership_detach(rondo_exec *exec);
 
@@ -16,7 +16,7 @@ rondo_status ownership_close(rondo_exec *exec, const char *function);
 /* The exec stays open after all. */
 void ownership_reopen(rondo_exec *exec);
 
-/* RONDO_INVALID_STATE if another thread closes the exec. The runtime's lock is held, as for all below. */
+/* RONDO_INVALID_STATE if another thread closes the exec. The group's lock is held, as for all below. */
 rondo_status check_not_closing(const rondo_exec *exec, const char *function);
 
 bool borrows_from(const rondo_exec *exec, const rondo_exec *owner);

@@ -329,12 +329,12 @@ static bool is_in_flight(const rondo_exec *exec) {
  * this one. */
 static rondo_status lane_take(const rondo_exec *exec) {
   struct lane_arena *arena = &exec->runtime->arenas[exec->lane];
-  pthread_mutex_lock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
   rondo_status status = check_not_closing(exec, "rondo_profile");
   if (status == RONDO_OK && arena->is_profiled)
     status = status_set(RONDO_BUSY, "rondo_profile: another thread profiles in lane %u", exec->lane);
-  for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next) {
-    if (other->lane != exec->lane) continue;
+  for (const rondo_exec *other = exec->runtime->group->execs; other && status == RONDO_OK; other = other->next) {
+    if (other->runtime != exec->runtime || other->lane != exec->lane) continue;
     if (!exec_is_open(other))
       status = status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is being instantiated: try again later",
                           exec->lane);
@@ -343,23 +343,23 @@ static rondo_status lane_take(const rondo_exec *exec) {
           status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is in flight: try again later", exec->lane);
   }
   if (status == RONDO_OK) arena->is_profiled = true;
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_unlock(&exec->runtime->group->lock);
   return status;
 }
 
 static void lane_give(const rondo_exec *exec) {
-  pthread_mutex_lock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
   exec->runtime->arenas[exec->lane].is_profiled = false;
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_unlock(&exec->runtime->group->lock);
 }
 
 static rondo_status measure(struct profile *p, const rondo_profile_options *options, uint64_t copy_bytes) {
   rondo_status status = take_large(p, copy_bytes);
   if (status == RONDO_OK) status = take_all(p);
   if (status == RONDO_OK) {
-    pthread_mutex_lock(&p->exec->runtime->lock); /* a binding changes the same addresses */
+    pthread_mutex_lock(&p->exec->runtime->group->lock); /* a binding changes the same addresses */
     program_address(p->exec, p->slot);
-    pthread_mutex_unlock(&p->exec->runtime->lock);
+    pthread_mutex_unlock(&p->exec->runtime->group->lock);
     status = programs_create(p);
   }
   return status == RONDO_OK ? run_passes(p, options) : status;

@@ -46,11 +46,15 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
 }
 
 static void accesses_fill(rondo_exec *exec, const rondo_graph *graph) {
-  for (uint32_t t = 0; t < graph->task_count; t++)
-    for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++) {
-      uint32_t tensor = graph->tasks[t].tensors[i];
-      if (tensor != NO_TENSOR) exec->tensors[graph->tensors[tensor].root].access |= task_access(&graph->tasks[t], i);
+  for (uint32_t t = 0; t < graph->task_count; t++) {
+    const struct task *task = &graph->tasks[t];
+    for (uint32_t i = 0; i < task->operand_count; i++) {
+      if (task->tensors[i] == NO_TENSOR) continue;
+      struct exec_tensor *root = &exec->tensors[graph->tensors[task->tensors[i]].root];
+      root->access |= task_access(task, i);
+      if (!task->op || !task->op->waits_for_others) root->unordered_access |= task_access(task, i);
     }
+  }
 }
 
 static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {

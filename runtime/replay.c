@@ -1,7 +1,10 @@
-/* replay.c - the hot path: rondo_acquire, rondo_data, rondo_replay, rondo_poll, rondo_wait, rondo_release. */
+/* replay.c - the hot path: rondo_acquire, rondo_data, rondo_replay, rondo_poll, rondo_wait, rondo_release; and the same
+ * for slots of several execs. */
 #include "bind.h"
+#include "clock.h"
 #include "notices.h"
 #include "slot.h"
+#include "waiting.h"
 
 rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
   rondo_status status = exec_check(exec, "rondo_acquire");
@@ -72,4 +75,51 @@ rondo_status rondo_release(rondo_slot handle) {
   if (status == RONDO_OK && slot->notice.is_wanted) status = slot_notify(handle.exec, slot, -1);
   if (status != RONDO_OK) return status;
   return slot_give(handle.exec, slot, handle.lease) ? RONDO_OK : slot_released(handle, "rondo_release");
+}
+
+/* ---- Several ranks ----------------------------------------------------------------------------------------------- */
+
+/* Puts the place in the array after the error text. */
+static rondo_status all_failed(rondo_status status, uint32_t index) {
+  return status_set(status, "%s (slots[%u])", rondo_error_text(), index);
+}
+
+static rondo_status all_check(const rondo_slot *slots, uint32_t count, const char *function) {
+  if (slots || !count) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "%s: the slots are NULL, and their count is %u", function, count);
+}
+
+/* Is the slot at `index` ready, and none of those before it? */
+static rondo_status ready_once(const rondo_slot *slots, uint32_t index, const char *function) {
+  struct slot *slot = NULL;
+  rondo_status status = slot_ready(slots[index], function, &slot);
+  for (uint32_t i = 0; i < index && status == RONDO_OK; i++)
+    if (slots[i].exec == slots[index].exec && slots[i].index == slots[index].index)
+      status = status_set(RONDO_INVALID_ARGUMENT, "%s: the slot is slots[%u] too", function, i);
+  return status;
+}
+
+rondo_status rondo_replay_all(const rondo_slot *slots, uint32_t count) {
+  static const char function[] = "rondo_replay_all";
+  rondo_status status = all_check(slots, count, function);
+  for (uint32_t i = 0; i < count && status == RONDO_OK; i++) {
+    status = ready_once(slots, i, function);
+    if (status != RONDO_OK) return all_failed(status, i);
+  }
+  for (uint32_t i = 0; i < count && status == RONDO_OK; i++) {
+    status = slot_launch(slots[i], &slots[i].exec->slots.items[slots[i].index], NULL);
+    if (status != RONDO_OK) return all_failed(status, i);
+  }
+  return status;
+}
+
+rondo_status rondo_wait_all(const rondo_slot *slots, uint32_t count, uint64_t timeout_ns) {
+  static const char function[] = "rondo_wait_all";
+  rondo_status status = all_check(slots, count, function);
+  const uint64_t begin_ns = now_ns();
+  for (uint32_t i = 0; i < count && status == RONDO_OK; i++) {
+    status = rondo_wait(slots[i], left_of(timeout_ns, i ? now_ns() - begin_ns : 0));
+    if (status != RONDO_OK) return all_failed(status, i);
+  }
+  return status;
 }

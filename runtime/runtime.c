@@ -53,7 +53,7 @@ rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info) {
   if (status != RONDO_OK) return status;
   if (!info) return status_set(RONDO_INVALID_ARGUMENT, "rondo_runtime_info: info is NULL");
   uint64_t free_bytes = runtime_free_bytes(runtime);
-  pthread_mutex_lock(&runtime->lock);
+  pthread_mutex_lock(&runtime->group->lock);
   *info = (rondo_info){.backend = runtime->ops->backend,
                        .reason = runtime->info.reason,
                        .device_name = runtime->info.name,
@@ -66,7 +66,7 @@ rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info) {
                        .lane_count = runtime->info.lane_count,
                        .driver_bytes = runtime->info.driver_bytes,
                        .free_device_bytes = free_bytes};
-  pthread_mutex_unlock(&runtime->lock);
+  pthread_mutex_unlock(&runtime->group->lock);
   return RONDO_OK;
 }
 

@@ -6,6 +6,19 @@
 #include "device.h"
 #include "pool.h"
 
+/* Runtimes that can reach each other's memory, those of one rondo_open_group. The last one that is closed ends it. */
+struct group {
+  rondo_allocator allocator; /* of rank 0, from which it comes */
+  uint32_t ranks;
+  _Atomic uint32_t open_count;
+  /* Guards, in all runtimes of the group, the pools, the counts, the list of execs, and the nodes of an exec while a
+   * buffer is bound. Calls that open, close, create, instantiate or bind take it, and so does the release of a slot
+   * with bound buffers; a replay never does. A thread that holds it waits for nothing else, since a callback of the
+   * user's may take it. */
+  pthread_mutex_t lock;
+  rondo_exec *execs;
+};
+
 struct rondo_runtime {
   uint64_t magic;
   const _Atomic uint32_t *opened_here; /* 0 in a child of the process that opened it: see open.c */
@@ -14,15 +27,12 @@ struct rondo_runtime {
   const struct device_ops *ops;
   struct device *device;
   struct device_info info;
-  /* Guards the pools, the counts below, and the nodes of an exec while a buffer is bound. Calls that open, close,
-   * create, instantiate or bind take it, and so does the release of a slot with bound buffers; a replay never does. A
-   * thread that holds it waits for nothing else, since a callback of the user's may take it. */
-  pthread_mutex_t lock;
+  struct group *group; /* with a group's rank alone, or others */
+  uint32_t rank;
   struct pool device_pool, pinned_pool, host_pool;
   void *host_memory;
   uint32_t open_graphs, open_execs;
   bool is_closing; /* no graph and no exec is opened any more */
-  rondo_exec *execs;
   struct lane_arena {
     struct pool_extent extent;
     uint64_t kept_bytes; /* also while no exec uses it */
@@ -36,7 +46,7 @@ static const uint64_t runtime_magic = 0x6f646e6f52;
 /* RONDO_INVALID_ARGUMENT if runtime is NULL, RONDO_INVALID_STATE if it was closed, or opened before fork. */
 rondo_status runtime_check(const rondo_runtime *runtime, const char *function);
 
-/* RONDO_INVALID_STATE while the runtime is being closed: no graph or exec more. The lock is held. */
+/* RONDO_INVALID_STATE while the runtime is being closed: no graph or exec more. The group's lock is held. */
 rondo_status runtime_may_open(const rondo_runtime *runtime);
 
 rondo_status forked_status(const char *function);

@@ -17,9 +17,9 @@ static rondo_status check_slots(const rondo_exec *exec, const char *function) {
 /* Neither the exec nor one that borrows from it may be in flight. Under the same lock a state that will be set counts
  * as used, so no later warm replay touches it; and the exec cannot be closed before transfer_end. */
 static rondo_status transfer_begin(rondo_exec *exec, bool sets_state, const char *function) {
-  pthread_mutex_lock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
   rondo_status status = check_not_closing(exec, function);
-  for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next)
+  for (const rondo_exec *other = exec->runtime->group->execs; other && status == RONDO_OK; other = other->next)
     if (other == exec || borrows_from(other, exec)) {
       status = check_slots(other, function);
       if (status == RONDO_BUSY && other != exec && exec_is_open(other))
@@ -27,14 +27,14 @@ static rondo_status transfer_begin(rondo_exec *exec, bool sets_state, const char
     }
   if (status == RONDO_OK && sets_state) atomic_store(&exec->lending.states_are_used, true);
   exec->lending.transfer_count += status == RONDO_OK;
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_unlock(&exec->runtime->group->lock);
   return status;
 }
 
 static void transfer_end(rondo_exec *exec) {
-  pthread_mutex_lock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
   exec->lending.transfer_count--;
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_unlock(&exec->runtime->group->lock);
 }
 
 static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
@@ -69,13 +69,13 @@ static rondo_status contents_check(const rondo_exec *exec, const rondo_content *
   return status;
 }
 
-/* The lanes in which tasks may read constants and states of the exec, a bit each. */
+/* The lanes of the runtime in which tasks may read constants and states of the exec, a bit each. */
 static uint32_t lanes_of(const rondo_exec *exec) {
   uint32_t lanes = 1u << exec->lane;
-  pthread_mutex_lock(&exec->runtime->lock);
-  for (const rondo_exec *other = exec->runtime->execs; other; other = other->next)
-    if (borrows_from(other, exec)) lanes |= 1u << other->lane;
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
+  for (const rondo_exec *other = exec->runtime->group->execs; other; other = other->next)
+    if (other->runtime == exec->runtime && borrows_from(other, exec)) lanes |= 1u << other->lane;
+  pthread_mutex_unlock(&exec->runtime->group->lock);
   return lanes;
 }
 
@@ -96,6 +96,9 @@ static rondo_status send(rondo_exec *exec, const rondo_content *contents, uint32
   const uint32_t lanes = status == RONDO_OK && ops->memory.await_uploads ? lanes_of(exec) : 0;
   for (uint32_t lane = 0; lane < RONDO_MAX_LANES && status == RONDO_OK; lane++)
     if (lanes >> lane & 1) status = ops->memory.await_uploads(exec->runtime->device, lane);
+  /* Lanes of other devices cannot be ordered so. */
+  if (lanes && exec->runtime->group->ranks > 1 && status == RONDO_OK)
+    status = ops->drain(exec->runtime->device, exec->lane);
   for (uint32_t i = 0; i < count && status == RONDO_OK; i++)
     if (contents[i].bytes) exec->tensors[exec->tensors[contents[i].tensor.index].root].is_uploaded = true;
   return status;

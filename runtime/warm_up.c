@@ -19,18 +19,18 @@ static bool writes_borrowed_state(const rondo_exec *exec, uint32_t tensor) {
 /* May its states hold something else than zeros, or be read now, so that a warm replay would be seen? */
 static bool may_hold_something(const rondo_exec *owner) {
   if (atomic_load(&owner->lending.states_are_used) || owner->lending.transfer_count || was_replayed(owner)) return true;
-  for (const rondo_exec *other = owner->runtime->execs; other; other = other->next)
+  for (const rondo_exec *other = owner->runtime->group->execs; other; other = other->next)
     if (borrows_from(other, owner) && was_replayed(other)) return true;
   return false;
 }
 
 static bool allows_warm_up(rondo_exec *exec) {
   bool forbidden = program_waiting_task(exec) != NULL;
-  pthread_mutex_lock(&exec->runtime->lock);
+  pthread_mutex_lock(&exec->runtime->group->lock);
   for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
     forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
   if (!forbidden) exec->warm_replays = exec->repeat_steps ? 2 : 1; /* a repeat of one replay besides */
-  pthread_mutex_unlock(&exec->runtime->lock);
+  pthread_mutex_unlock(&exec->runtime->group->lock);
   return !forbidden;
 }
 

@@ -187,6 +187,29 @@ static rondo_status unusable(rondo_status status, const char *cause) {
   return status_set(status == RONDO_DEVICE_ERROR ? RONDO_NO_DEVICE : status, "%s", cause);
 }
 
+/* Nobody takes the access back: other code in this process may have wanted it too, and it ends with the context. */
+static rondo_status cuda_reach(struct device *device, struct device *peer) {
+  const struct driver *driver = &device->driver;
+  int can = 0;
+  if (peer->ordinal == device->ordinal) return RONDO_OK;
+  const char *function = "cuDeviceCanAccessPeer";
+  cu_result result = driver->cuDeviceCanAccessPeer(&can, device->ordinal, peer->ordinal);
+  if (result == CU_SUCCESS && !can)
+    return status_set(RONDO_NO_DEVICE, "it cannot reach the memory of device %d: no peer access", peer->ordinal);
+  if (result == CU_SUCCESS) {
+    rondo_status status = device_enter(device, "open");
+    if (status != RONDO_OK) return unusable(status, rondo_error_text());
+    int mode = device_relax(device);
+    function = "cuCtxEnablePeerAccess";
+    result = driver->cuCtxEnablePeerAccess(peer->context, 0);
+    device_restore(device, mode);
+    device_leave(device);
+  }
+  if (result == CU_SUCCESS || result == CU_PEER_ACCESS_ALREADY_ENABLED) return RONDO_OK;
+  rondo_status status = device_failed(device, result, "open: to reach device %d: %s", peer->ordinal, function);
+  return unusable(status, rondo_error_text());
+}
+
 /* The device with its libraries, its staging and its list of captured nodes. All are zeros except the list. Without
  * memory they are only measured. */
 static struct device *cut_device(struct cutter *cutter) {
@@ -242,6 +265,7 @@ const struct device_ops cuda_device_ops = {
     .backend = RONDO_BACKEND_CUDA,
     .open = cuda_open,
     .close = cuda_close,
+    .reach = cuda_reach,
     .memory = {.upload = cuda_upload,
                .await_uploads = staging_await,
                .download = cuda_download,

@@ -17,6 +17,8 @@ ENTRY_POINT(cuDevicePrimaryCtxRelease, 11000, MANDATORY, cu_device device)
 
 ENTRY_POINT(cuCtxPushCurrent, 4000, MANDATORY, struct cu_context *context)
 ENTRY_POINT(cuCtxPopCurrent, 4000, MANDATORY, struct cu_context **context)
+ENTRY_POINT(cuDeviceCanAccessPeer, 4000, MANDATORY, int *can, cu_device device, cu_device peer)
+ENTRY_POINT(cuCtxEnablePeerAccess, 4000, MANDATORY, struct cu_context *peer, unsigned flags)
 ENTRY_POINT(cuCtxGetStreamPriorityRange, 5050, MANDATORY, int *least, int *greatest)
 
 ENTRY_POINT(cuDeviceGetDevResource, 12040, OPTIONAL, cu_device device, struct cu_resource *resource, int type)

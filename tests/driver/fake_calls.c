@@ -324,6 +324,19 @@ cu_result fake_cuCtxPopCurrent(struct cu_context **context) {
   return call.later;
 }
 
+cu_result fake_cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer) {
+  CALL(cuDeviceCanAccessPeer);
+  if (!device_exists(device) || !device_exists(peer)) return CU_INVALID_VALUE;
+  *can = device != peer;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuCtxEnablePeerAccess(struct cu_context *peer, unsigned flags) {
+  CALL(cuCtxEnablePeerAccess);
+  if (!context_is_current("cuCtxEnablePeerAccess")) return (cu_result)FAKE_INVALID_CONTEXT;
+  return object_body(peer, CONTEXT, "cuCtxEnablePeerAccess") && !flags ? CU_SUCCESS : CU_INVALID_VALUE;
+}
+
 cu_result fake_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   CALL(cuCtxGetStreamPriorityRange);
   if (!context_is_current("cuCtxGetStreamPriorityRange")) return (cu_result)FAKE_INVALID_CONTEXT;

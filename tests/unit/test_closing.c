@@ -135,9 +135,9 @@ static void require_weights(const struct subject *s, uint32_t lane, float expect
 /* Until the closing thread waits for the replay. */
 static void wait_until_closing(rondo_exec *exec) {
   for (bool is_closing = false; !is_closing; rest()) {
-    pthread_mutex_lock(&exec->runtime->lock);
+    pthread_mutex_lock(&exec->runtime->group->lock);
     is_closing = exec->lending.is_closing;
-    pthread_mutex_unlock(&exec->runtime->lock);
+    pthread_mutex_unlock(&exec->runtime->group->lock);
   }
 }
 
@@ -251,9 +251,9 @@ static void read_up_to_gate(struct reading *reading, struct subject *s) {
   *reading = (struct reading){.subject = s};
   cr_assert_eq(pthread_create(&reading->thread, NULL, read_cache, reading), 0);
   for (uint32_t count = 0; !count; rest()) {
-    pthread_mutex_lock(&s->runtime->lock);
+    pthread_mutex_lock(&s->runtime->group->lock);
     count = s->exec->lending.transfer_count;
-    pthread_mutex_unlock(&s->runtime->lock);
+    pthread_mutex_unlock(&s->runtime->group->lock);
   }
 }
 
