@@ -151,9 +151,9 @@ struct device_ops {
    * used here; the error text has the reason. Host memory comes from `allocator`. */
   rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
                        struct device_info *info, void **device_memory, void **pinned_memory);
-  /* False: the device is lost, and threads or a GPU may still touch execs and slabs. Their memory must not be given
-   * back. */
-  bool (*close)(struct device *device);
+  /* `is_touched`: a lost device of another rank may still touch the slabs, so they are leaked. False: the device is
+   * lost, and threads or a GPU may still touch execs and slabs. Their memory must not be given back. */
+  bool (*close)(struct device *device, bool is_touched);
   /* Lets the tasks of the device use all memory of the other one, from now until both are closed. RONDO_NO_DEVICE: it
    * cannot. NULL: they can. */
   rondo_status (*reach)(struct device *device, struct device *peer);
@@ -170,7 +170,8 @@ struct device_ops {
   rondo_status (*exec_repeat)(struct device_exec *exec);
   /* Takes over the addresses in program->nodes[node].call; all else is as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
-  void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no notice due */
+  /* Not in flight, with no notice due. False: the device is lost, and may still touch what the tasks use. */
+  bool (*exec_destroy)(struct device_exec *exec);
 
   /* ---- Waits and failures ---- */
   const struct device_rest_ops *rest; /* NULL: tasks do not need the waiting thread's core */

@@ -90,6 +90,7 @@ struct exec_lending {
   rondo_exec **lenders; /* the execs that it borrows from, each once */
   uint32_t lender_count;
   bool is_closing;             /* no exec begins to borrow from it */
+  bool is_touched;             /* by the lost device of another rank, for ever: it is not given back */
   uint32_t transfer_count;     /* uploads and downloads in progress */
   atomic_bool states_are_used; /* its states may hold something else than zeros */
 };

@@ -47,15 +47,17 @@ static bool exec_is_touched(const rondo_exec *exec) {
 /* Memory that is still touched is not given back. */
 static void exec_dismantle(rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
-  bool is_touched = exec_is_touched(exec);
+  bool is_touched = exec_is_touched(exec), has_ended = true;
   for (uint32_t s = 0; s < exec->slots.count; s++)
-    if (exec->slots.items[s].device_exec) runtime->ops->exec_destroy(exec->slots.items[s].device_exec);
+    if (exec->slots.items[s].device_exec && !runtime->ops->exec_destroy(exec->slots.items[s].device_exec))
+      has_ended = false;
   exec->magic = 0;
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
   pthread_mutex_lock(&runtime->group->lock);
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
+  if (!has_ended) ownership_abandon(exec);
   ownership_detach(exec); /* even if it is leaked: it keeps no lender open */
-  if (!is_touched) exec_give_back(exec);
+  if (!is_touched && !exec->lending.is_touched) exec_give_back(exec);
   runtime->open_execs--;
   pthread_mutex_unlock(&runtime->group->lock);
 }

@@ -141,7 +141,7 @@ static rondo_status device_open(const struct opening *o, uint32_t rank, const st
 static void devices_close(const struct opening *o) {
   for (uint32_t r = 0; r < o->ranks; r++) {
     rondo_runtime *runtime = o->runtimes[r];
-    if (runtime->ops) runtime->ops->close(runtime->device);
+    if (runtime->ops) runtime->ops->close(runtime->device, false);
     runtime->ops = NULL;
   }
 }
@@ -298,7 +298,7 @@ rondo_status rondo_close(rondo_runtime **runtime_address) {
   if (status != RONDO_OK) return status;
   status = close_begin(runtime);
   if (status != RONDO_OK) return status;
-  bool has_ended = runtime->ops->close(runtime->device);
+  bool has_ended = runtime->ops->close(runtime->device, runtime->is_touched);
   group_leave(runtime->group, 1);
   runtime_unmake(runtime, has_ended);
   *runtime_address = NULL;

@@ -165,6 +165,15 @@ void ownership_detach(rondo_exec *exec) {
     atomic_store(&exec->lending.lenders[i]->lending.states_are_used, true);
 }
 
+void ownership_abandon(rondo_exec *exec) {
+  for (uint32_t i = 0; i < exec->lending.lender_count; i++) {
+    rondo_exec *lender = exec->lending.lenders[i];
+    if (lender->runtime == exec->runtime) continue;
+    lender->lending.is_touched = true;
+    lender->runtime->is_touched = true;
+  }
+}
+
 /* ---- Close ------------------------------------------------------------------------------------------------------- */
 
 /* Appends the name of an exec's first task: "'a', 'b'", and in a group "'a' of rank 0, 'b' of rank 1". */

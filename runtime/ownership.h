@@ -9,6 +9,8 @@
  * unless the program says that it keeps them in order. The group's lock is held, for both. */
 rondo_status ownership_attach(rondo_exec *exec, const rondo_graph *graph, const rondo_exec_options *options);
 void ownership_detach(rondo_exec *exec);
+/* The lost device of the exec may still touch what it borrowed from other ranks. The lock is held. */
+void ownership_abandon(rondo_exec *exec);
 
 /* From now on no exec borrows from this one, and no call sets or reads its constants and states. RONDO_INVALID_STATE
  * while one does. */

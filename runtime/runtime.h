@@ -33,6 +33,7 @@ struct rondo_runtime {
   void *host_memory;
   uint32_t open_graphs, open_execs;
   bool is_closing; /* no graph and no exec is opened any more */
+  bool is_touched; /* as an exec: see exec_lending */
   struct lane_arena {
     struct pool_extent extent;
     uint64_t kept_bytes; /* also while no exec uses it */

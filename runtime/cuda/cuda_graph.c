@@ -255,13 +255,14 @@ static cu_result wait_for_last_node(const struct device_exec *exec) {
   return result;
 }
 
-void cuda_exec_destroy(struct device_exec *exec) {
+bool cuda_exec_destroy(struct device_exec *exec) {
   struct device *device = exec->device;
-  if (device_enter(device, "close") != RONDO_OK) return;
+  if (device_enter(device, "close") != RONDO_OK) return !device_lost(device);
   int mode = device_relax(device);
   cu_result result = wait_for_last_node(exec);
   if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
   release(exec);
   device_restore(device, mode);
   device_leave(device);
+  return !device_lost(device);
 }

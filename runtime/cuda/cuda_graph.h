@@ -5,4 +5,4 @@
 
 struct device_exec_bytes cuda_exec_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
-void cuda_exec_destroy(struct device_exec *exec);
+bool cuda_exec_destroy(struct device_exec *exec);

@@ -138,7 +138,8 @@ static void give_back(struct device *device) {
   device_restore(device, mode);
 }
 
-static bool cuda_close(struct device *device) {
+static bool cuda_close(struct device *device, bool is_touched) {
+  if (is_touched) device_lose(device, "close: the lost device of another rank may still touch its memory");
   staging_join(device);
   give_back(device);
   bool is_done = !device_lost(device);
@@ -249,7 +250,7 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
   if (status != RONDO_OK) {
     char cause[CAUSE_BYTES]; /* cuda_close may fail too, with a text of its own */
     snprintf(cause, sizeof cause, "%s", rondo_error_text());
-    cuda_close(device);
+    cuda_close(device, false);
     return unusable(status, cause);
   }
   snprintf(info->reason, sizeof info->reason, "cuda: %s",

@@ -171,11 +171,12 @@ static void run_program(struct team *team, void *owner, void *program) {
   publish(exec);
 }
 
-static bool host_close(struct device *device) {
+static bool host_close(struct device *device, bool is_touched) {
   rondo_allocator allocator = device->allocator;
   uint64_t timeout_ns = is_lost(device) ? grace_ns : RONDO_FOREVER;
   if (!teams_stop(device->teams, device->team_count, &allocator, timeout_ns)) return false;
-  if (device->device_memory) allocator.release(allocator.user, device->device_memory, device->device_bytes);
+  if (device->device_memory && !is_touched)
+    allocator.release(allocator.user, device->device_memory, device->device_bytes);
   if (device->pinned_memory) allocator.release(allocator.user, device->pinned_memory, device->pinned_bytes);
   allocator.release(allocator.user, device, sizeof *device);
   return true;
@@ -271,7 +272,7 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
   lanes_describe(options, info);
   if (status == RONDO_OK) status = teams_start(device, options, info);
   if (status != RONDO_OK) {
-    host_close(device);
+    host_close(device, false);
     return status;
   }
   name_device(device, options, info);
@@ -449,11 +450,12 @@ static void host_ring(struct device *device) { ring(device, FOR_FREE_SLOT); }
 
 /* On a lost device no thread has waited for the exec's replays. If the team is inside a task that returns, it then
  * leaves the exec. A task that does not return is given a second from the loss, for all execs together. */
-static void host_exec_destroy(struct device_exec *exec) {
-  if (!is_lost(exec->device)) return;
+static bool host_exec_destroy(struct device_exec *exec) {
+  if (!is_lost(exec->device)) return true;
   uint64_t pushed = atomic_load(&exec->team->queue_tail);
   while (!team_has_finished(exec->team, pushed) && now_ns() - exec->device->lost_ns < grace_ns)
     nanosleep(&(struct timespec){.tv_nsec = DRAIN_POLL_NS}, NULL);
+  return team_has_finished(exec->team, pushed);
 }
 
 static const struct device_rest_ops rest_ops = {.rest = host_rest, .ring = host_ring};

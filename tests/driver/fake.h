@@ -10,6 +10,7 @@
 enum {
   FAKE_NOT_INITIALIZED = 3,
   FAKE_INVALID_CONTEXT = 201,
+  FAKE_PEER_ACCESS_UNSUPPORTED = 217,
   FAKE_ILLEGAL_STATE = 401,
   FAKE_INVALID_CLUSTER_SIZE = 912
 };
@@ -47,8 +48,21 @@ struct kernel_code {
   size_t parameter_bytes[KERNEL_PARAMETERS];
 };
 
+enum { GPUS = 8 };
+
+/* One of settings.device_count. */
+struct gpu {
+  void *context; /* the primary one; NULL: not retained */
+  int32_t retained;
+  uint32_t reaches; /* a bit for each GPU whose memory it may use */
+  uint64_t bytes_used;
+  cu_result lost;     /* the sticky error, or CU_SUCCESS */
+  bool lost_observed; /* a caller has seen it */
+};
+
 struct memory {
   struct memory *next;
+  struct gpu *gpu; /* that was current */
   void *begin;
   size_t bytes;
   bool pinned;
@@ -65,18 +79,14 @@ struct fake {
   uint32_t kernel_count;
 
   struct memory *memory;
-  uint64_t device_bytes_used;
-
-  void *context;
-  int32_t context_retained, context_depth;
+  struct gpu gpus[GPUS];
+  int32_t context_depth;
 
   struct stream *streams;
   uint64_t random;
   bool lose_armed;
   uint64_t lose_after;
   cu_result lose_result;
-  cu_result lost;     /* the sticky error, or CU_SUCCESS */
-  bool lost_observed; /* a caller has seen it */
 
   const char *hooked;
   void (*hook)(void);
@@ -113,8 +123,6 @@ void call_end(struct call *call);
   __attribute__((cleanup(call_end))) struct call call = call_begin(CALL_##name, true);                                 \
   if (call.now != CU_SUCCESS) return call.now
 
-/* Of entry points that need a current context. */
-bool context_is_current(const char *function);
 bool result_is_sticky(cu_result result);
 
 #define ENTRY_POINT(name, version, need, ...) cu_result fake_##name(__VA_ARGS__);
@@ -131,17 +139,29 @@ void object_end(const void *handle);
 uint32_t objects_live(char *text, size_t bytes);
 void objects_reset(void);
 
-/* ---- Device and context: fake_calls.c ---------------------------------------------------------------------------- */
+/* ---- Devices and contexts: fake_gpu.c ------------------------------------------------------------------------- */
 
 bool device_exists(cu_device device);
-void primary_retain(void);
-void primary_release(void);
+void primary_retain(struct gpu *gpu);
+void primary_release(struct gpu *gpu);
+/* Of entry points that need a current context. */
+bool context_is_current(const char *function);
+struct gpu *gpu_current(void); /* NULL: no primary context is current */
+struct gpu *gpu_of_context(const void *context, const char *function);
+bool gpu_reaches(const struct gpu *gpu, const struct gpu *peer);
+void gpu_lose(struct gpu *gpu, cu_result result);
+/* The lost GPU that makes a call fail; NULL: none. */
+struct gpu *gpu_concerned(void);
+/* The error of a lost GPU. `function`: a call that a caller who has seen the error does not make. */
+cu_result gpu_lost_now(struct gpu *gpu, bool is_observed, const char *function);
+void contexts_reset(void);
 
 /* ---- Parts of the device: fake_green.c --------------------------------------------------------------------------- */
 
 struct green {
   void *handle, *context; /* the context is NULL until it is asked for */
-  uint64_t groups;        /* a bit for each; the last: what is in none */
+  struct gpu *gpu;
+  uint64_t groups; /* a bit for each; the last: what is in none */
   int32_t multiprocessors;
 };
 
@@ -151,6 +171,8 @@ int32_t context_multiprocessors(const void *context, const char *function);
 /* ---- Memory: fake_memory.c --------------------------------------------------------------------------------------- */
 
 bool memory_holds(uint64_t address, uint64_t bytes);
+/* Is the address in another GPU's memory, which this one does not reach? */
+bool memory_is_apart(const struct gpu *gpu, uint64_t address);
 uint32_t memory_live(char *text, size_t bytes);
 void memory_reset(void);
 
@@ -189,6 +211,7 @@ struct node_work {
   struct condition *condition;    /* of a loop */
   const struct kernel_code *code; /* NULL: `work` */
   uint32_t grid[3], block[3], shared_bytes;
+  struct gpu *gpu;                         /* of a kernel's context */
   int32_t multiprocessors;                 /* of the context that it runs in */
   _Alignas(16) unsigned char values[1024]; /* of the parameters */
   struct fake_work work;
@@ -225,6 +248,7 @@ struct exec_node {
 
 struct exec {
   void *handle;
+  struct gpu *gpu;
   uint32_t node_count, node_room;
   struct exec_node *nodes;
   uint32_t in_flight;
@@ -275,6 +299,7 @@ enum { CAPTURE_NONE = 0, CAPTURE_INVALIDATED = 2 }; /* and CU_CAPTURE_ACTIVE */
 struct stream {
   struct stream *next;
   void *handle;
+  struct gpu *gpu;
   struct green *green; /* NULL: of the primary context */
   uint64_t launches;
   struct item *first, *last;
@@ -290,11 +315,12 @@ struct stream {
 cu_result stream_put(struct stream *stream, struct item *item);
 struct item *launch_item_new(struct exec *exec);
 void item_free(struct item *item);
-bool streams_idle(void);
-struct stream *stream_new(struct green *green, int priority);
+bool streams_idle(const struct gpu *gpu);
+struct stream *stream_new(struct gpu *gpu, struct green *green, int priority);
 void streams_reset(void);
 void worker_start(void); /* of FAKE_THREAD */
-void stream_lose(cu_result result);
+/* The GPU whose work the thread runs. */
+struct gpu *gpu_running(void);
 
 /* ---- Capture: fake_capture.c ------------------------------------------------------------------------------------- */
 

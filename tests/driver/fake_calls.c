@@ -1,5 +1,5 @@
 /* fake_calls.c - the fake CUDA driver's door: how its functions are found, what every call goes through (counting,
- * injected failures, the sticky error), device and context; and the table by which tests steer it. */
+ * injected failures, the sticky error); and the table by which tests steer it. */
 #include "fake_driver.h"
 
 #include <stdio.h>
@@ -57,18 +57,18 @@ struct call call_begin(enum call_name name, bool ending) {
   if (fake.all_calls == fake.fail_at) {
     fake.failed_call = call_names[name];
     if (result_is_sticky(fake.fail_result) && !needs_no_init(name)) {
-      stream_lose(fake.fail_result);
+      struct gpu *gpu = gpu_current();
+      gpu_lose(gpu ? gpu : &fake.gpus[0], fake.fail_result);
     } else {
       call.now = ending ? CU_SUCCESS : fake.fail_result;
       call.later = fake.fail_result;
     }
   }
   if (call.now != CU_SUCCESS || is_free(name)) return call;
-  if (fake.lost != CU_SUCCESS) {
-    if (fake.lost_observed) violation("%s after the device was lost", call_names[name]);
+  struct gpu *lost = gpu_concerned();
+  if (lost) {
     /* Nobody looks at the result of a call that ends something. */
-    if (!ending || name == CALL_cuStreamSynchronize) fake.lost_observed = true;
-    call.now = fake.lost;
+    call.now = gpu_lost_now(lost, !ending || name == CALL_cuStreamSynchronize, call_names[name]);
   } else if (!fake.initialized && name != CALL_cuInit) {
     violation("%s before cuInit", call_names[name]);
     call.now = (cu_result)FAKE_NOT_INITIALIZED;
@@ -212,139 +212,6 @@ cu_result fake_cuGetErrorString(cu_result error, const char **text) {
   return found ? CU_SUCCESS : CU_INVALID_VALUE;
 }
 
-/* ---- Device ------------------------------------------------------------------------------------------------------ */
-
-bool device_exists(cu_device device) { return device >= 0 && device < fake.settings.device_count; }
-
-cu_result fake_cuDeviceGetCount(int *count) {
-  CALL(cuDeviceGetCount);
-  *count = fake.settings.device_count;
-  return CU_SUCCESS;
-}
-
-cu_result fake_cuDeviceGet(cu_device *device, int ordinal) {
-  CALL(cuDeviceGet);
-  if (!device_exists(ordinal)) return (cu_result)101; /* CUDA_ERROR_INVALID_DEVICE */
-  *device = ordinal;
-  return CU_SUCCESS;
-}
-
-cu_result fake_cuDeviceGetName(char *name, int bytes, cu_device device) {
-  CALL(cuDeviceGetName);
-  if (!device_exists(device) || bytes <= 0) return CU_INVALID_VALUE;
-  snprintf(name, (size_t)bytes, "Fake GPU");
-  return CU_SUCCESS;
-}
-
-cu_result fake_cuDeviceGetAttribute(int *value, int attribute, cu_device device) {
-  CALL(cuDeviceGetAttribute);
-  if (!device_exists(device)) return CU_INVALID_VALUE;
-  switch (attribute) {
-  case CU_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-    *value = fake.settings.multiprocessors;
-    return CU_SUCCESS;
-  case CU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-    *value = fake.settings.chip / 10;
-    return CU_SUCCESS;
-  case CU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-    *value = fake.settings.chip % 10;
-    return CU_SUCCESS;
-  case CU_ATTRIBUTE_MAX_SHARED_BYTES_PER_BLOCK_OPTIN:
-    *value = fake.settings.shared_bytes;
-    return CU_SUCCESS;
-  default:
-    violation("cuDeviceGetAttribute: the fake has no attribute %d", attribute);
-    return CU_INVALID_VALUE;
-  }
-}
-
-/* ---- Context ----------------------------------------------------------------------------------------------------- */
-
-enum { CONTEXT_STACK = 16 };
-static _Thread_local struct {
-  void *contexts[CONTEXT_STACK];
-  int depth;
-} current;
-
-bool context_is_current(const char *function) {
-  if (current.depth > 0 && current.contexts[current.depth - 1] == fake.context) return true;
-  violation("%s without a current context", function);
-  return false;
-}
-
-void primary_retain(void) {
-  if (fake.context_retained++ == 0) fake.context = object_create(CONTEXT, &fake);
-}
-
-void primary_release(void) {
-  if (--fake.context_retained > 0) return;
-  object_end(fake.context);
-  fake.context = NULL;
-}
-
-cu_result fake_cuDevicePrimaryCtxRetain(struct cu_context **context, cu_device device) {
-  CALL(cuDevicePrimaryCtxRetain);
-  if (!device_exists(device)) return CU_INVALID_VALUE;
-  primary_retain();
-  *context = fake.context;
-  return CU_SUCCESS;
-}
-
-cu_result fake_cuDevicePrimaryCtxRelease(cu_device device) {
-  ENDING_CALL(cuDevicePrimaryCtxRelease);
-  if (!device_exists(device)) return CU_INVALID_VALUE;
-  if (fake.context_retained == 0) {
-    violation("cuDevicePrimaryCtxRelease: more often than retained");
-    return (cu_result)FAKE_INVALID_CONTEXT;
-  }
-  primary_release();
-  return call.later;
-}
-
-cu_result fake_cuCtxPushCurrent(struct cu_context *context) {
-  CALL(cuCtxPushCurrent);
-  if (!object_body(context, CONTEXT, "cuCtxPushCurrent")) return (cu_result)FAKE_INVALID_CONTEXT;
-  if (current.depth == CONTEXT_STACK) {
-    violation("cuCtxPushCurrent: %d contexts are never popped", CONTEXT_STACK);
-    return CU_INVALID_VALUE;
-  }
-  current.contexts[current.depth++] = context;
-  fake.context_depth++;
-  return CU_SUCCESS;
-}
-
-cu_result fake_cuCtxPopCurrent(struct cu_context **context) {
-  ENDING_CALL(cuCtxPopCurrent);
-  if (current.depth == 0) {
-    violation("cuCtxPopCurrent: this thread has pushed none");
-    return (cu_result)FAKE_INVALID_CONTEXT;
-  }
-  *context = current.contexts[--current.depth];
-  fake.context_depth--;
-  return call.later;
-}
-
-cu_result fake_cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer) {
-  CALL(cuDeviceCanAccessPeer);
-  if (!device_exists(device) || !device_exists(peer)) return CU_INVALID_VALUE;
-  *can = device != peer;
-  return CU_SUCCESS;
-}
-
-cu_result fake_cuCtxEnablePeerAccess(struct cu_context *peer, unsigned flags) {
-  CALL(cuCtxEnablePeerAccess);
-  if (!context_is_current("cuCtxEnablePeerAccess")) return (cu_result)FAKE_INVALID_CONTEXT;
-  return object_body(peer, CONTEXT, "cuCtxEnablePeerAccess") && !flags ? CU_SUCCESS : CU_INVALID_VALUE;
-}
-
-cu_result fake_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
-  CALL(cuCtxGetStreamPriorityRange);
-  if (!context_is_current("cuCtxGetStreamPriorityRange")) return (cu_result)FAKE_INVALID_CONTEXT;
-  *least = 0;
-  *greatest = -5;
-  return CU_SUCCESS;
-}
-
 /* ---- Control ----------------------------------------------------------------------------------------------------- */
 
 static void control_reset(void) {
@@ -353,7 +220,7 @@ static void control_reset(void) {
   kernels_reset();
   objects_reset();
   memory_reset();
-  current.depth = 0;
+  contexts_reset();
   size_t state = offsetof(struct fake, settings);
   memset((char *)&fake + state, 0, sizeof fake - state);
   fake.settings = default_settings;

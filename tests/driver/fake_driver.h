@@ -1,6 +1,6 @@
 /* fake_driver.h - how tests steer the fake CUDA driver.
  *
- * The fake is a libcuda.so.1 that runs on the CPU: one GPU, its memory malloc'd, its kernels C functions that a test
+ * The fake is a libcuda.so.1 that runs on the CPU: GPUs, their memory malloc'd, their kernels C functions that a test
  * registers. Rondo finds it as it finds the real one; a test finds it with dlopen too and takes the table below from
  * the only other symbol it exports, fake_driver(). What Rondo does to it that a real driver would not forgive is
  * written down as a violation. */
@@ -20,13 +20,14 @@ enum fake_mode {
 
 struct fake_settings {
   int32_t driver_version; /* 13000 */
-  int32_t device_count;   /* 1 */
+  int32_t device_count;   /* 1; 8 at most */
   int32_t chip;           /* 90 */
   int32_t multiprocessors, shared_bytes;
   uint64_t device_bytes;   /* memory of the GPU */
   int32_t init_result;     /* of cuInit */
   int32_t discover_result; /* of cuGetProcAddress_v2; 34: the toolkit's stub library */
   int32_t version_result;  /* of cuDriverGetVersion */
+  bool refuses_peers;      /* no GPU reaches the memory of another */
   bool pinned_moves;       /* the device sees pinned memory at another address */
   enum fake_mode mode;
   uint32_t steps_per_query;    /* of FAKE_DEFERRED; 0: one */

@@ -104,7 +104,8 @@ static cu_result kernel_work(const struct cu_kernel_node *given, struct node_wor
   struct kernel *kernel = object_body(given->kernel, KERNEL, "cuGraphAddNode");
   if (!kernel) return CU_INVALID_HANDLE;
   if (!given->context && !context_is_current("cuGraphAddNode")) return (cu_result)FAKE_INVALID_CONTEXT;
-  work->multiprocessors = context_multiprocessors(given->context ? given->context : fake.context, "cuGraphAddNode");
+  const void *context = given->context ? given->context : gpu_current()->context;
+  work->multiprocessors = context_multiprocessors(context, "cuGraphAddNode");
   if (!work->multiprocessors) return (cu_result)FAKE_INVALID_CONTEXT;
   const uint32_t *grid = given->grid, *block = given->block;
   uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
@@ -115,6 +116,7 @@ static cu_result kernel_work(const struct cu_kernel_node *given, struct node_wor
   if (kernel->cluster_width > PORTABLE_CLUSTER && !kernel->non_portable) return (cu_result)FAKE_INVALID_CLUSTER_SIZE;
   if (!kernel->loaded && fake.func_load_found)
     violation("cuGraphAddNode: %s is not loaded: the first replay would load it", kernel->code->name);
+  work->gpu = gpu_of_context(context, "cuGraphAddNode");
   work->code = kernel->code;
   memcpy(work->grid, given->grid, sizeof work->grid);
   memcpy(work->block, given->block, sizeof work->block);
@@ -122,6 +124,12 @@ static cu_result kernel_work(const struct cu_kernel_node *given, struct node_wor
   for (uint32_t i = 0; i < kernel->code->parameter_count; i++)
     memcpy(work->values + kernel_parameter_offset(kernel->code, i), given->parameters[i],
            kernel->code->parameter_bytes[i]);
+  for (size_t i = 0; i < sizeof work->values; i += sizeof(uint64_t)) {
+    uint64_t word; /* perhaps an address */
+    memcpy(&word, work->values + i, sizeof word);
+    if (memory_is_apart(work->gpu, word))
+      violation("cuGraphAddNode: %s gets memory that its device does not reach", kernel->code->name);
+  }
   return CU_SUCCESS;
 }
 
@@ -134,7 +142,7 @@ cu_result fake_cuGraphConditionalHandleCreate(uint64_t *handle, struct cu_graph 
   if (!graph) return CU_INVALID_HANDLE;
   if (flags > CU_CONDITION_ASSIGN_DEFAULT) return CU_INVALID_VALUE;
   if (!context && !context_is_current("cuGraphConditionalHandleCreate")) return (cu_result)FAKE_INVALID_CONTEXT;
-  const void *of = context ? context : fake.context;
+  const void *of = context ? context : gpu_current()->context;
   if (!context_multiprocessors(of, "cuGraphConditionalHandleCreate")) return (cu_result)FAKE_INVALID_CONTEXT;
   struct condition *condition = calloc(1, sizeof *condition);
   if (!condition) abort();
@@ -158,7 +166,7 @@ static cu_result loop_work(const struct graph *graph, const struct cu_conditiona
     violation("cuGraphAddNode: the conditional handle is another graph's, or another node's");
     return CU_INVALID_VALUE;
   }
-  if (condition->context != (given->context ? given->context : fake.context)) {
+  if (condition->context != (given->context ? given->context : gpu_current()->context)) {
     violation("cuGraphAddNode: the loop's context is not its handle's");
     return CU_INVALID_VALUE;
   }
@@ -169,7 +177,7 @@ static cu_result loop_work(const struct graph *graph, const struct cu_conditiona
 
 /* A body has kernels of the loop's context, empty nodes, and other nodes that Rondo does not add. */
 static cu_result check_body(const struct graph *graph, const struct cu_node_parameters *parameters) {
-  const void *context = parameters->kernel.context ? parameters->kernel.context : fake.context;
+  const void *context = parameters->kernel.context ? parameters->kernel.context : gpu_current()->context;
   if (parameters->type != CU_NODE_KERNEL || context == graph->loop->context) return CU_SUCCESS;
   violation("cuGraphAddNode: the context of a loop's kernel is not the loop's");
   return CU_INVALID_VALUE;
@@ -335,7 +343,7 @@ void exec_free(struct exec *exec) {
   for (uint32_t i = 0; i < exec->node_count; i++) free(exec->nodes[i].dependencies);
   free(exec->nodes);
   item_free(exec->spare);
-  fake.device_bytes_used -= exec->device_bytes;
+  exec->gpu->bytes_used -= exec->device_bytes;
   object_end(exec->handle);
   free(exec);
 }
@@ -352,15 +360,20 @@ cu_result fake_cuGraphInstantiateWithParams(struct cu_graph_exec **handle, struc
     violation("cuGraphInstantiateWithParams: the first replay would upload the graph");
     return CU_INVALID_VALUE;
   }
-  if (!object_body(parameters->upload_stream, STREAM, "cuGraphInstantiateWithParams")) return CU_INVALID_HANDLE;
+  const struct stream *stream = object_body(parameters->upload_stream, STREAM, "cuGraphInstantiateWithParams");
+  if (!stream) return CU_INVALID_HANDLE;
   for (const struct condition *condition = graph->conditions; condition; condition = condition->next)
     if (!condition->has_node) violation("cuGraphInstantiateWithParams: a conditional handle has no node");
   struct exec *exec = calloc(1, sizeof *exec);
   if (!exec) abort();
+  exec->gpu = stream->gpu;
   flatten(exec, graph, UINT32_MAX, NULL);
+  for (uint32_t n = 0; n < exec->node_count; n++)
+    if (exec->nodes[n].work.code && exec->nodes[n].work.gpu != exec->gpu)
+      violation("cuGraphInstantiateWithParams: a kernel's context is another device's than the stream's");
   exec->spare = launch_item_new(exec);
   exec->device_bytes = (uint64_t)exec->node_count * EXEC_NODE_BYTES;
-  fake.device_bytes_used += exec->device_bytes;
+  exec->gpu->bytes_used += exec->device_bytes;
   exec->handle = object_create(EXEC, exec);
   *handle = exec->handle;
   return CU_SUCCESS;

@@ -81,9 +81,9 @@ cu_result fake_cuDevResourceGenerateDesc(struct cu_resource_description **handle
   return CU_SUCCESS;
 }
 
-static bool overlaps_another(uint64_t groups) {
+static bool overlaps_another(const struct gpu *gpu, uint64_t groups) {
   for (const struct stream *stream = fake.streams; stream; stream = stream->next)
-    if (stream->green && stream->green->groups & groups) return true;
+    if (stream->gpu == gpu && stream->green && stream->green->groups & groups) return true;
   return false;
 }
 
@@ -94,11 +94,13 @@ cu_result fake_cuGreenCtxCreate(struct cu_green_context **handle, struct cu_reso
   const struct description *description = object_body(description_handle, DESCRIPTION, "cuGreenCtxCreate");
   if (!description) return CU_INVALID_HANDLE;
   /* A real driver lets them share; Rondo promises otherwise. */
-  if (overlaps_another(description->groups)) violation("cuGreenCtxCreate: another has some of the multiprocessors");
+  if (overlaps_another(&fake.gpus[device], description->groups))
+    violation("cuGreenCtxCreate: another has some of the multiprocessors");
   struct green *green = calloc(1, sizeof *green);
   if (!green) abort();
-  primary_retain();
+  primary_retain(&fake.gpus[device]);
   *green = (struct green){.handle = object_create(GREEN, green),
+                          .gpu = &fake.gpus[device],
                           .groups = description->groups,
                           .multiprocessors = (int32_t)description->multiprocessors};
   *handle = green->handle;
@@ -113,8 +115,8 @@ cu_result fake_cuGreenCtxDestroy(struct cu_green_context *handle) {
     if (stream->green == green) violation("cuGreenCtxDestroy while it has a stream");
   if (green->context) object_end(green->context);
   object_end(handle);
+  primary_release(green->gpu);
   free(green);
-  primary_release();
   return call.later;
 }
 
@@ -133,12 +135,12 @@ cu_result fake_cuGreenCtxStreamCreate(struct cu_stream **stream, struct cu_green
   struct green *green = object_body(handle, GREEN, "cuGreenCtxStreamCreate");
   if (!green) return CU_INVALID_HANDLE;
   if (flags != CU_STREAM_NON_BLOCKING) return CU_INVALID_VALUE;
-  *stream = stream_new(green, priority)->handle;
+  *stream = stream_new(green->gpu, green, priority)->handle;
   return CU_SUCCESS;
 }
 
 int32_t context_multiprocessors(const void *context, const char *function) {
-  if (context == fake.context) return fake.settings.multiprocessors;
-  const struct green *green = object_body(context, CONTEXT, function);
-  return green ? green->multiprocessors : 0;
+  const struct gpu *gpu = gpu_of_context(context, function);
+  if (!gpu || gpu->context == context) return gpu ? fake.settings.multiprocessors : 0;
+  return ((const struct green *)object_body(context, CONTEXT, function))->multiprocessors;
 }

@@ -31,7 +31,7 @@ static void __attribute__((format(printf, 2, 3))) fault(cu_result result, const 
   va_end(arguments);
   pthread_mutex_lock(&fake.lock);
   violation("%s", text);
-  stream_lose(result);
+  gpu_lose(gpu_running(), result);
   pthread_mutex_unlock(&fake.lock);
 }
 
@@ -239,7 +239,7 @@ cu_result fake_cuLibraryUnload(struct cu_library *handle) {
   if (capture_forbids_waiting(NULL, "cuLibraryUnload")) return CU_CAPTURE_UNSUPPORTED;
   struct library *library = object_body(handle, LIBRARY, "cuLibraryUnload");
   if (!library) return CU_INVALID_HANDLE;
-  if (!streams_idle()) violation("cuLibraryUnload while work is in flight");
+  if (!streams_idle(gpu_current())) violation("cuLibraryUnload while work is in flight");
   struct library **link = &libraries;
   while (*link != library) link = &(*link)->next;
   *link = library->next;
@@ -306,7 +306,7 @@ cu_result fake_cuKernelGetAttribute(int *value, int attribute, struct cu_kernel 
   struct kernel *kernel = object_body(handle, KERNEL, "cuKernelGetAttribute");
   if (!kernel) return CU_INVALID_HANDLE;
   const bool is_width = attribute == CU_KERNEL_ATTRIBUTE_CLUSTER_WIDTH;
-  if ((attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES && !is_width) || device != 0) {
+  if ((attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES && !is_width) || !device_exists(device)) {
     violation("cuKernelGetAttribute: the fake has no attribute %d of device %d", attribute, device);
     return CU_INVALID_VALUE;
   }
@@ -319,7 +319,7 @@ cu_result fake_cuKernelSetAttribute(int attribute, int value, struct cu_kernel *
   struct kernel *kernel = object_body(handle, KERNEL, "cuKernelSetAttribute");
   if (!kernel) return CU_INVALID_HANDLE;
   const bool is_cluster = attribute == CU_KERNEL_ATTRIBUTE_NON_PORTABLE_CLUSTER;
-  if ((attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES && !is_cluster) || device != 0) {
+  if ((attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES && !is_cluster) || !device_exists(device)) {
     violation("cuKernelSetAttribute: the fake has no attribute %d of device %d", attribute, device);
     return CU_INVALID_VALUE;
   }

@@ -14,9 +14,10 @@ static void *memory_take(size_t bytes, bool pinned) {
   /* The exact size, so that AddressSanitizer sees the first byte after it. */
   if (!memory || posix_memalign(&begin, pinned ? PINNED_ALIGNMENT : DEVICE_ALIGNMENT, bytes)) abort();
   memset(begin, GARBAGE, bytes);
-  *memory = (struct memory){.next = fake.memory, .begin = begin, .bytes = bytes, .pinned = pinned};
+  *memory =
+      (struct memory){.next = fake.memory, .gpu = gpu_current(), .begin = begin, .bytes = bytes, .pinned = pinned};
   fake.memory = memory;
-  if (!pinned) fake.device_bytes_used += bytes;
+  if (!pinned) memory->gpu->bytes_used += bytes;
   return begin;
 }
 
@@ -27,10 +28,11 @@ static cu_result memory_give(const void *begin, bool pinned, const char *functio
     violation("%s: %p is not allocated", function, begin);
     return CU_INVALID_VALUE;
   }
-  if (!streams_idle()) violation("%s while work is in flight", function);
   struct memory *memory = *link;
+  if (memory->gpu != gpu_current()) violation("%s: the memory is another device's", function);
+  if (!streams_idle(memory->gpu)) violation("%s while work is in flight", function);
   *link = memory->next;
-  if (!pinned) fake.device_bytes_used -= memory->bytes;
+  if (!pinned) memory->gpu->bytes_used -= memory->bytes;
   free(memory->begin);
   free(memory);
   return CU_SUCCESS;
@@ -46,6 +48,11 @@ static const struct memory *memory_at(uint64_t address, uint64_t bytes) {
 }
 
 bool memory_holds(uint64_t address, uint64_t bytes) { return memory_at(address, bytes) != NULL; }
+
+bool memory_is_apart(const struct gpu *gpu, uint64_t address) {
+  const struct memory *memory = memory_at(address, 1);
+  return memory && !memory->pinned && !gpu_reaches(gpu, memory->gpu);
+}
 
 uint32_t memory_live(char *text, size_t bytes) {
   uint32_t live = 0;
@@ -72,7 +79,7 @@ cu_result fake_cuMemAlloc(cu_address *memory, size_t bytes) {
   if (capture_forbids_waiting(NULL, "cuMemAlloc")) return CU_CAPTURE_UNSUPPORTED;
   if (!context_is_current("cuMemAlloc")) return (cu_result)FAKE_INVALID_CONTEXT;
   if (bytes == 0) return CU_INVALID_VALUE;
-  if (bytes > fake.settings.device_bytes - fake.device_bytes_used) return CU_OUT_OF_MEMORY;
+  if (bytes > fake.settings.device_bytes - gpu_current()->bytes_used) return CU_OUT_OF_MEMORY;
   *memory = (uintptr_t)memory_take(bytes, false);
   return CU_SUCCESS;
 }
@@ -89,7 +96,7 @@ cu_result fake_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
   CALL(cuMemGetInfo);
   if (!context_is_current("cuMemGetInfo")) return (cu_result)FAKE_INVALID_CONTEXT;
   *total_bytes = fake.settings.device_bytes;
-  *free_bytes = fake.settings.device_bytes - fake.device_bytes_used;
+  *free_bytes = fake.settings.device_bytes - gpu_current()->bytes_used;
   return CU_SUCCESS;
 }
 
@@ -139,7 +146,7 @@ enum { DESTINATION, SOURCE_OR_VALUE, BYTES, ON_DEVICE };
 static bool may_replay(void *const *arguments, const char *what) {
   pthread_mutex_lock(&fake.lock);
   bool held = in_memory(what, (uintptr_t)arguments[ON_DEVICE], (uintptr_t)arguments[BYTES]);
-  if (!held) stream_lose(CU_ILLEGAL_ADDRESS);
+  if (!held) gpu_lose(gpu_running(), CU_ILLEGAL_ADDRESS);
   pthread_mutex_unlock(&fake.lock);
   return held;
 }
@@ -175,6 +182,7 @@ static cu_result put(struct cu_stream *handle, const char *function, cu_address 
   struct stream *stream = object_body(handle, STREAM, function);
   if (!stream) return CU_INVALID_HANDLE;
   if (!in_memory(function, on_device, wanted->bytes)) return CU_INVALID_VALUE;
+  if (memory_is_apart(stream->gpu, on_device)) violation("%s: the stream's device does not reach the memory", function);
   if (stream->capture != CAPTURE_NONE) return capture(handle, wanted, on_device);
   struct item *item = malloc(sizeof *item);
   if (!item) abort();

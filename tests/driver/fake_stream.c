@@ -84,9 +84,10 @@ static void item_end(struct stream *stream) {
   item_free(item);
 }
 
-void stream_lose(cu_result result) {
-  if (fake.lost == CU_SUCCESS) fake.lost = result;
-  pthread_cond_broadcast(&fake.changed);
+static _Thread_local struct gpu *running;
+
+struct gpu *gpu_running(void) {
+  return running;
 }
 
 static void node_end(struct item *item, uint32_t n) {
@@ -110,12 +111,13 @@ static void step(struct stream *stream) {
   if (item->kind == ITEM_LAUNCH && item->done_count < item->exec->node_count) {
     if (fake.lose_armed && fake.lose_after-- == 0) {
       fake.lose_armed = false;
-      stream_lose(fake.lose_result);
+      gpu_lose(stream->gpu, fake.lose_result);
       return;
     }
     n = choose_node(item);
   }
   stream->running = true;
+  running = stream->gpu;
   pthread_mutex_unlock(&fake.lock);
   if (n != UINT32_MAX)
     node_run(&item->exec->nodes[n].work);
@@ -138,7 +140,7 @@ static bool waits_for_event(const struct stream *stream) {
 }
 
 static bool may_run(const struct stream *stream) {
-  return stream->first && !stream->running && !waits_for_event(stream) && fake.lost == CU_SUCCESS &&
+  return stream->first && !stream->running && !waits_for_event(stream) && stream->gpu->lost == CU_SUCCESS &&
          fake.settings.mode != FAKE_NEVER;
 }
 
@@ -184,7 +186,7 @@ static void worker_stop(void) {
 /* ---- Work -------------------------------------------------------------------------------------------------------- */
 
 static void run_all(struct stream *stream) {
-  while (stream->first && fake.lost == CU_SUCCESS) {
+  while (stream->first && stream->gpu->lost == CU_SUCCESS) {
     struct stream *next = stream; /* what it waits for has to run first */
     while (waits_for_event(next)) next = next->first->from;
     if (may_run(next) && fake.settings.mode != FAKE_THREAD)
@@ -195,10 +197,7 @@ static void run_all(struct stream *stream) {
 }
 
 /* Lost while the call waited: the caller is told now. */
-static cu_result lost_now(void) {
-  if (fake.lost != CU_SUCCESS) fake.lost_observed = true;
-  return fake.lost;
-}
+static cu_result lost_now(struct gpu *gpu) { return gpu_lost_now(gpu, gpu->lost != CU_SUCCESS, NULL); }
 
 cu_result stream_put(struct stream *stream, struct item *item) {
   item->next = NULL;
@@ -209,9 +208,9 @@ cu_result stream_put(struct stream *stream, struct item *item) {
   return CU_SUCCESS; /* what goes wrong on the device is told by the next call */
 }
 
-bool streams_idle(void) {
+bool streams_idle(const struct gpu *gpu) {
   for (const struct stream *stream = fake.streams; stream; stream = stream->next)
-    if (stream->first && fake.lost == CU_SUCCESS) return false;
+    if (stream->gpu == gpu && stream->first && gpu->lost == CU_SUCCESS) return false;
   return true;
 }
 
@@ -228,6 +227,7 @@ cu_result fake_cuGraphLaunch(struct cu_graph_exec *exec_handle, struct cu_stream
   struct stream *stream = object_body(stream_handle, STREAM, "cuGraphLaunch");
   if (!exec || !stream) return CU_INVALID_HANDLE;
   if (capture_forbids(stream, "cuGraphLaunch")) return CU_CAPTURE_UNSUPPORTED;
+  if (exec->gpu != stream->gpu) violation("cuGraphLaunch: the stream is another device's");
   while (is_full(stream)) pthread_cond_wait(&fake.changed, &fake.lock);
   /* Execs of Rondo's are in flight once at most, and a replay allocates nothing: not here either. */
   struct item *item = exec->spare ? exec->spare : launch_item_new(exec);
@@ -258,12 +258,12 @@ cu_result fake_cuLaunchHostFunc(struct cu_stream *stream_handle, void (*function
 
 /* ---- Streams ----------------------------------------------------------------------------------------------------- */
 
-struct stream *stream_new(struct green *green, int priority) {
+struct stream *stream_new(struct gpu *gpu, struct green *green, int priority) {
   /* Documented: clamped. But Rondo should have asked for the range. */
   if (priority > 0 || priority < -5) violation("a stream of priority %d: there is no such", priority);
   struct stream *stream = calloc(1, sizeof *stream);
   if (!stream) abort();
-  *stream = (struct stream){.next = fake.streams, .green = green, .handle = object_create(STREAM, stream)};
+  *stream = (struct stream){.next = fake.streams, .gpu = gpu, .green = green, .handle = object_create(STREAM, stream)};
   fake.streams = stream;
   return stream;
 }
@@ -274,7 +274,7 @@ cu_result fake_cuStreamCreateWithPriority(struct cu_stream **handle, unsigned fl
   if (flags != CU_STREAM_NON_BLOCKING)
     violation("cuStreamCreateWithPriority: a blocking stream waits for the legacy default stream");
   if (flags > 1) return CU_INVALID_VALUE;
-  *handle = stream_new(NULL, priority)->handle;
+  *handle = stream_new(gpu_current(), NULL, priority)->handle;
   return CU_SUCCESS;
 }
 
@@ -319,8 +319,8 @@ cu_result fake_cuStreamQuery(struct cu_stream *handle) {
   bool is_done = !stream->first;
   uint32_t steps = fake.settings.steps_per_query ? fake.settings.steps_per_query : 1;
   while (steps-- && fake.settings.mode != FAKE_THREAD && go_on(stream)) continue;
-  if (is_done && fake.lost == CU_SUCCESS) return CU_SUCCESS;
-  return fake.lost != CU_SUCCESS ? lost_now() : CU_NOT_READY;
+  if (is_done && stream->gpu->lost == CU_SUCCESS) return CU_SUCCESS;
+  return stream->gpu->lost != CU_SUCCESS ? lost_now(stream->gpu) : CU_NOT_READY;
 }
 
 /* A real one that fails has waited too: it tells of something that went wrong before. */
@@ -330,7 +330,7 @@ cu_result fake_cuStreamSynchronize(struct cu_stream *handle) {
   if (!stream) return CU_INVALID_HANDLE;
   if (capture_forbids_waiting(stream, "cuStreamSynchronize")) return CU_CAPTURE_UNSUPPORTED;
   run_all(stream);
-  return fake.lost != CU_SUCCESS ? lost_now() : call.later;
+  return stream->gpu->lost != CU_SUCCESS ? lost_now(stream->gpu) : call.later;
 }
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
@@ -391,8 +391,9 @@ cu_result fake_cuEventQuery(struct cu_event *handle) {
   bool is_done = event->done == event->recorded;
   uint32_t steps = fake.settings.steps_per_query ? fake.settings.steps_per_query : 1;
   while (!is_done && steps-- && fake.settings.mode != FAKE_THREAD && go_on(event->stream)) continue;
-  if (is_done && fake.lost == CU_SUCCESS) return CU_SUCCESS;
-  return fake.lost != CU_SUCCESS ? lost_now() : CU_NOT_READY;
+  struct gpu *gpu = event->stream ? event->stream->gpu : gpu_current();
+  if (is_done && gpu->lost == CU_SUCCESS) return CU_SUCCESS;
+  return gpu->lost != CU_SUCCESS ? lost_now(gpu) : CU_NOT_READY;
 }
 
 /* Of an event that nobody has recorded there is nothing to wait for. */
