@@ -115,16 +115,17 @@ rondo_status elementwise_select(const struct op_call *call, const struct chip *c
       .parts = (uint32_t)(shape.rows * row_parts),
       .dtype = operands[ELEMENTWISE_OUT].dtype,
       .is_aligned = is_aligned(call->task, &shape),
-      .more =
-          call->task->op == &op_add ? (uint32_t)((const struct add_attributes *)op_attributes(call->task))->more : 0,
+      .is_gated = call->task->op == &op_silu_mul,
   };
+  if (!parameters.is_gated)
+    parameters.more = (uint32_t)((const struct add_attributes *)op_attributes(call->task))->more;
   for (int i = 0; i < ELEMENTWISE_OUTER; i++) {
     parameters.extent[i] = (uint32_t)shape.extent[i];
     parameters.a_stride[i] = shape.stride[ELEMENTWISE_A][i];
     parameters.b_stride[i] = shape.stride[ELEMENTWISE_B][i];
     parameters.out_stride[i] = shape.stride[ELEMENTWISE_OUT][i];
   }
-  launch_add(launches, call->task->op == &op_add ? &rondo_add : &rondo_silu_mul,
-             divide_up(parameters.parts, ELEMENTWISE_THREADS), ELEMENTWISE_THREADS, 0, &parameters, sizeof parameters);
+  launch_add(launches, &rondo_elementwise, divide_up(parameters.parts, ELEMENTWISE_THREADS), ELEMENTWISE_THREADS, 0,
+             &parameters, sizeof parameters);
   return RONDO_OK;
 }

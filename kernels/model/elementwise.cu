@@ -50,4 +50,11 @@ DEVICE void add(const elementwise_parameters &p) {
   });
 }
 
+DEVICE void elementwise(const elementwise_parameters &p) {
+  if (p.is_gated)
+    silu_mul(p);
+  else
+    add(p);
+}
+
 ELEMENTWISE_KERNELS(DEFINE_SHORT_KERNEL)

@@ -1,4 +1,4 @@
-/* elementwise.h - rondo_add_silu_mul and rondo_add_add: the two operations, their kernels and the kernels' parameters.
+/* elementwise.h - rondo_add_silu_mul and rondo_add_add: the two operations, their kernel and its parameters.
  *
  * The three operands have one shape and one type. They are treated as rows: dimensions that are dense in all three
  * become part of the row. */
@@ -12,7 +12,7 @@ enum { ELEMENTWISE_THREADS = 256, ELEMENTWISE_OUTER = 3, ELEMENTWISE_ELEMENTS = 
 
 /* Strides are counted in elements. */
 struct elementwise_parameters {
-  const void *a, *b; /* gate and up of rondo_silu_mul; b of rondo_add in i32 may be NULL */
+  const void *a, *b; /* gate and up of silu_mul; b of add in i32 may be NULL */
   void *out;
   int64_t a_stride[ELEMENTWISE_OUTER], b_stride[ELEMENTWISE_OUTER], out_stride[ELEMENTWISE_OUTER];
   uint32_t extent[ELEMENTWISE_OUTER]; /* outermost first; 1 for a dimension that does not exist */
@@ -20,14 +20,15 @@ struct elementwise_parameters {
   uint32_t row_parts, parts;          /* threads for a row, and for all rows */
   uint32_t dtype;
   uint32_t is_aligned; /* 1: the rows of all three begin at multiples of 16 bytes */
-  uint32_t more;       /* of rondo_add in i32: is added too */
+  uint32_t more;       /* of add in i32: is added too */
+  uint32_t is_gated;   /* 1: silu_mul; 0: add */
+  uint32_t reserved;
   struct completion done;
 };
 
 /* KERNEL(chips, parameters, name, threads, device function) */
 #define ELEMENTWISE_KERNELS(KERNEL)                                                                                    \
-  KERNEL(EVERY_CHIP, elementwise_parameters, rondo_silu_mul, ELEMENTWISE_THREADS, silu_mul)                            \
-  KERNEL(EVERY_CHIP, elementwise_parameters, rondo_add, ELEMENTWISE_THREADS, add)
+  KERNEL(EVERY_CHIP, elementwise_parameters, rondo_elementwise, ELEMENTWISE_THREADS, elementwise)
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"
