@@ -20,7 +20,6 @@
 #include "../kernels/decoder/feed_forward_known.h"
 #include "../kernels/decoder/feed_forward_many_tokens.h"
 #include "../kernels/decoder/feed_forward_stream.h"
-#include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
 #include "../kernels/gemm/gemm.h"
 #include "../kernels/gemm_softmax/gemm_softmax_wgmma.h"
@@ -63,7 +62,6 @@ int main(void) {
   FEED_FORWARD_ONE_TOKEN_KERNELS(PRINT);
   FEED_FORWARD_SEVERAL_TOKENS_KERNELS(PRINT);
   FEED_FORWARD_STREAM_KERNELS(PRINT);
-  SUM_PARTS_KERNELS(PRINT);
   EMBED_KERNELS(PRINT);
   GEMM_WGMMA_KERNELS(PRINT);
   GEMM_PORTABLE_KERNELS(PRINT);

@@ -8,7 +8,6 @@
 #include "copy/copy.h"
 #include "copy/transfer.h"
 #include "decoder/decoder.h"
-#include "decoder/sum_parts.h"
 #include "embed/embed.h"
 #include "gemm/gemm.h"
 #include "gemm_softmax/gemm_softmax.h"
@@ -82,7 +81,6 @@
      .scratch_bytes = attention_block_scratch_bytes, .step = attention_block_step)                                     \
   OP(feed_forward, feed_forward_check, NULL, NULL, decoder_select, .launches_most = 3,                                 \
      .scratch_bytes = feed_forward_scratch_bytes, .step = feed_forward_step)                                           \
-  OP(sum_parts, NULL, sum_parts_host_items, sum_parts_host_run, sum_parts_select)                                      \
   OP(penalty, penalty_check, penalty_host_items, penalty_host_run, penalty_select, .once_operands = 1u << PENALTY_IDS, \
      .touched_elements = penalty_touched_elements)                                                                     \
   OP(attention_new_rows, attention_task_check, attention_new_rows_host_items, attention_new_rows_host_run,             \

@@ -12,7 +12,6 @@
 #include "../gemm/gemm.h"
 #include "../model/norm.h"
 #include "decoder.h"
-#include "sum_parts.h"
 
 enum { ALIGNMENT = 256, TWO_BYTES = 2 };
 
@@ -90,31 +89,21 @@ static uint64_t bytes_of_normed(const struct op_task *task) {
   return is_normed_first(task) ? bytes_of_rows(x->shape[0], x->shape[1]) : 0;
 }
 
-/* x and its parts, and the norm of that in scratch at `normed`. */
-static void norm_step(const struct op_call *call, uint64_t normed, struct op_step *step) {
+/* x plus its parts. With x in f32 their norm goes to scratch, at `normed`; otherwise the first product has the norm. */
+static void sum_step(const struct op_call *call, uint64_t normed, struct op_step *step) {
   const struct decoder_attributes *described = op_attributes(call->task);
+  const bool normed_first = is_normed_first(call->task);
   const struct rms_norm_attributes attributes = {.epsilon = described->norm_epsilon,
-                                                 .plain = described->norm_epsilon == 0};
+                                                 .plain = !normed_first || described->norm_epsilon == 0};
   begin(call, &op_rms_norm, RMS_NORM_OPERANDS, step);
   memcpy(step->task.attributes, &attributes, sizeof attributes);
   take(call, DECODER_X, step, RMS_NORM_X, RONDO_READ);
   take(call, DECODER_X_PARTS, step, RMS_NORM_X_PARTS, RONDO_READ);
-  take(call, DECODER_NORM, step, RMS_NORM_NORM, RONDO_READ);
-  take(call, DECODER_OUT, step, RMS_NORM_SUM, RONDO_WRITE);
   take_zeros(call, step, RMS_NORM_ZEROS);
+  take(call, DECODER_OUT, step, normed_first ? RMS_NORM_SUM : RMS_NORM_OUT, RONDO_WRITE);
+  if (!normed_first) return;
+  take(call, DECODER_NORM, step, RMS_NORM_NORM, RONDO_READ);
   take_scratch(call, call->task->operands[DECODER_X].shape[1], normed, step, RMS_NORM_OUT, RONDO_WRITE);
-}
-
-static void sum_step(const struct op_call *call, uint64_t normed, struct op_step *step) {
-  if (is_normed_first(call->task)) {
-    norm_step(call, normed, step);
-    return;
-  }
-  begin(call, &op_sum_parts, SUM_PARTS_OPERANDS, step);
-  take(call, DECODER_X, step, SUM_PARTS_X, RONDO_READ);
-  take(call, DECODER_X_PARTS, step, SUM_PARTS_PARTS, RONDO_READ);
-  take(call, DECODER_OUT, step, SUM_PARTS_OUT, RONDO_WRITE);
-  take_zeros(call, step, SUM_PARTS_ZEROS);
 }
 
 /* A product with the matrix `index`; the caller adds vectors and out. */

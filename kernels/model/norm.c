@@ -114,7 +114,7 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
     if (parts->present) parameters.parts_stride[outer] = parts->stride[i + 1];
   }
   int64_t threads = larger(parameters.row_threads, RMS_NORM_BLOCK);
-  if (parts->present || sum->present)
+  if (parts->present || sum->present || attributes->plain)
     add_parts_launch(chip, &parameters, launches);
   else
     launch_add(launches, &rondo_rms_norm, divide_up(parameters.rows, threads / parameters.row_threads), threads, 0,

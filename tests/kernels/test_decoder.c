@@ -8,7 +8,6 @@
 
 #include "../../kernels/decoder/feed_forward_known.h"
 #include "../../kernels/decoder/feed_forward_stream.h"
-#include "../../kernels/decoder/sum_parts.h"
 #include "../../runtime/graph.h"
 #include "../oracles/decoder_run.h"
 
@@ -283,5 +282,4 @@ Test(decoder, each_kernel_of_the_feed_forward_has_a_case_here) {
   FEED_FORWARD_ONE_TOKEN_KERNELS(REQUIRE_HALF_FOR)
   FEED_FORWARD_SEVERAL_TOKENS_KERNELS(REQUIRE_HALF_FOR)
   FEED_FORWARD_STREAM_KERNELS(REQUIRE_HALF_FOR)
-  SUM_PARTS_KERNELS(REQUIRE_HALF_FOR)
 }

@@ -38,7 +38,7 @@ void half_repeat(struct half *h, struct trial *trial, const char *what) {
 
 /* What the task's first launch is, on a chip that has clusters, is said here once more, for the sizes that the tests
  * have: a case that takes another kernel than the one that it is for tests nothing. */
-#define HALF_STEPS "rondo_sum_parts" /* where no kernel does all: the first step if x has 16 bits */
+#define HALF_STEPS "rondo_rms_norm_parts" /* where no kernel does all: the first step of short rows */
 
 /* The largest hidden size whose weights several rows' warps hold in registers, by query heads of a KV head. */
 static int64_t half_widest_rows(const struct half *h) {
@@ -118,9 +118,7 @@ void half_check_launches(const rondo_graph *graph, uint32_t index, const struct 
     const bool has_wgmma = chips[i].version == 90, is_many = strstr(expected, "many_tokens");
     const bool steps = chips[i].version < 90 || !strcmp(expected, HALF_STEPS) || (is_many && !has_wgmma);
     const bool is_long = h->hidden >= 1024 && chips[i].version >= 90;
-    const char *first_step = h->stream != RONDO_F32 ? HALF_STEPS
-                             : is_long              ? "rondo_rms_norm_parts_cluster"
-                                                    : "rondo_rms_norm_parts";
+    const char *first_step = is_long ? "rondo_rms_norm_parts_cluster" : HALF_STEPS;
     cr_assert_str_eq(launches.items[0].kernel, steps ? first_step : expected, "%s, chip %d", what, chips[i].version);
     cr_assert(launches.count <= task.op->launches_most, "%s, chip %d", what, chips[i].version);
     cr_assert(steps ? launches.count > 1 : launches.count == 1, "%s, chip %d", what, chips[i].version);

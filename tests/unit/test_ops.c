@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "../../kernels/copy/transfer.h"
-#include "../../kernels/decoder/sum_parts.h"
 #include "../../runtime/join.h"
 
 Test(ops, every_row_is_whole_and_has_a_name_of_its_own) {
@@ -12,7 +11,7 @@ Test(ops, every_row_is_whole_and_has_a_name_of_its_own) {
     const struct op *op = op_table[count];
     cr_assert(op->name && op->name[0]);
     cr_assert(op->select && (op->step || (op->host_items && op->host_run)), "%s", op->name);
-    cr_assert(op->check || op == &op_transfer || op == &op_join || op == &op_sum_parts, "%s", op->name);
+    cr_assert(op->check || op == &op_transfer || op == &op_join, "%s", op->name);
     cr_assert_lt(op->once_operands, 1u << OP_MAX_OPERANDS, "%s", op->name);
     for (uint32_t other = 0; other < count; other++) cr_assert_str_neq(op_table[other]->name, op->name);
   }
