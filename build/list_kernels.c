@@ -21,6 +21,7 @@
 #include "../kernels/decoder/feed_forward_many_tokens.h"
 #include "../kernels/decoder/feed_forward_stream.h"
 #include "../kernels/embed/embed.h"
+#include "../kernels/exchange/exchanges.h"
 #include "../kernels/gemm/gemm.h"
 #include "../kernels/gemm_softmax/gemm_softmax_wgmma.h"
 #include "../kernels/gemv/gemv_head.h"
@@ -63,6 +64,8 @@ int main(void) {
   FEED_FORWARD_SEVERAL_TOKENS_KERNELS(PRINT);
   FEED_FORWARD_STREAM_KERNELS(PRINT);
   EMBED_KERNELS(PRINT);
+  EXCHANGE_KERNELS(PRINT);
+  EXCHANGE_SUM_KERNELS(PRINT);
   GEMM_WGMMA_KERNELS(PRINT);
   GEMM_PORTABLE_KERNELS(PRINT);
   GEMV_INTEGER_KERNELS(PRINT);

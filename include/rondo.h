@@ -980,6 +980,47 @@ typedef struct rondo_triangular_inverse_desc {
 } rondo_triangular_inverse_desc;
 RONDO_API rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triangular_inverse_desc *desc);
 
+/* ---- Describe: exchanges between ranks --------------------------------------------------------------------------- */
+
+/* Adds a state for exchanges of up to `bytes` bytes between `ranks` ranks. Each rank instantiates a graph with one, and
+ * all their exchanges use these. They begin as zeros, and nothing else writes them. */
+RONDO_API rondo_status rondo_exchange_state(rondo_graph *graph, const char *name, uint32_t ranks, uint64_t bytes,
+                                            rondo_tensor *tensor);
+
+/* A task of each rank, which waits for those of the others.
+ *   in, out     f32, f16 or bf16, of one type except for sums
+ *   residual    optional, only of all_reduce: out's shape; may be out itself
+ *   exchange    `ranks` tensors, the states of ranks 0, 1, ..; the task borrows them. They are large enough for in, of
+ *               reduce_scatter for out
+ *   rank        this one
+ *   dimension   of all_gather and reduce_scatter: the one that is `ranks` times as long in out, or in `in`
+ *   peer        another rank; of broadcast the source, which alone has `in` and may leave out absent
+ *   timeout_ns  after this time the device is lost; 0: 800 ms
+ *
+ *   all_reduce      out = residual + the sum of the ranks' in; in f32 [terms, out's shape] counts as the sum of its
+ * terms all_gather      out = the ranks' in, side by side reduce_scatter  out = the sum of the ranks' parts number
+ * `rank` of in broadcast       out = the source's in send, receive   the receiver's out = the sender's in, of one shape
+ *
+ * Any two ranks have the same exchanges with each other in the same order, in all replays; else both wait in vain.
+ * Sums are fp32, in the order of terms, then of ranks, rounded once. All ranks get the same bits. A NaN may become
+ * another NaN. */
+typedef struct rondo_exchange_desc {
+  const char *name;
+  rondo_tensor in, out;
+  rondo_tensor residual;
+  const rondo_tensor *exchange;
+  uint32_t rank, ranks;
+  uint32_t dimension;
+  uint32_t peer;
+  uint64_t timeout_ns;
+} rondo_exchange_desc;
+RONDO_API rondo_status rondo_add_all_reduce(rondo_graph *graph, const rondo_exchange_desc *desc);
+RONDO_API rondo_status rondo_add_all_gather(rondo_graph *graph, const rondo_exchange_desc *desc);
+RONDO_API rondo_status rondo_add_reduce_scatter(rondo_graph *graph, const rondo_exchange_desc *desc);
+RONDO_API rondo_status rondo_add_broadcast(rondo_graph *graph, const rondo_exchange_desc *desc);
+RONDO_API rondo_status rondo_add_send(rondo_graph *graph, const rondo_exchange_desc *desc);
+RONDO_API rondo_status rondo_add_receive(rondo_graph *graph, const rondo_exchange_desc *desc);
+
 /* ---- Describe: the user's own work ------------------------------------------------------------------------------- */
 
 typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 3 } rondo_access;

@@ -9,6 +9,7 @@
 #include "copy/transfer.h"
 #include "decoder/decoder.h"
 #include "embed/embed.h"
+#include "exchange/exchanges.h"
 #include "gemm/gemm.h"
 #include "gemm_softmax/gemm_softmax.h"
 #include "gemv/gemv.h"
@@ -85,7 +86,18 @@
      .touched_elements = penalty_touched_elements)                                                                     \
   OP(attention_new_rows, attention_task_check, attention_new_rows_host_items, attention_new_rows_host_run,             \
      attention_select)                                                                                                 \
-  OP(attention_rows, attention_task_check, attention_rows_host_items, attention_rows_host_run, attention_select)
+  OP(attention_rows, attention_task_check, attention_rows_host_items, attention_rows_host_run, attention_select)       \
+  EXCHANGE(OP, all_reduce)                                                                                             \
+  EXCHANGE(OP, all_gather)                                                                                             \
+  EXCHANGE(OP, reduce_scatter)                                                                                         \
+  EXCHANGE(OP, broadcast)                                                                                              \
+  EXCHANGE(OP, send)                                                                                                   \
+  EXCHANGE(OP, receive)
+
+#define EXCHANGE(OP, operation)                                                                                        \
+  OP(operation, exchange_check, exchange_host_items, exchange_host_run, exchange_select,                               \
+     .once_operands = 1u << EXCHANGE_RESIDUAL | 1u << EXCHANGE_OUT, .touched_elements = exchange_touched_elements,     \
+     .waits_for_others = true)
 
 #define DEFINE_OP(operation, op_check, op_host_items, op_host_run, op_select, ...)                                     \
   const struct op op_##operation = {.name = #operation,                                                                \

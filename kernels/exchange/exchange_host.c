@@ -1,0 +1,300 @@
+/* exchange_host.c - the exchanges on the host, by the protocol of the kernels (exchanges.h). An item is what a block is
+ * on a GPU: a range of vectors, with counters of its own. An item waits only for the same item of other ranks, and
+ * threads take items in order, so some rank can always go on, however few threads it has. */
+#include "exchanges.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "../../runtime/clock.h"
+#include "../../runtime/cpu_relax.h"
+#include "../../runtime/fault.h"
+#include "../../runtime/integer.h"
+#include "../common/rows.h"
+
+enum { ITEM_VECTORS = 512, SPINS_BEFORE_YIELD = 64, NUMBERS_MOST = 8 };
+
+/* A vector on the way, or a part of a side as words. */
+struct vector {
+  uint32_t words[EXCHANGE_VECTOR_BYTES / 4];
+};
+
+struct item {
+  const struct op_call *call;
+  const struct exchange_parameters *p;
+  uint32_t numbers;   /* in a vector */
+  uint32_t turns;     /* bit r: the slot of the exchange with rank r */
+  int64_t begin, end; /* vectors of a part, in two steps of a chunk */
+};
+
+/* ---- Parts in memory --------------------------------------------------------------------------------------------- */
+
+static int64_t place_of(const struct exchange_parameters *p, const struct exchange_side *side, int64_t index) {
+  int64_t row = index / p->row, place = index % p->row;
+  for (int i = EXCHANGE_OUTER - 1; i >= 0; row /= p->extent[i--]) place += row % p->extent[i] * side->stride[i];
+  return place;
+}
+
+static float number_at(const struct exchange_side *side, int64_t place) {
+  float value;
+  rows_load(side->dtype, side->data, place, 1, &value);
+  return value;
+}
+
+static void number_set(const struct exchange_side *side, int64_t place, float value) {
+  rows_store(side->dtype, side->data, place, 1, &value);
+}
+
+/* The numbers of a vector as its words hold them, and back. */
+static void vector_numbers(const struct item *item, const struct vector *vector, float numbers[NUMBERS_MOST]) {
+  uint16_t halves[NUMBERS_MOST];
+  if (item->p->dtype == RONDO_F32) {
+    memcpy(numbers, vector, sizeof *vector);
+    return;
+  }
+  memcpy(halves, vector, sizeof *vector);
+  rows_load(item->p->dtype, halves, 0, NUMBERS_MOST, numbers);
+}
+
+static struct vector vector_of(const struct item *item, const float numbers[NUMBERS_MOST]) {
+  uint16_t halves[NUMBERS_MOST];
+  struct vector vector;
+  if (item->p->dtype == RONDO_F32) {
+    memcpy(&vector, numbers, sizeof vector);
+    return vector;
+  }
+  rows_store(item->p->dtype, halves, 0, NUMBERS_MOST, numbers);
+  memcpy(&vector, halves, sizeof vector);
+  return vector;
+}
+
+static uint32_t numbers_here(const struct item *item, int64_t vector) {
+  return (uint32_t)smaller(item->numbers, item->p->count - vector * item->numbers);
+}
+
+/* Vector number `vector` of the part of `rank`, with zeros after the part's end. */
+static struct vector load(const struct item *item, uint32_t rank, int64_t vector) {
+  const struct exchange_parameters *p = item->p;
+  const uint32_t size = p->dtype == RONDO_F32 ? 4 : 2;
+  struct vector loaded = {{0}};
+  for (uint32_t i = 0; i < numbers_here(item, vector); i++) {
+    const int64_t place = rank * p->in.step + place_of(p, &p->in, vector * item->numbers + i);
+    if (p->terms == 1) {
+      memcpy((unsigned char *)&loaded + (size_t)i * size, (const unsigned char *)p->in.data + place * size, size);
+      continue;
+    }
+    float sum = number_at(&p->in, place);
+    for (uint32_t t = 1; t < p->terms; t++) sum += number_at(&p->in, place + t * p->term);
+    memcpy(&loaded.words[i], &sum, sizeof sum);
+  }
+  return loaded;
+}
+
+/* A vector of another rank to its place in out. */
+static void place(const struct item *item, uint32_t rank, int64_t vector, const struct vector *words) {
+  const struct exchange_parameters *p = item->p;
+  const uint32_t size = p->dtype == RONDO_F32 ? 4 : 2;
+  for (uint32_t i = 0; i < numbers_here(item, vector); i++) {
+    const int64_t at = rank * p->out.step + place_of(p, &p->out, vector * item->numbers + i);
+    memcpy((unsigned char *)p->out.data + at * size, (const unsigned char *)words + (size_t)i * size, size);
+  }
+}
+
+/* Sums to out, after the residual. */
+static void finish(const struct item *item, int64_t vector, const float sums[NUMBERS_MOST]) {
+  const struct exchange_parameters *p = item->p;
+  for (uint32_t i = 0; i < numbers_here(item, vector); i++) {
+    const int64_t index = vector * item->numbers + i;
+    float value = sums[i];
+    if (p->residual.data) value = number_at(&p->residual, place_of(p, &p->residual, index)) + value;
+    number_set(&p->out, place_of(p, &p->out, index), value);
+  }
+}
+
+/* ---- Words between ranks ----------------------------------------------------------------------------------------- */
+
+static _Atomic uint32_t *counter(const struct exchange_parameters *p, uint32_t from, int64_t index) {
+  return (_Atomic uint32_t *)(void *)(p->states[p->rank] + from * p->row_bytes) + index;
+}
+
+/* Vector number `index` of what `from` sends to `to`. */
+static _Atomic uint32_t *slot(const struct item *item, uint32_t to, uint32_t from, int64_t index) {
+  const struct exchange_parameters *p = item->p;
+  const uint32_t turn = item->turns >> (to == p->rank ? from : to) & 1;
+  return (_Atomic uint32_t *)(void *)(p->states[to] + from * p->row_bytes + EXCHANGE_HEAD_BYTES + turn * p->slot_bytes +
+                                      (uint64_t)index * EXCHANGE_VECTOR_BYTES);
+}
+
+static void push(const struct item *item, uint32_t to, int64_t index, const struct vector *vector) {
+  _Atomic uint32_t *there = slot(item, to, item->p->rank, index);
+  for (int i = 0; i < EXCHANGE_VECTOR_BYTES / 4; i++) {
+    const uint32_t word = vector->words[i] == UINT32_MAX ? UINT32_C(0x7fff7fff) : vector->words[i];
+    atomic_store_explicit(&there[i], ~word, memory_order_release);
+  }
+}
+
+/* Waits for a word that is not zero; 0: the time is over, and the fault is stored. */
+static uint32_t await(const struct item *item, uint32_t from, const _Atomic uint32_t *here) {
+  const uint64_t begin = now_ns();
+  for (uint32_t spins = 1;; spins++) {
+    const uint32_t word = atomic_load_explicit(here, memory_order_acquire);
+    if (word) return word;
+    cpu_relax();
+    if (spins % SPINS_BEFORE_YIELD) continue;
+    sched_yield();
+    if (now_ns() - begin < item->p->timeout_ns) continue;
+    atomic_store(item->call->fault, fault_word(item->call->fault_number, from));
+    return 0;
+  }
+}
+
+/* Takes a vector from a slot; false: it did not come. */
+static bool pull(const struct item *item, uint32_t from, int64_t index, struct vector *vector) {
+  _Atomic uint32_t *here = slot(item, item->p->rank, from, index);
+  for (int i = 0; i < EXCHANGE_VECTOR_BYTES / 4; i++) {
+    const uint32_t word = await(item, from, &here[i]);
+    if (!word) return false;
+    vector->words[i] = ~word;
+    atomic_store_explicit(&here[i], 0, memory_order_relaxed);
+  }
+  return true;
+}
+
+/* ---- An item ----------------------------------------------------------------------------------------------------- */
+
+static bool has(uint32_t ranks, uint32_t rank) { return ranks >> rank & 1; }
+
+/* The sum of the ranks' vectors number `index` of a slot; `own` is this rank's. */
+static bool sum(const struct item *item, int64_t index, const struct vector *own, float sums[NUMBERS_MOST]) {
+  const struct exchange_parameters *p = item->p;
+  for (uint32_t r = 0; r < p->ranks; r++) {
+    struct vector vector = *own;
+    float numbers[NUMBERS_MOST];
+    if (r != p->rank && !pull(item, r, index, &vector)) return false;
+    vector_numbers(item, &vector, numbers);
+    for (uint32_t i = 0; i < item->numbers; i++) sums[i] = r ? sums[i] + numbers[i] : numbers[i];
+  }
+  return true;
+}
+
+static bool one_step(const struct item *item) {
+  const struct exchange_parameters *p = item->p;
+  for (int64_t i = item->begin; i < item->end; i++)
+    for (uint32_t r = 0; r < p->ranks; r++)
+      if (has(p->to, r)) push(item, r, i, &(struct vector[]){load(item, r, i)}[0]);
+  for (int64_t i = item->begin; i < item->end; i++) {
+    struct vector own = {{0}};
+    float sums[NUMBERS_MOST] = {0};
+    if (p->keeps) own = load(item, p->rank, i);
+    if (p->sums) {
+      if (!sum(item, i, &own, sums)) return false;
+      finish(item, i, sums);
+      continue;
+    }
+    if (p->keeps) place(item, p->rank, i, &own);
+    for (uint32_t r = 0; r < p->ranks; r++) {
+      if (!has(p->from, r)) continue;
+      if (!pull(item, r, i, &own)) return false;
+      place(item, r, i, &own);
+    }
+  }
+  return true;
+}
+
+/* Of a chunk's sums: as numbers of in's type, or as f32, two vectors for one. */
+static void push_sums(const struct item *item, int64_t i, float sums[NUMBERS_MOST]) {
+  const struct exchange_parameters *p = item->p;
+  struct vector vectors[2] = {vector_of(item, sums)};
+  if (p->widens)
+    memcpy(vectors, sums, sizeof vectors);
+  else
+    vector_numbers(item, &vectors[0], sums); /* as the other ranks get them */
+  for (uint32_t r = 0; r < p->ranks; r++)
+    for (uint32_t v = 0; has(p->to, r) && v <= p->widens; v++)
+      push(item, r, p->chunk + (i << p->widens) + v, &vectors[v]);
+}
+
+static bool pull_sums(const struct item *item, uint32_t from, int64_t i, float sums[NUMBERS_MOST]) {
+  const struct exchange_parameters *p = item->p;
+  struct vector vectors[2];
+  for (uint32_t v = 0; v <= p->widens; v++)
+    if (!pull(item, from, p->chunk + (i << p->widens) + v, &vectors[v])) return false;
+  if (p->widens)
+    memcpy(sums, vectors, sizeof vectors);
+  else
+    vector_numbers(item, &vectors[0], sums);
+  return true;
+}
+
+/* The vectors of the item in the chunk that `rank` sums: the last chunks may be shorter. */
+static int64_t chunk_end(const struct item *item, uint32_t rank) {
+  return smaller(item->end, (int64_t)item->p->vectors - (int64_t)rank * item->p->chunk);
+}
+
+static bool two_steps(const struct item *item) {
+  const struct exchange_parameters *p = item->p;
+  float sums[NUMBERS_MOST] = {0};
+  for (uint32_t r = 0; r < p->ranks; r++)
+    for (int64_t i = item->begin; has(p->to, r) && i < chunk_end(item, r); i++)
+      push(item, r, i, &(struct vector[]){load(item, 0, r * (int64_t)p->chunk + i)}[0]);
+  for (int64_t i = item->begin; i < chunk_end(item, p->rank); i++) {
+    const int64_t vector = p->rank * (int64_t)p->chunk + i;
+    const struct vector own = load(item, 0, vector);
+    if (!sum(item, i, &own, sums)) return false;
+    push_sums(item, i, sums);
+    finish(item, vector, sums);
+  }
+  for (uint32_t r = 0; r < p->ranks; r++)
+    for (int64_t i = item->begin; has(p->from, r) && i < chunk_end(item, r); i++) {
+      if (!pull_sums(item, r, i, sums)) return false;
+      finish(item, r * (int64_t)p->chunk + i, sums);
+    }
+  return true;
+}
+
+/* Ranks between which data goes one way alone: the other way goes one word, when an exchange begins. */
+static void say_hello(const struct item *item) {
+  for (uint32_t r = 0; r < item->p->ranks; r++)
+    if (has(item->p->from & ~item->p->to, r)) push(item, r, 0, &(struct vector){{0}});
+}
+
+static bool hear_hello(const struct item *item) {
+  struct vector hello;
+  for (uint32_t r = 0; r < item->p->ranks; r++)
+    if (has(item->p->to & ~item->p->from, r) && !pull(item, r, 0, &hello)) return false;
+  return true;
+}
+
+static int64_t work_of(const struct exchange_parameters *p) { return p->chunk ? p->chunk : p->vectors; }
+
+static int64_t item_count(int64_t work) { return smaller(divide_up(work, ITEM_VECTORS), EXCHANGE_BLOCKS_MOST); }
+
+static void item_run(const struct op_call *call, const struct exchange_parameters *p, int64_t index) {
+  const int64_t count = item_count(work_of(p)), length = divide_up(work_of(p), count);
+  const uint32_t others = p->to | p->from;
+  struct item item = {.call = call,
+                      .p = p,
+                      .numbers = exchange_numbers(p->dtype == RONDO_F32 ? 32 : 16),
+                      .begin = index * length,
+                      .end = smaller((index + 1) * length, work_of(p))};
+  for (uint32_t r = 0; r < p->ranks; r++)
+    if (has(others, r)) item.turns |= (atomic_load_explicit(counter(p, r, index), memory_order_relaxed) & 1) << r;
+  if (index == 0) say_hello(&item);
+  if (!(p->chunk ? two_steps(&item) : one_step(&item))) return;
+  if (index == 0 && !hear_hello(&item)) return;
+  for (uint32_t r = 0; r < p->ranks; r++)
+    for (int64_t i = index; has(others, r) && i < EXCHANGE_BLOCKS_MOST; i += count)
+      atomic_fetch_add_explicit(counter(p, r, i), 1, memory_order_relaxed);
+}
+
+int64_t exchange_host_items(const struct op_task *task) {
+  const uint32_t vectors = exchange_vectors(task);
+  const struct exchange_choice choice = exchange_choose(op_attributes(task), vectors);
+  return item_count(choice.chunk ? choice.chunk : vectors);
+}
+
+void exchange_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  const struct exchange_choice choice = exchange_choose(op_attributes(call->task), exchange_vectors(call->task));
+  const struct exchange_parameters parameters = exchange_parameters_of(call, &choice);
+  for (int64_t index = first; index < last && !atomic_load(call->fault); index++) item_run(call, &parameters, index);
+}

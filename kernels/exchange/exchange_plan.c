@@ -1,0 +1,178 @@
+/* exchange_plan.c - how an exchange goes: a rank's part as rows and vectors, one step or two, blocks and threads, and
+ * the launch. The host computes from the same parameters. */
+#include "exchanges.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+
+/* ---- A rank's part ----------------------------------------------------------------------------------------------- */
+
+/* The operand that has a part's shape, and, of all_gather and reduce_scatter, the one that has all ranks' parts. */
+static uint32_t part_operand(const struct op_task *task) {
+  const struct exchange_attributes *attributes = op_attributes(task);
+  const uint32_t kind = attributes->kind;
+  if (kind == EXCHANGE_ALL_REDUCE || kind == EXCHANGE_REDUCE_SCATTER || kind == EXCHANGE_RECEIVE) return EXCHANGE_OUT;
+  return kind == EXCHANGE_BROADCAST && attributes->rank != attributes->peer ? EXCHANGE_OUT : EXCHANGE_IN;
+}
+
+/* On the way all ranks have `in`'s type. */
+static uint32_t type_on_the_way(const struct op_task *task) {
+  const struct op_operand *in = &task->operands[EXCHANGE_IN];
+  return in->present ? in->dtype : task->operands[EXCHANGE_OUT].dtype;
+}
+
+uint32_t exchange_vectors(const struct op_task *task) {
+  const uint32_t numbers = exchange_numbers(rondo_dtype_bits((rondo_dtype)type_on_the_way(task)));
+  return (uint32_t)divide_up(op_elements(&task->operands[part_operand(task)]), numbers);
+}
+
+/* The strides of an operand along the dimensions of a part: `in` may have one more, of terms. */
+static const int64_t *strides_of(const struct op_operand *operand, uint32_t rank) {
+  return operand->stride + (operand->rank > rank);
+}
+
+/* Dimensions that are dense in all operands become part of the row. */
+static void shape_fill(const struct op_task *task, struct exchange_parameters *parameters) {
+  const struct op_operand *part = &task->operands[part_operand(task)];
+  struct exchange_side *sides[] = {&parameters->in, &parameters->residual, &parameters->out};
+  int64_t row = part->shape[part->rank - 1];
+  uint32_t outer = EXCHANGE_OUTER;
+  for (int i = 0; i < EXCHANGE_OUTER; i++) parameters->extent[i] = 1;
+  for (uint32_t d = part->rank - 1; d-- > 0;) {
+    if (part->shape[d] == 1) continue;
+    bool is_dense = outer == EXCHANGE_OUTER;
+    for (uint32_t s = 0; s < 3; s++) {
+      const struct op_operand *operand = &task->operands[s];
+      if (operand->present) is_dense &= strides_of(operand, part->rank)[d] == row;
+    }
+    if (is_dense) {
+      row *= part->shape[d];
+      continue;
+    }
+    parameters->extent[--outer] = (uint32_t)part->shape[d];
+    for (uint32_t s = 0; s < 3; s++)
+      if (task->operands[s].present) sides[s]->stride[outer] = strides_of(&task->operands[s], part->rank)[d];
+  }
+  parameters->row = (uint32_t)row;
+  parameters->count = (uint32_t)op_elements(part);
+}
+
+/* Do vectors lie within rows, at multiples of 16 bytes? Only the last of a dense part may be cut. */
+static bool is_whole(const struct op_operand *operand, const struct exchange_side *side, int64_t term,
+                     const struct exchange_parameters *parameters, uint32_t numbers) {
+  const uint32_t size = rondo_dtype_bits(operand->dtype) / 8;
+  uint64_t all = operand->offset_bytes | (uint64_t)side->step * size | (uint64_t)term * size;
+  for (int i = 0; i < EXCHANGE_OUTER; i++) all |= (uint64_t)side->stride[i] * size;
+  return all % EXCHANGE_VECTOR_BYTES == 0 && (parameters->row == parameters->count || parameters->row % numbers == 0);
+}
+
+static void sides_fill(const struct op_call *call, struct exchange_parameters *parameters) {
+  const struct op_task *task = call->task;
+  const struct exchange_attributes *attributes = op_attributes(task);
+  const struct op_operand *part = &task->operands[part_operand(task)];
+  const uint32_t numbers = exchange_numbers(rondo_dtype_bits((rondo_dtype)type_on_the_way(task)));
+  struct exchange_side *sides[] = {&parameters->in, &parameters->residual, &parameters->out};
+  const uint32_t d = attributes->dimension;
+  if (attributes->kind == EXCHANGE_ALL_GATHER)
+    parameters->out.step = part->shape[d] * task->operands[EXCHANGE_OUT].stride[d];
+  if (attributes->kind == EXCHANGE_REDUCE_SCATTER)
+    parameters->in.step = part->shape[d] * task->operands[EXCHANGE_IN].stride[d];
+  for (uint32_t s = 0; s < 3; s++) {
+    const struct op_operand *operand = &task->operands[s];
+    if (!operand->present) continue;
+    sides[s]->data = call->data[s];
+    sides[s]->dtype = operand->dtype;
+    sides[s]->is_whole = is_whole(operand, sides[s], s == EXCHANGE_IN ? parameters->term : 0, parameters, numbers);
+  }
+}
+
+struct exchange_parameters exchange_parameters_of(const struct op_call *call, const struct exchange_choice *choice) {
+  const struct op_task *task = call->task;
+  const struct exchange_attributes *attributes = op_attributes(task);
+  const struct op_operand *in = &task->operands[EXCHANGE_IN], *out = &task->operands[EXCHANGE_OUT];
+  const struct op_operand *own = &task->operands[EXCHANGE_STATES + attributes->rank];
+  const bool has_terms = attributes->kind == EXCHANGE_ALL_REDUCE && in->rank > out->rank;
+  const bool sums = attributes->kind == EXCHANGE_ALL_REDUCE || attributes->kind == EXCHANGE_REDUCE_SCATTER;
+  const bool has_residual = task->operands[EXCHANGE_RESIDUAL].present;
+  struct exchange_parameters parameters = {
+      .fault = (uint64_t *)(void *)call->fault,
+      .fault_number = call->fault_number,
+      .timeout_ns = attributes->timeout_ns,
+      .row_bytes = (uint64_t)own->shape[1],
+      .slot_bytes = (uint64_t)(own->shape[1] - EXCHANGE_HEAD_BYTES) / 2,
+      .terms = has_terms ? (uint32_t)in->shape[0] : 1,
+      .term = has_terms ? in->stride[0] : 0,
+      .vectors = exchange_vectors(task),
+      .chunk = choice->chunk,
+      .dtype = type_on_the_way(task),
+      .rank = attributes->rank,
+      .ranks = attributes->ranks,
+      .to = exchange_receivers(attributes),
+      .from = exchange_senders(attributes),
+      .sums = sums,
+      .keeps = in->present && out->present,
+      .widens = sums && in->dtype != RONDO_F32 && (has_residual || out->dtype != in->dtype),
+  };
+  for (uint32_t r = 0; r < attributes->ranks; r++)
+    if (task->operands[EXCHANGE_STATES + r].present) parameters.states[r] = call->data[EXCHANGE_STATES + r];
+  shape_fill(task, &parameters);
+  sides_fill(call, &parameters);
+  return parameters;
+}
+
+/* ---- The choice -------------------------------------------------------------------------------------------------- */
+
+enum { ONE_SHOT_BYTES = 256 * 1024, SMALL_THREADS = 128 };
+
+struct exchange_choice exchange_choose(const struct exchange_attributes *attributes, uint32_t vectors) {
+  const bool has_two_steps = attributes->kind == EXCHANGE_ALL_REDUCE && attributes->ranks > 2 &&
+                             (int64_t)vectors * EXCHANGE_VECTOR_BYTES * attributes->ranks > INT64_C(4) * ONE_SHOT_BYTES;
+  struct exchange_choice choice = {.name = "one step",
+                                   .why = "each rank's data goes whole to all that need it: one way over the link"};
+  if (has_two_steps)
+    choice =
+        (struct exchange_choice){.name = "two steps",
+                                 .why = "each rank sums a part and sends it to all, which halves the bytes or more",
+                                 .chunk = (uint32_t)divide_up(vectors, attributes->ranks)};
+  const int64_t work = has_two_steps ? choice.chunk : vectors;
+  choice.threads = (uint32_t)larger(32, smaller(SMALL_THREADS, round_up(work, 32)));
+  while (choice.threads < EXCHANGE_THREADS && work > (int64_t)choice.threads * EXCHANGE_BLOCKS_MOST)
+    choice.threads *= 2;
+  choice.blocks = (uint32_t)larger(1, smaller(EXCHANGE_BLOCKS_MOST, divide_up(work, choice.threads)));
+  return choice;
+}
+
+EXCHANGE_KERNELS(KERNEL_CONSTANT)
+EXCHANGE_SUM_KERNELS(KERNEL_CONSTANT)
+
+rondo_status exchange_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  (void)chip; /* ranks choose alike */
+  const struct exchange_choice choice = exchange_choose(op_attributes(call->task), exchange_vectors(call->task));
+  const struct exchange_parameters parameters = exchange_parameters_of(call, &choice);
+  const bool is_short = parameters.sums && !parameters.in.step && !parameters.chunk && parameters.terms == 1 &&
+                        parameters.row == parameters.count && parameters.in.is_whole && parameters.out.is_whole &&
+                        (!parameters.residual.dtype || parameters.residual.is_whole) &&
+                        parameters.count % exchange_numbers(rondo_dtype_bits((rondo_dtype)parameters.dtype)) == 0;
+  launches->count = 0;
+  launches->choice = choice.name, launches->why = choice.why;
+  if (!parameters.count) return RONDO_OK;
+  launch_add(launches, is_short ? &rondo_exchange_sum : &rondo_exchange, choice.blocks, choice.threads, 0, &parameters,
+             sizeof parameters);
+  return RONDO_OK;
+}
+
+/* Of its own state a task touches what it reads and clears, of others' what it stores there. */
+int64_t exchange_touched_elements(const struct op_task *task, uint32_t operand, rondo_access read_or_write) {
+  const struct exchange_attributes *attributes = op_attributes(task);
+  if (operand < EXCHANGE_STATES) return op_elements(&task->operands[operand]);
+  (void)read_or_write;
+  const uint32_t r = operand - EXCHANGE_STATES;
+  const struct exchange_choice choice = exchange_choose(attributes, exchange_vectors(task));
+  const int64_t vectors = choice.chunk ? 2 * (int64_t)choice.chunk : exchange_vectors(task);
+  const int64_t bytes = vectors * EXCHANGE_VECTOR_BYTES;
+  if (r == attributes->rank) return bytes * __builtin_popcount(exchange_senders(attributes));
+  return exchange_receivers(attributes) >> r & 1 ? bytes : 0;
+}

@@ -1,0 +1,114 @@
+/* exchange_words.cuh - words between ranks: stores into another rank's state, and waits for its words in the own one
+ * (exchanges.h has the protocol). */
+#pragma once
+
+#include "../../runtime/fault.h"
+#include "../common/launch.cuh"
+#include "../common/numbers.cuh"
+#include "exchanges.h"
+
+DEVICE uint32_t word_to_send(uint32_t word) { return word == 0xffffffffu ? ~0x7fff7fffu : ~word; }
+
+/* Volatile accesses go to the memory of the device that has it, past the L1 cache, and are not torn within a word. */
+DEVICE void push(unsigned char *to, const uint4 &vector) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(word_to_send(vector.x)),
+               "r"(word_to_send(vector.y)), "r"(word_to_send(vector.z)), "r"(word_to_send(vector.w))
+               : "memory");
+}
+
+DEVICE uint4 look(const unsigned char *from) {
+  uint4 words;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from)
+               : "memory");
+  return words;
+}
+
+DEVICE bool has_come(const uint4 &words) { return words.x && words.y && words.z && words.w; }
+
+DEVICE uint64_t nanoseconds() {
+  uint64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+
+/* A rank did not come: says which, and ends. */
+DEVICE void give_up(const exchange_parameters &p, uint32_t rank) {
+  asm volatile("st.volatile.global.u64 [%0], %1;" ::"l"(p.fault), "l"(p.fault_number << FAULT_RANK_BITS | (rank + 1))
+               : "memory");
+  __threadfence_system();
+  __trap();
+}
+
+/* Takes a vector that `rank` sends, and clears its place. `words` is what a first look found there. */
+DEVICE uint4 pull(const exchange_parameters &p, uint32_t rank, unsigned char *from, uint4 words) {
+  enum { LOOKS = 512 /* between two looks at the clock */ };
+  rolled_for (uint64_t begin = 0; !has_come(words);) {
+    rolled_for (int i = 0; i < LOOKS && !has_come(words); i++) words = look(from);
+    if (!begin) begin = nanoseconds();
+    if (nanoseconds() - begin > p.timeout_ns) give_up(p, rank);
+  }
+  *(uint4 *)from = make_uint4(0, 0, 0, 0);
+  return make_uint4(~words.x, ~words.y, ~words.z, ~words.w);
+}
+
+DEVICE uint4 pull(const exchange_parameters &p, uint32_t rank, unsigned char *from) {
+  return pull(p, rank, from, look(from));
+}
+
+template <int N> DEVICE void numbers_of_vector(uint32_t dtype, const uint4 &vector, float (&numbers)[N]) {
+  const uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
+  if constexpr (N == 4) {
+    unrolled_for (int i = 0; i < 4; i++) numbers[i] = __uint_as_float(words[i]);
+  } else {
+    unrolled_for (int i = 0; i < 4; i++) {
+      const float2 two = numbers_of(dtype, words[i]);
+      numbers[2 * i] = two.x, numbers[2 * i + 1] = two.y;
+    }
+  }
+}
+
+template <int N> DEVICE uint4 vector_of_numbers(uint32_t dtype, const float (&numbers)[N]) {
+  if constexpr (N == 4)
+    return make_uint4(__float_as_uint(numbers[0]), __float_as_uint(numbers[1]), __float_as_uint(numbers[2]),
+                      __float_as_uint(numbers[3]));
+  else
+    return make_uint4(word_of(dtype, numbers[0], numbers[1]), word_of(dtype, numbers[2], numbers[3]),
+                      word_of(dtype, numbers[4], numbers[5]), word_of(dtype, numbers[6], numbers[7]));
+}
+
+/* Bit r: which of the two slots the exchange with rank r uses. */
+DEVICE uint32_t turns_of(const exchange_parameters &p, uint32_t ranks) {
+  uint32_t turns = 0;
+  unrolled_for (uint32_t r = 0; r < EXCHANGE_RANKS_MOST; r++)
+    if (ranks >> r & 1) turns |= (((const uint32_t *)(p.states[p.rank] + r * p.row_bytes))[blockIdx.x] & 1) << r;
+  return turns;
+}
+
+/* The slot in the state of `to` for what `from` sends. */
+DEVICE unsigned char *slot_of(const exchange_parameters &p, uint32_t to, uint32_t from, uint32_t turn) {
+  return p.states[to] + from * p.row_bytes + EXCHANGE_HEAD_BYTES + (turn & 1) * p.slot_bytes;
+}
+
+/* Rank r after this one, in turns: not all ranks send to the same one at the same time. */
+DEVICE uint32_t other_rank(const exchange_parameters &p, uint32_t r) {
+  return p.rank + r < p.ranks ? p.rank + r : p.rank + r - p.ranks;
+}
+
+/* At the end of an exchange, after the block has read its counters: there are as many of each kind as blocks may be, so
+ * that the next exchange may have more blocks or fewer. */
+DEVICE void count_exchange(const exchange_parameters &p, uint32_t ranks) {
+  for (uint32_t block = blockIdx.x + threadIdx.x * gridDim.x; block < EXCHANGE_BLOCKS_MOST;
+       block += blockDim.x * gridDim.x)
+    unrolled_for (uint32_t r = 0; r < EXCHANGE_RANKS_MOST; r++)
+      if (ranks >> r & 1)
+        asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(p.states[p.rank] + r * p.row_bytes + 4 * block)
+                     : "memory");
+}
+
+/* Successors start when a block has all it waits for. Had they started before, those of one rank could take the
+ * multiprocessors that another rank on the same device needs to come here at all. Nor would they gain: they would only
+ * wait, on multiprocessors that look for words. */
+#define DEFINE_EXCHANGE_KERNEL(chips, parameters, name, threads, ...)                                                  \
+  DEFINE_KERNEL_FROM(only_wait_for_predecessors(), __launch_bounds__(threads, 1), parameters, name, __VA_ARGS__)

@@ -1,0 +1,224 @@
+/* exchanges.c - rondo_exchange_state, rondo_add_all_reduce and its siblings: what a description must name, the states
+ * that a task borrows, and the check of its arguments. */
+#include "exchanges.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "../../runtime/graph.h"
+#include "../../runtime/integer.h"
+#include "../common/rows.h"
+
+static_assert((int)EXCHANGE_RANKS_MOST == (int)RONDO_MAX_RANKS, "the header says the same");
+static_assert((int)EXCHANGE_OPERANDS <= (int)OP_MAX_OPERANDS, "three tensors and all states");
+
+static const uint64_t default_timeout_ns = UINT64_C(800) * 1000 * 1000;
+
+/* ---- The state --------------------------------------------------------------------------------------------------- */
+
+/* Sums in two steps need three vectors of f32 for each two of 16 bits, in chunks that may be a vector longer. */
+int64_t exchange_slot_bytes(uint64_t bytes) {
+  return round_up((int64_t)bytes + INT64_C(2) * EXCHANGE_VECTOR_BYTES, EXCHANGE_SLOT_MULTIPLE);
+}
+
+int64_t exchange_row_bytes(uint64_t bytes) { return EXCHANGE_HEAD_BYTES + 2 * exchange_slot_bytes(bytes); }
+
+rondo_status rondo_exchange_state(rondo_graph *graph, const char *name, uint32_t ranks, uint64_t bytes,
+                                  rondo_tensor *tensor) {
+  if (ranks < 1 || ranks > RONDO_MAX_RANKS)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_exchange_state: %u ranks, expected 1 to %d", ranks,
+                      RONDO_MAX_RANKS);
+  if (bytes > (uint64_t)RONDO_MAX_ELEMENTS)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_exchange_state: %" PRIu64 " bytes, expected at most 2^31", bytes);
+  return rondo_state(graph, name ? name : "exchange", RONDO_U8, 2, (int64_t[]){ranks, exchange_row_bytes(bytes)},
+                     tensor);
+}
+
+/* ---- Descriptions ------------------------------------------------------------------------------------------------ */
+
+static uint32_t others(const struct exchange_attributes *a) { return ((1u << a->ranks) - 1) & ~(1u << a->rank); }
+
+uint32_t exchange_receivers(const struct exchange_attributes *a) {
+  if (a->kind == EXCHANGE_RECEIVE || (a->kind == EXCHANGE_BROADCAST && a->rank != a->peer)) return 0;
+  return a->kind == EXCHANGE_SEND ? 1u << a->peer : others(a);
+}
+
+uint32_t exchange_senders(const struct exchange_attributes *a) {
+  if (a->kind == EXCHANGE_SEND || (a->kind == EXCHANGE_BROADCAST && a->rank == a->peer)) return 0;
+  return a->kind == EXCHANGE_RECEIVE || a->kind == EXCHANGE_BROADCAST ? 1u << a->peer : others(a);
+}
+
+/* What must hold before the states are looked at. */
+static rondo_status ranks_check(const rondo_exchange_desc *desc, enum exchange_kind kind) {
+  if (desc->ranks < 1 || desc->ranks > RONDO_MAX_RANKS)
+    return status_set(RONDO_INVALID_ARGUMENT, "%u ranks, expected 1 to %d", desc->ranks, RONDO_MAX_RANKS);
+  if (desc->rank >= desc->ranks)
+    return status_set(RONDO_INVALID_ARGUMENT, "rank is %u, expected less than the %u ranks", desc->rank, desc->ranks);
+  const bool has_peer = kind == EXCHANGE_BROADCAST || kind == EXCHANGE_SEND || kind == EXCHANGE_RECEIVE;
+  if (has_peer && desc->peer >= desc->ranks)
+    return status_set(RONDO_INVALID_ARGUMENT, "peer is %u, expected less than the %u ranks", desc->peer, desc->ranks);
+  if (has_peer && kind != EXCHANGE_BROADCAST && desc->peer == desc->rank)
+    return status_set(RONDO_INVALID_ARGUMENT, "peer is %u, the rank itself", desc->peer);
+  if (!desc->exchange) return status_set(RONDO_INVALID_ARGUMENT, "exchange is NULL, expected the ranks' states");
+  return RONDO_OK;
+}
+
+static const char *const state_names[RONDO_MAX_RANKS] = {"exchange[0]", "exchange[1]", "exchange[2]", "exchange[3]",
+                                                         "exchange[4]", "exchange[5]", "exchange[6]", "exchange[7]"};
+
+/* The states, borrowed unless they are the graph's own. */
+static rondo_status states_borrow(rondo_graph *graph, const rondo_exchange_desc *desc,
+                                  struct op_argument arguments[EXCHANGE_OPERANDS], uint32_t touched) {
+  for (uint32_t r = 0; r < desc->ranks; r++) {
+    struct op_argument *argument = &arguments[EXCHANGE_STATES + r];
+    rondo_tensor state = desc->exchange[r];
+    argument->name = state_names[r];
+    if (!state.graph) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent", state_names[r]);
+    if (!(touched >> r & 1)) continue;
+    argument->tensor = state;
+    argument->access = r == desc->rank ? RONDO_READ_WRITE : RONDO_WRITE;
+    if (state.graph == graph) continue;
+    rondo_status status = rondo_borrow(graph, state, &argument->tensor);
+    if (status != RONDO_OK) return status;
+  }
+  return RONDO_OK;
+}
+
+static rondo_status exchange_add(rondo_graph *graph, const rondo_exchange_desc *desc, enum exchange_kind kind,
+                                 const struct op *op) {
+  rondo_status status = ranks_check(desc, kind);
+  if (status != RONDO_OK) return status;
+  struct op_argument arguments[EXCHANGE_OPERANDS] = {
+      [EXCHANGE_IN] = {"in", desc->in, RONDO_READ, 0},
+      [EXCHANGE_RESIDUAL] = {"residual", desc->residual, RONDO_READ, 0},
+      [EXCHANGE_OUT] = {"out", desc->out, RONDO_WRITE, EXCHANGE_RESIDUAL + 1},
+  };
+  const struct exchange_attributes attributes = {
+      .kind = kind,
+      .rank = desc->rank,
+      .ranks = desc->ranks,
+      .peer = desc->peer,
+      .dimension = desc->dimension,
+      .timeout_ns = desc->timeout_ns ? desc->timeout_ns : default_timeout_ns,
+  };
+  const uint32_t touched = exchange_receivers(&attributes) | exchange_senders(&attributes) | 1u << desc->rank;
+  status = states_borrow(graph, desc, arguments, touched);
+  if (status != RONDO_OK) return status;
+  return graph_add(graph, op, desc->name, arguments, EXCHANGE_STATES + desc->ranks, &attributes, sizeof attributes);
+}
+
+/* Borrowed states and the task are added together or not at all. */
+#define EXCHANGE_FUNCTION(function, kind, op)                                                                          \
+  rondo_status function(rondo_graph *graph, const rondo_exchange_desc *desc) {                                         \
+    if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: " #function ": the description is NULL");          \
+    struct graph_mark mark;                                                                                            \
+    rondo_status status = graph_begin(graph, #function, &mark);                                                        \
+    return status == RONDO_OK ? graph_end(graph, &mark, exchange_add(graph, desc, kind, op)) : status;                 \
+  }
+EXCHANGE_FUNCTION(rondo_add_all_reduce, EXCHANGE_ALL_REDUCE, &op_all_reduce)
+EXCHANGE_FUNCTION(rondo_add_all_gather, EXCHANGE_ALL_GATHER, &op_all_gather)
+EXCHANGE_FUNCTION(rondo_add_reduce_scatter, EXCHANGE_REDUCE_SCATTER, &op_reduce_scatter)
+EXCHANGE_FUNCTION(rondo_add_broadcast, EXCHANGE_BROADCAST, &op_broadcast)
+EXCHANGE_FUNCTION(rondo_add_send, EXCHANGE_SEND, &op_send)
+EXCHANGE_FUNCTION(rondo_add_receive, EXCHANGE_RECEIVE, &op_receive)
+
+/* ---- The check --------------------------------------------------------------------------------------------------- */
+
+static rondo_status numbers_check(const char *name, const struct op_operand *operand) {
+  return rows_are_numbers(operand->dtype) ? RONDO_OK : op_unexpected(name, operand, "f32, f16 or bf16");
+}
+
+static rondo_status absent_check(const char *name, const struct op_operand *operand, const char *why) {
+  if (!operand->present) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "%s is given, %s", name, why);
+}
+
+/* `longer` has the shape of `part`, but `ranks` times as much in the dimension. */
+static rondo_status parts_check(const struct exchange_attributes *attributes, const char *part_name,
+                                const struct op_operand *part, const char *name, const struct op_operand *longer) {
+  int64_t shape[RONDO_MAX_RANK];
+  if (attributes->dimension >= part->rank)
+    return status_set(RONDO_INVALID_ARGUMENT, "dimension is %u, expected less than the rank of %s, %u",
+                      attributes->dimension, part_name, part->rank);
+  memcpy(shape, part->shape, sizeof shape);
+  shape[attributes->dimension] *= attributes->ranks;
+  return op_expect(name, longer, longer->dtype, part->rank, shape);
+}
+
+/* `in` of an all_reduce: out's shape, perhaps after a dimension of terms. */
+static rondo_status terms_check(const struct op_operand *in, const struct op_operand *out) {
+  if (!in->present || in->rank != out->rank + 1) return op_expect("in", in, in->dtype, out->rank, out->shape);
+  int64_t shape[RONDO_MAX_RANK] = {larger(in->shape[0], 1)};
+  memcpy(shape + 1, out->shape, out->rank * sizeof *shape);
+  return op_expect("in", in, RONDO_F32, in->rank, shape);
+}
+
+static rondo_status shapes_check(const struct op_task *task) {
+  const struct exchange_attributes *attributes = op_attributes(task);
+  const struct op_operand *in = &task->operands[EXCHANGE_IN], *out = &task->operands[EXCHANGE_OUT];
+  const struct op_operand *residual = &task->operands[EXCHANGE_RESIDUAL];
+  const bool is_source = attributes->rank == attributes->peer;
+  rondo_status status = RONDO_OK;
+  switch ((enum exchange_kind)attributes->kind) {
+  case EXCHANGE_ALL_REDUCE:
+    if (!out->present) return op_unexpected("out", out, "f32, f16 or bf16");
+    if (residual->present) status = op_expect("residual", residual, residual->dtype, out->rank, out->shape);
+    return status == RONDO_OK ? terms_check(in, out) : status;
+  case EXCHANGE_ALL_GATHER:
+    if (!in->present) return op_unexpected("in", in, "f32, f16 or bf16");
+    status = parts_check(attributes, "in", in, "out", out);
+    return status == RONDO_OK ? op_expect("out", out, in->dtype, out->rank, out->shape) : status;
+  case EXCHANGE_REDUCE_SCATTER:
+    if (!out->present) return op_unexpected("out", out, "f32, f16 or bf16");
+    return parts_check(attributes, "out", out, "in", in);
+  case EXCHANGE_BROADCAST:
+    if (!is_source) status = absent_check("in", in, "but only the peer's is sent");
+    if (status != RONDO_OK || !is_source)
+      return status != RONDO_OK || out->present ? status : op_unexpected("out", out, "f32, f16 or bf16");
+    if (!in->present) return op_unexpected("in", in, "f32, f16 or bf16");
+    return out->present ? op_expect("out", out, in->dtype, in->rank, in->shape) : RONDO_OK;
+  case EXCHANGE_SEND:
+    if (!in->present) return op_unexpected("in", in, "f32, f16 or bf16");
+    return absent_check("out", out, "but the peer receives");
+  case EXCHANGE_RECEIVE:
+    if (!out->present) return op_unexpected("out", out, "f32, f16 or bf16");
+    return absent_check("in", in, "but the peer sends");
+  }
+  return RONDO_OK;
+}
+
+/* All states that the task touches are alike, and large enough. */
+static rondo_status states_check(const struct op_task *task) {
+  const struct exchange_attributes *attributes = op_attributes(task);
+  const struct op_operand *states = task->operands + EXCHANGE_STATES, *own = &states[attributes->rank];
+  const int64_t bytes = (int64_t)exchange_vectors(task) * EXCHANGE_VECTOR_BYTES;
+  for (uint32_t r = 0; r < attributes->ranks; r++) {
+    const struct op_operand *state = &states[r];
+    if (!state->present) continue;
+    if (state->dtype != RONDO_U8 || state->rank != 2 || state->shape[0] != attributes->ranks ||
+        state->shape[1] < exchange_row_bytes(0) ||
+        (state->shape[1] - EXCHANGE_HEAD_BYTES) % (INT64_C(2) * EXCHANGE_SLOT_MULTIPLE) || state->offset_bytes ||
+        state->stride[0] != state->shape[1])
+      return status_set(RONDO_INVALID_ARGUMENT, "%s is no rondo_exchange_state of %u rank%s", state_names[r],
+                        attributes->ranks, PLURAL(attributes->ranks));
+    if (state->shape[1] != own->shape[1]) return op_expect(state_names[r], state, RONDO_U8, 2, own->shape);
+    if (state->shape[1] < exchange_row_bytes((uint64_t)bytes))
+      return status_set(RONDO_INVALID_ARGUMENT, "%s is too small, expected one for at least %" PRId64 " bytes",
+                        state_names[r], bytes);
+  }
+  return RONDO_OK;
+}
+
+rondo_status exchange_check(const struct op_task *task) {
+  const struct exchange_attributes *attributes = op_attributes(task);
+  static const char *const names[] = {"in", "residual", "out"};
+  rondo_status status = RONDO_OK;
+  for (uint32_t i = 0; i < EXCHANGE_STATES && status == RONDO_OK; i++)
+    if (task->operands[i].present) status = numbers_check(names[i], &task->operands[i]);
+  if (status == RONDO_OK && attributes->kind != EXCHANGE_ALL_REDUCE)
+    status = absent_check("residual", &task->operands[EXCHANGE_RESIDUAL], "but only rondo_add_all_reduce adds one");
+  if (status == RONDO_OK) status = shapes_check(task);
+  return status == RONDO_OK ? states_check(task) : status;
+}

@@ -1,0 +1,233 @@
+/* test_exchange_values.c - exchanges of large tensors, in one step and in two; of NaN, infinities, -0 and words with
+ * all bits set; over many replays; with a rank that does not come. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/frame.h"
+#include "../oracles/ranks.h"
+
+static const uint64_t minute_ns = UINT64_C(60) * 1000 * 1000 * 1000;
+
+TestSuite(exchange_values, .timeout = 300);
+
+/* Of each rank, an exchange of a state `in` to a state `out`, both dense. */
+struct pair {
+  rondo_tensor in[RONDO_MAX_RANKS], out[RONDO_MAX_RANKS];
+};
+
+typedef rondo_status (*exchange_function)(rondo_graph *graph, const rondo_exchange_desc *desc);
+
+static void pair_add(struct pair *pair, struct ranks *ranks, exchange_function add, rondo_dtype in, int64_t in_count,
+                     rondo_dtype out, int64_t out_count, bool adds_out) {
+  for (uint32_t r = 0; r < ranks->count; r++) {
+    rondo_graph *graph = ranks->trials[r].graph;
+    REQUIRE_OK(rondo_state(graph, "in", in, 1, &in_count, &pair->in[r]));
+    REQUIRE_OK(rondo_state(graph, "out", out, 1, &out_count, &pair->out[r]));
+    rondo_exchange_desc desc = {.in = pair->in[r],
+                                .out = pair->out[r],
+                                .exchange = ranks->exchange,
+                                .rank = r,
+                                .ranks = ranks->count,
+                                .timeout_ns = minute_ns};
+    if (adds_out) desc.residual = pair->out[r];
+    REQUIRE_OK(add(graph, &desc));
+  }
+}
+
+/* ---- Large tensors ----------------------------------------------------------------------------------------------- */
+
+/* Small integers, whose sums are exact in any order and type. */
+static double number_of(uint32_t rank, int64_t i) { return (double)((i * 7 + (int64_t)rank * 5 + i / 1000) % 9 - 4); }
+
+static void large_set(struct ranks *ranks, const struct pair *pair, rondo_dtype in, rondo_dtype out, int64_t count) {
+  unsigned char *bytes = malloc((size_t)count * 4);
+  for (uint32_t r = 0; r < ranks->count; r++) {
+    for (int64_t i = 0; i < count; i++) oracle_write(in, bytes, i, number_of(r, i));
+    trial_set(&ranks->trials[r], pair->in[r], bytes);
+    for (int64_t i = 0; i < count; i++) oracle_write(out, bytes, i, (double)(i % 5));
+    trial_set(&ranks->trials[r], pair->out[r], bytes);
+  }
+  free(bytes);
+}
+
+static void large_check(struct ranks *ranks, const struct pair *pair, rondo_dtype out, int64_t count, bool adds_out) {
+  unsigned char *bytes = malloc((size_t)count * 4);
+  for (uint32_t r = 0; r < ranks->count; r++) {
+    trial_get(&ranks->trials[r], pair->out[r], bytes);
+    for (int64_t i = 0; i < count; i++) {
+      double expected = adds_out ? (double)(i % 5) : 0;
+      for (uint32_t s = 0; s < ranks->count; s++) expected += number_of(s, i);
+      const double value = oracle_read(out, bytes, i);
+      cr_assert(value == expected, "rank %u of %u, number %d of %d: %g, expected %g", r, ranks->count, (int)i,
+                (int)count, value, expected);
+    }
+  }
+  free(bytes);
+}
+
+static void large(rondo_backend backend, uint32_t count, int64_t elements, rondo_dtype in, rondo_dtype out) {
+  struct ranks ranks;
+  struct pair plain, added;
+  ranks_describe(&ranks, backend, count, (uint64_t)elements * rondo_dtype_bits(in) / 8);
+  pair_add(&plain, &ranks, rondo_add_all_reduce, in, elements, out, elements, false);
+  pair_add(&added, &ranks, rondo_add_all_reduce, in, elements, out, elements, true);
+  ranks_instantiate(&ranks);
+  for (int replay = 0; replay < 2; replay++) {
+    large_set(&ranks, &plain, in, out, elements);
+    large_set(&ranks, &added, in, out, elements);
+    ranks_replay(&ranks);
+    large_check(&ranks, &plain, out, elements, false);
+    large_check(&ranks, &added, out, elements, true);
+  }
+  ranks_end(&ranks);
+}
+
+static void sums_of_large_tensors(rondo_backend backend) {
+  skip_under_valgrind("threads that wait for each other take turns");
+  large(backend, 2, 1 << 22, RONDO_BF16, RONDO_BF16);
+  large(backend, 2, (1 << 20) + 3, RONDO_F32, RONDO_F32);
+  large(backend, 3, (1 << 20) + 3, RONDO_BF16, RONDO_BF16);
+  large(backend, 3, 1 << 19, RONDO_F16, RONDO_F32);
+  large(backend, 4, (1 << 20) + 13, RONDO_F32, RONDO_F16);
+}
+BOTH_BACKENDS(exchange_values, sums_of_large_tensors, sums_of_large_tensors)
+
+/* ---- Values ------------------------------------------------------------------------------------------------------ */
+
+/* The bit patterns of every 16-bit number, or as many of f32; both ranks have the same. */
+static void gathers_all_bits(rondo_backend backend) {
+  static const rondo_dtype types[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
+  enum { COUNT = 1 << 16, GATHERED = 2 * COUNT };
+  static unsigned char in[COUNT * 4], out[GATHERED * 4];
+  for (int t = 0; t < 3; t++) {
+    const size_t size = rondo_dtype_bits(types[t]) / 8;
+    struct ranks ranks;
+    struct pair pair;
+    ranks_describe(&ranks, backend, 2, COUNT * size);
+    pair_add(&pair, &ranks, rondo_add_all_gather, types[t], COUNT, types[t], GATHERED, false);
+    ranks_instantiate(&ranks);
+    for (uint32_t i = 0; i < COUNT; i++) {
+      const uint32_t bits = size == 4 ? i * 0x10001u : i;
+      memcpy(in + i * size, &bits, size);
+    }
+    for (uint32_t r = 0; r < 2; r++) trial_set(&ranks.trials[r], pair.in[r], in);
+    ranks_replay(&ranks);
+    for (uint32_t r = 0; r < 2; r++) {
+      trial_get(&ranks.trials[r], pair.out[r], out);
+      for (size_t i = 0; i < GATHERED; i++) {
+        const double value = oracle_read(types[t], out, (int64_t)i), expected = oracle_read(types[t], in, i % COUNT);
+        const bool is_nan = isnan(expected);
+        cr_assert(is_nan ? isnan(value) : !memcmp(out + i * size, in + i % COUNT * size, size), "number %d of %s: %g",
+                  (int)i, rondo_dtype_name(types[t]), value);
+      }
+    }
+    ranks_end(&ranks);
+  }
+}
+BOTH_BACKENDS(exchange_values, every_number_arrives_as_it_is, gathers_all_bits)
+
+static void sums_special_numbers(rondo_backend backend) {
+  static const rondo_dtype types[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
+  static const double numbers[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 0x1p-24};
+  enum { NUMBERS = 8, COUNT = NUMBERS * NUMBERS };
+  for (int t = 0; t < 3; t++) {
+    unsigned char in[COUNT * 4], out[COUNT * 4];
+    const rondo_dtype type = types[t];
+    struct ranks ranks;
+    struct pair pair;
+    ranks_describe(&ranks, backend, 2, sizeof in);
+    pair_add(&pair, &ranks, rondo_add_all_reduce, type, COUNT, type, COUNT, false);
+    ranks_instantiate(&ranks);
+    for (uint32_t r = 0; r < 2; r++) {
+      for (int i = 0; i < COUNT; i++) oracle_write(type, in, i, numbers[r ? i / NUMBERS : i % NUMBERS]);
+      if (r) memset(in, 0xff, 4); /* a word, which is one number or two, with all bits set */
+      trial_set(&ranks.trials[r], pair.in[r], in);
+    }
+    ranks_replay(&ranks);
+    for (uint32_t r = 0; r < 2; r++) {
+      trial_get(&ranks.trials[r], pair.out[r], out);
+      for (int i = 0; i < COUNT; i++) {
+        double expected = frame_rounded(type, numbers[i % NUMBERS] + numbers[i / NUMBERS]);
+        if (i < (type == RONDO_F32 ? 1 : 2)) expected = NAN;
+        const double value = oracle_read(type, out, i);
+        cr_assert(frame_same(value, expected) && (isnan(value) || signbit(value) == signbit(expected)),
+                  "rank %u, number %d of %s: %g, expected %g", r, i, rondo_dtype_name(type), value, expected);
+      }
+    }
+    ranks_end(&ranks);
+  }
+}
+BOTH_BACKENDS(exchange_values, nan_infinities_and_minus_zero_add_up, sums_special_numbers)
+
+/* ---- Many replays ------------------------------------------------------------------------------------------------ */
+
+/* Ranks begin in any order, with pauses. Everything has the same bits in all replays and on all ranks. */
+static void repeats(rondo_backend backend) {
+  enum { RANKS = 3, COUNT = 1536, SCATTERED = COUNT / RANKS };
+  static float in[COUNT];
+  static uint32_t first[COUNT], now[COUNT];
+  struct random random = {11};
+  struct ranks ranks;
+  struct pair sum, half, scattered, gathered;
+  const uint32_t replays = rounds_here(1000);
+  skip_under_valgrind("threads that wait for each other take turns");
+  ranks_describe(&ranks, backend, RANKS, sizeof in);
+  pair_add(&sum, &ranks, rondo_add_all_reduce, RONDO_F32, COUNT, RONDO_F32, COUNT, false);
+  pair_add(&half, &ranks, rondo_add_all_reduce, RONDO_F32, 5, RONDO_BF16, 5, false);
+  pair_add(&scattered, &ranks, rondo_add_reduce_scatter, RONDO_F32, COUNT, RONDO_F32, SCATTERED, false);
+  pair_add(&gathered, &ranks, rondo_add_all_gather, RONDO_F32, SCATTERED, RONDO_F32, COUNT, false);
+  ranks_instantiate(&ranks);
+  for (uint32_t r = 0; r < RANKS; r++) {
+    for (int i = 0; i < COUNT; i++) in[i] = (float)random_normal(&random);
+    trial_set(&ranks.trials[r], sum.in[r], in);
+    trial_set(&ranks.trials[r], scattered.in[r], in);
+    trial_set(&ranks.trials[r], gathered.in[r], in);
+  }
+  for (uint32_t replay = 0; replay < replays; replay++) {
+    ranks_replay_apart(&ranks, &random);
+    if (replay % 50 && replay + 1 < replays) continue;
+    for (uint32_t r = 0; r < RANKS; r++) {
+      trial_get(&ranks.trials[r], sum.out[r], now);
+      if (!replay && !r) memcpy(first, now, sizeof now);
+      cr_assert(memcmp(first, now, sizeof now) == 0, "rank %u has other bits in replay %u", r, replay);
+      trial_get(&ranks.trials[r], scattered.out[r], now);
+      cr_assert(memcmp(first + (size_t)r * SCATTERED, now, SCATTERED * sizeof *now) == 0, "rank %u, replay %u", r,
+                replay);
+    }
+  }
+  ranks_end(&ranks);
+}
+BOTH_BACKENDS(exchange_values, have_the_same_bits_in_a_thousand_replays, repeats)
+
+/* ---- A rank that does not come ----------------------------------------------------------------------------------- */
+
+static void rank_is_missing(rondo_backend backend) {
+  struct ranks ranks;
+  rondo_tensor in, out;
+  ranks_describe(&ranks, backend, 2, 4096);
+  for (uint32_t r = 0; r < 2; r++) {
+    rondo_graph *graph = ranks.trials[r].graph;
+    REQUIRE_OK(rondo_input(graph, "in", RONDO_F32, 1, (int64_t[]){1000}, &in));
+    REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 1, (int64_t[]){1000}, &out));
+    REQUIRE_OK(rondo_add_all_reduce(graph, &(rondo_exchange_desc){.name = "sum of halves",
+                                                                  .in = in,
+                                                                  .out = out,
+                                                                  .exchange = ranks.exchange,
+                                                                  .rank = r,
+                                                                  .ranks = 2,
+                                                                  .timeout_ns = minute_ns / 1200}));
+  }
+  ranks_instantiate(&ranks);
+  REQUIRE_OK(rondo_replay(ranks.trials[0].slot));
+  REQUIRE_ERROR(rondo_wait(ranks.trials[0].slot, minute_ns), RONDO_DEVICE_LOST,
+                "task 'sum of halves': rank 1 did not come in time");
+  REQUIRE_ERROR(rondo_runtime_health(ranks.runtimes[0]), RONDO_DEVICE_LOST, "rank 1 did not come in time");
+}
+
+Test(exchange_values, a_missing_rank_is_named_host, OWN_PROCESS) { rank_is_missing(RONDO_BACKEND_HOST); }
+Test(exchange_values, a_missing_rank_is_named_cuda, OWN_PROCESS) {
+  require_backend(RONDO_BACKEND_CUDA);
+  rank_is_missing(RONDO_BACKEND_CUDA);
+}
