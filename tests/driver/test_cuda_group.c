@@ -267,7 +267,9 @@ Test(cuda_group, an_upload_is_over_before_another_rank_can_read_it) {
   for (uint32_t round = 0; round < 8; round++) {
     for (uint32_t i = 0; i < COUNT; i++) state[i] = 77 * round + i;
     for (int r = 0; r < RANKS; r++) {
+      const uint64_t waits = fake->calls("cuStreamSynchronize");
       REQUIRE_OK(rondo_upload(ring.lending[r], ring.states[r], state, sizeof state));
+      cr_assert_gt(fake->calls("cuStreamSynchronize"), waits);
       cr_assert_not_null(fake->find(state, sizeof state), "rank %d", r);
     }
   }
