@@ -1,4 +1,4 @@
-/* ranks.c - a thread for each rank of a group: they borrow from each other, upload, replay and close at the same time,
+/* groups.c - a thread for each rank of a group: they borrow from each other, upload, replay and close at the same time,
  * and each closes its rank when it is done. Runs under ThreadSanitizer, as threads.c does, on the host backend and,
  * with
  * --cuda, on the CUDA backend, where the fake driver runs work on a thread. */
@@ -93,7 +93,7 @@ static void prepare_fake(void) {
 }
 
 int main(int argc, char **argv) {
-  backend = backend_of(argc, argv, "ranks");
+  backend = backend_of(argc, argv, "groups");
   if (backend == RONDO_BACKEND_CUDA) prepare_fake();
   rondo_options options[RANKS];
   for (int r = 0; r < RANKS; r++)
