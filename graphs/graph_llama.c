@@ -29,7 +29,7 @@ static rondo_status ends_add(const struct llama_builder *b) {
       (rondo_tensor[]){lent.embedding, lent.embedding_scales}, &made->embedding, &made->embedding_scales);
   if (status == RONDO_OK) status = llama_norm_add(b, llama_name(b, name, "norm"), lent.norm, &made->norm);
   if (status == RONDO_OK && !desc->tied_embedding)
-    status = llama_weights_add(b, llama_name(b, name, "head weights"), desc->embedding, desc->vocabulary, desc->hidden,
+    status = llama_weights_add(b, llama_name(b, name, "head weights"), desc->embedding, b->head_rows, desc->hidden,
                                (rondo_tensor[]){lent.head, lent.head_scales}, &made->head, &made->head_scales);
   if (status == RONDO_OK && desc->rope_frequencies)
     status = llama_resident_add(b, rondo_constant, llama_name(b, name, "frequencies"), RONDO_F32, 1,
@@ -50,9 +50,6 @@ static rondo_status item_of(const struct llama_builder *b, rondo_tensor list, ro
   if (!llama_is_prefill(b) || !b->desc.feed_back) return RONDO_OK;
   return rondo_view(b->graph, list, (int64_t[]){b->desc.sequence}, (int64_t[]){1}, item);
 }
-
-/* Does one row of a sequence, `last`, have logits and a next token, or has every row? */
-static bool has_last_row(const struct llama_builder *b) { return llama_is_prefill(b) && !b->desc.every_row; }
 
 /* Token ids and positions. */
 static rondo_status places_add(struct llama_builder *b) {
@@ -77,7 +74,8 @@ static rondo_status places_add(struct llama_builder *b) {
     status = list_add(b, rondo_input, "prompt", RONDO_I32, b->rows, &made->prompt);
   if (status == RONDO_OK && desc->packed)
     status = list_add(b, rondo_input, "row offsets", RONDO_I32, items + 1, &made->row_offsets);
-  if (status == RONDO_OK && has_last_row(b)) status = list_add(b, rondo_input, "last", RONDO_I32, items, &made->last);
+  if (status == RONDO_OK && llama_has_last_row(b))
+    status = list_add(b, rondo_input, "last", RONDO_I32, items, &made->last);
   if (status == RONDO_OK && desc->page_rows)
     status = rondo_input(b->graph, llama_name(b, name, "kv pages"), RONDO_I32, 2,
                          (int64_t[]){items, (desc->context + desc->page_rows - 1) / desc->page_rows}, &made->kv_pages);
@@ -86,8 +84,6 @@ static rondo_status places_add(struct llama_builder *b) {
 }
 
 /* ---- After the layers -------------------------------------------------------------------------------------------- */
-
-static int64_t results_of(const struct llama_builder *b) { return has_last_row(b) ? llama_items(b) : b->rows; }
 
 /* The norm after the last halves, which adds their parts. */
 static rondo_status chains_norm_add(const struct llama_builder *b, rondo_tensor normed) {
@@ -103,7 +99,7 @@ static rondo_status chains_norm_add(const struct llama_builder *b, rondo_tensor 
                                                                    .norm = b->made->norm,
                                                                    .out = out,
                                                                    .epsilon = b->desc.epsilon,
-                                                                   .x_parts = chain->gated_parts});
+                                                                   .x_parts = chain->gated});
   }
   return status;
 }
@@ -113,7 +109,7 @@ static rondo_status last_row_add(const struct llama_builder *b, rondo_tensor row
                                  rondo_tensor *last) {
   char name[NAME_BYTES];
   rondo_status status = rondo_temporary(b->graph, llama_name(b, name, "last row"), dtype, 2,
-                                        (int64_t[]){results_of(b), b->desc.hidden}, last);
+                                        (int64_t[]){llama_results(b), b->desc.hidden}, last);
   if (status != RONDO_OK) return status;
   return rondo_add_embed(
       b->graph,
@@ -128,21 +124,21 @@ static rondo_status halves_seen_add(const struct llama_builder *b, rondo_tensor 
                                         (int64_t[]){b->rows, b->desc.hidden}, &normed);
   if (status == RONDO_OK) status = chains_norm_add(b, normed);
   *seen = normed;
-  return status == RONDO_OK && has_last_row(b) ? last_row_add(b, normed, b->desc.dtype, seen) : status;
+  return status == RONDO_OK && llama_has_last_row(b) ? last_row_add(b, normed, b->desc.dtype, seen) : status;
 }
 
 /* The head's vectors, and the norm that its product applies to them. After layer halves the norm is a task of its own,
  * which adds the last half's parts. So it is with an NVFP4 head, whose product is faster without a norm, and with many
  * rows. */
 static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, rondo_tensor *norm) {
-  const int64_t shape[] = {results_of(b), b->desc.hidden};
+  const int64_t shape[] = {llama_results(b), b->desc.hidden};
   const bool has_own_norm = b->desc.embedding == RONDO_NVFP4 || b->streams || shape[0] > LLAMA_MOST_VECTORS;
   rondo_tensor rows = b->hidden;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
   *norm = (rondo_tensor){0};
   if (b->form.in_halves) return halves_seen_add(b, seen);
-  if (has_last_row(b)) status = last_row_add(b, b->hidden, b->streams ? RONDO_F32 : b->desc.dtype, &rows);
+  if (llama_has_last_row(b)) status = last_row_add(b, b->hidden, b->streams ? RONDO_F32 : b->desc.dtype, &rows);
   *seen = rows;
   *norm = b->made->norm;
   if (status != RONDO_OK || !has_own_norm) return status;
@@ -159,23 +155,26 @@ static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, 
 static rondo_status head_add(const struct llama_builder *b, rondo_tensor *logits) {
   const rondo_graph_llama_desc *desc = &b->desc;
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = results_of(b);
+  const int64_t items = llama_results(b);
   char name[NAME_BYTES];
-  rondo_tensor seen, norm;
+  rondo_tensor seen, norm, part, weights, scales;
   rondo_status status = seen_add(b, &seen, &norm);
   if (status == RONDO_OK)
     status = (desc->with_logits ? rondo_output : rondo_temporary)(b->graph, llama_name(b, name, "logits"), RONDO_F32, 2,
                                                                   (int64_t[]){items, desc->vocabulary}, logits);
   if (status != RONDO_OK) return status;
   if (desc->with_logits) made->logits = *logits;
-  return llama_product_add(
-      b, desc->embedding, items,
-      (rondo_gemv_desc){.name = llama_name(b, name, "head"),
-                        .weights = desc->tied_embedding ? made->embedding : made->head,
-                        .weight_scales = desc->tied_embedding ? made->embedding_scales : made->head_scales,
-                        .vectors = seen,
-                        .norm = norm,
-                        .out = *logits});
+  status = llama_head_rows(b, &weights, &scales);
+  if (status == RONDO_OK) status = llama_logits_part_add(b, *logits, &part);
+  if (status == RONDO_OK)
+    status = llama_product_add(b, desc->embedding, items,
+                               (rondo_gemv_desc){.name = llama_name(b, name, "head"),
+                                                 .weights = weights,
+                                                 .weight_scales = scales,
+                                                 .vectors = seen,
+                                                 .norm = norm,
+                                                 .out = part});
+  return status == RONDO_OK ? llama_logits_gather(b, part, *logits) : status;
 }
 
 /* The position of the row that the next token is drawn for. */
@@ -192,7 +191,7 @@ static rondo_status draw_step_add(const struct llama_builder *b, rondo_tensor *s
 
 static rondo_status draw_add(const struct llama_builder *b, rondo_tensor logits, rondo_tensor next) {
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = results_of(b);
+  const int64_t items = llama_results(b);
   char name[NAME_BYTES];
   rondo_tensor step;
   rondo_status status = list_add(b, rondo_input, "temperature", RONDO_F32, items, &made->temperature);
@@ -214,7 +213,7 @@ static rondo_status draw_add(const struct llama_builder *b, rondo_tensor logits,
 /* Makes the tokens that the caller lists less likely, in place. */
 static rondo_status penalty_add(const struct llama_builder *b, rondo_tensor logits) {
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = results_of(b);
+  const int64_t items = llama_results(b);
   char name[NAME_BYTES];
   rondo_status status = rondo_input(b->graph, llama_name(b, name, "recent"), RONDO_I32, 2,
                                     (int64_t[]){items, b->desc.penalized}, &made->recent);
@@ -235,7 +234,7 @@ static rondo_status next_add(const struct llama_builder *b, rondo_tensor logits)
   rondo_graph_llama_tensors *made = b->made;
   char name[NAME_BYTES];
   rondo_tensor next;
-  rondo_status status = list_add(b, rondo_output, "next", RONDO_I32, results_of(b), &made->next);
+  rondo_status status = list_add(b, rondo_output, "next", RONDO_I32, llama_results(b), &made->next);
   next = made->next;
   if (status == RONDO_OK && b->desc.feed_back) status = item_of(b, made->token, &next);
   if (status != RONDO_OK) return status;
@@ -284,6 +283,8 @@ static rondo_status lender_numbers_check(const rondo_graph_llama_desc *desc) {
     const char *name;
     double lent, wanted;
   } numbers[] = {
+      {"ranks", lender->ranks, desc->ranks},
+      {"rank", lender->rank, desc->rank},
       {"tied_embedding", !has_head, desc->tied_embedding != 0},
       {"rope_frequencies", has_frequencies, desc->rope_frequencies != 0},
       {"rope_pairing", lender->rope_pairing, desc->rope_pairing},
@@ -362,16 +363,42 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
   if (desc->name && strlen(desc->name) > NAME_MOST)
     return status_set(RONDO_INVALID_ARGUMENT, "name has %zu characters, expected at most %d, as it begins all others",
                       strlen(desc->name), NAME_MOST);
-  return desc->lender ? lender_check(desc) : RONDO_OK;
+  const rondo_status status = llama_ranks_check(desc);
+  return status == RONDO_OK && desc->lender ? lender_check(desc) : status;
 }
 
 static void defaults_fill(rondo_graph_llama_desc *desc) {
   if (!desc->head_dimension && desc->query_heads > 0) desc->head_dimension = desc->hidden / desc->query_heads;
   if (!desc->sequences) desc->sequences = 1;
+  if (!desc->ranks) desc->ranks = 1;
   if (desc->epsilon == 0) desc->epsilon = 1e-5f;
   if (desc->rope_base == 0) desc->rope_base = 10000.0f;
   if (desc->nvfp4_scale == 0) desc->nvfp4_scale = 1;
   if (!desc->embedding) desc->embedding = desc->weights == RONDO_NVFP4 ? RONDO_NVFP4 : desc->dtype;
+}
+
+/* What follows from the description, before anything is added. */
+static rondo_status prepare(struct llama_builder *b) {
+  defaults_fill(&b->desc);
+  const rondo_status status = desc_check(&b->desc);
+  if (status != RONDO_OK) return status;
+  llama_ranks_divide(b);
+  b->rows = b->desc.tokens ? b->desc.tokens : b->desc.sequences;
+  b->q_columns = b->desc.query_heads * b->desc.head_dimension;
+  b->kv_columns = b->desc.kv_heads * b->desc.head_dimension;
+  b->form = llama_form_of(b);
+  b->streams = llama_streams(b);
+  return RONDO_OK;
+}
+
+rondo_status rondo_graph_llama_exchange_bytes(const rondo_graph_llama_desc *desc, uint64_t *bytes) {
+  if (!desc || !bytes)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_llama_exchange_bytes: the %s is NULL",
+                      desc ? "bytes' address" : "description");
+  struct llama_builder b = {.desc = *desc};
+  const rondo_status status = prepare(&b);
+  if (status == RONDO_OK) *bytes = llama_exchange_bytes(&b);
+  return status;
 }
 
 rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc *desc,
@@ -386,19 +413,16 @@ rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc 
   if (status != RONDO_OK) return status;
   rondo_graph_llama_tensors made = {.layers = tensors->layers};
   struct llama_builder b = {.graph = graph, .desc = *desc, .made = &made};
-  defaults_fill(&b.desc);
-  status = desc_check(&b.desc);
-  if (status == RONDO_OK) {
-    b.rows = b.desc.tokens ? b.desc.tokens : b.desc.sequences;
-    b.q_columns = b.desc.query_heads * b.desc.head_dimension;
-    b.kv_columns = b.desc.kv_heads * b.desc.head_dimension;
-    b.form = llama_form_of(&b);
-    b.streams = llama_streams(&b);
-    status = all_add(&b);
-  }
+  status = prepare(&b);
+  if (status == RONDO_OK && llama_has_ranks(&b) && !desc->exchange)
+    status =
+        status_set(RONDO_INVALID_ARGUMENT, "exchange is NULL, expected the states of %" PRIu32 " ranks", desc->ranks);
+  if (status == RONDO_OK) status = all_add(&b);
   status = graph_end(graph, &mark, status);
   made.layer_count = b.desc.layers;
   made.sequences = b.desc.sequences;
+  made.rank = b.desc.rank;
+  made.ranks = b.desc.ranks;
   made.context = b.desc.context;
   made.rope_pairing = b.desc.rope_pairing;
   made.rope_base = b.desc.rope_base;

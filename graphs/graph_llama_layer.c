@@ -23,7 +23,7 @@ struct layer_form llama_form_of(const struct llama_builder *b) {
 
 bool llama_streams(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  return b->rows > LLAMA_MOST_VECTORS && !desc->one_order && !b->form.in_halves &&
+  return b->rows > LLAMA_MOST_VECTORS && !desc->one_order && !b->form.in_halves && !llama_has_ranks(b) &&
          norms_suit_products(&(struct layer_sizes){
              .rows = b->rows, .hidden = desc->hidden, .dtype = desc->dtype, .weights = desc->weights});
 }
@@ -149,8 +149,9 @@ static rondo_status chain_add(const struct llama_builder *b, rondo_tensor betwee
   if (status == RONDO_OK) status = chain_position_add(b, chain);
   if (status == RONDO_OK)
     status = chain_parts_add(b, "attended", b->form.attention_parts, chain->rows, &chain->attended_parts);
-  return status == RONDO_OK ? chain_parts_add(b, "gated", b->form.feed_forward_parts, chain->rows, &chain->gated_parts)
-                            : status;
+  if (status == RONDO_OK)
+    status = chain_parts_add(b, "gated", b->form.feed_forward_parts, chain->rows, &chain->gated_parts);
+  return status == RONDO_OK ? llama_chain_sums_add(b, chain) : status;
 }
 
 /* As few chains as can be, and as even. */
@@ -174,6 +175,7 @@ rondo_status llama_temporaries_add(struct llama_builder *b) {
   if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK)
     status = rows_add(b, "normed rows", dtype, desc->hidden, &b->normed);
   if (b->streams && status == RONDO_OK) status = squares_add(b, &b->squares);
+  if (llama_has_ranks(b) && status == RONDO_OK) status = llama_product_part_add(b);
   if (status == RONDO_OK) status = rows_add(b, "qkv", dtype, b->q_columns + 2 * b->kv_columns, &b->qkv);
   if (status == RONDO_OK) status = rows_add(b, "attended", dtype, b->q_columns, &b->attended);
   if (status == RONDO_OK) status = rows_add(b, "gated", dtype, desc->feed_forward, &b->gated);
@@ -249,7 +251,7 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
   if (status != RONDO_OK) return status;
   const rondo_attention_block_desc attention = {.name = half_name(b, name, i, "attention", chain),
                                                 .x = chain->hidden,
-                                                .x_parts = i ? chain->gated_parts : (rondo_tensor){0},
+                                                .x_parts = i ? chain->gated : (rondo_tensor){0},
                                                 .norm = layer->attention_norm,
                                                 .norm_epsilon = desc->epsilon,
                                                 .scale = scale,
@@ -267,21 +269,25 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
                                                 .out_parts = chain->attended_parts};
   status = llama_is_prefill(b) ? prompt_attention_add(b->graph, &attention, b->made->kv_pages)
                                : attention_block_add(b->graph, &attention);
-  if (status != RONDO_OK) return status;
-  return feed_forward_add(b->graph,
-                          &(rondo_feed_forward_desc){.name = half_name(b, name, i, "feed_forward", chain),
-                                                     .x = chain->between,
-                                                     .x_parts = chain->attended_parts,
-                                                     .norm = layer->feed_forward_norm,
-                                                     .norm_epsilon = desc->epsilon,
-                                                     .scale = scale,
-                                                     .gate_up = layer->gate_up,
-                                                     .gate_up_scales = layer->gate_up_scales,
-                                                     .down = layer->down,
-                                                     .down_scales = layer->down_scales,
-                                                     .out = chain->hidden,
-                                                     .out_parts = chain->gated_parts},
-                          b->form.last_part_is_late);
+  if (status == RONDO_OK && llama_has_ranks(b))
+    status = llama_sum_add(b, name, chain->attended_parts, (rondo_tensor){0}, chain->attended_sum);
+  if (status == RONDO_OK)
+    status = feed_forward_add(b->graph,
+                              &(rondo_feed_forward_desc){.name = half_name(b, name, i, "feed_forward", chain),
+                                                         .x = chain->between,
+                                                         .x_parts = chain->attended,
+                                                         .norm = layer->feed_forward_norm,
+                                                         .norm_epsilon = desc->epsilon,
+                                                         .scale = scale,
+                                                         .gate_up = layer->gate_up,
+                                                         .gate_up_scales = layer->gate_up_scales,
+                                                         .down = layer->down,
+                                                         .down_scales = layer->down_scales,
+                                                         .out = chain->hidden,
+                                                         .out_parts = chain->gated_parts},
+                              b->form.last_part_is_late);
+  if (status != RONDO_OK || !llama_has_ranks(b)) return status;
+  return llama_sum_add(b, name, chain->gated_parts, (rondo_tensor){0}, chain->gated_sum);
 }
 
 static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
@@ -298,6 +304,7 @@ static rondo_status normed_add(const struct llama_builder *b, bool has_begun, ro
 
 /* A product that is added to the stream; there the norm that follows may begin. */
 static rondo_status joined_add(const struct llama_builder *b, rondo_gemv_desc product, rondo_tensor next_norm) {
+  if (llama_has_ranks(b)) return llama_summed_product_add(b, product);
   return b->streams ? llama_stream_add(b, product, next_norm) : llama_product_add(b, b->desc.weights, b->rows, product);
 }
 

@@ -187,6 +187,12 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * a program only replays and reads next. rondo_upload sets the states; for one sequence it takes a view made before
  * rondo_instantiate.
  *
+ * With ranks, each rank of a group has a graph, described alike but for `rank`. All are replayed with the same inputs
+ * and have the same results, to the bit. A task "layer0.attention sum", or of another half, output or down, adds what
+ * the ranks have; "logits" joins their columns. Sizes of constants and caches below are then divided by ranks: q, k, v,
+ * gate_up and head have part `rank` of their rows, output and down of their columns, embedding and norms all. Products
+ * of more than 16 rows are rounded before they are added.
+ *
  * In rows that count, the program keeps positions below `context` (results beyond are undefined) and tokens below
  * `vocabulary` (else the row is NaN). A sequence that pauses takes any token at the position of its next one; with
  * feed_back its advance is 0, and its token is set before it continues. */
@@ -223,6 +229,8 @@ typedef struct rondo_graph_llama_desc {
    * may differ in name, one_order, tokens, sequence, packed, every_row, with_logits and with_sampling; in sequences
    * with page_rows; in feed_back if only the lender has it. Else RONDO_INVALID_ARGUMENT. Read during the call only. */
   const struct rondo_graph_llama_tensors *lender;
+  uint32_t rank, ranks;         /* ranks divides heads, feed_forward and vocabulary; 0: 1 */
+  const rondo_tensor *exchange; /* [ranks]: of rondo_exchange_desc, for rondo_graph_llama_exchange_bytes */
 } rondo_graph_llama_desc;
 
 /* Constants, and the KV caches. Scales of e4m3 weights are f32 [rows], those of nvfp4 e4m3 [rows, columns / 16]. */
@@ -261,11 +269,16 @@ typedef struct rondo_graph_llama_tensors {
   rondo_llama_layer *layers;      /* set before the call: room for desc->layers; undefined after a failed call */
   int32_t layer_count, sequences; /* from here on: values that a borrower's description must share */
   int64_t context;
+  uint32_t rank, ranks;
   rondo_rope_pairing rope_pairing;
   float rope_base, epsilon, nvfp4_scale;
 } rondo_graph_llama_tensors;
 
-/* Takes at most 7 tasks and (without scales) 8 to 10 tensors a layer of the graph's limits, and some 30 besides. */
+/* The size of the largest exchange, for rondo_exchange_state. Of one rank 0. */
+RONDO_API rondo_status rondo_graph_llama_exchange_bytes(const rondo_graph_llama_desc *desc, uint64_t *bytes);
+
+/* Takes at most 7 tasks, with ranks 12, and (without scales) 8 to 10 tensors a layer of the graph's limits, and some 40
+ * besides. */
 RONDO_API rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc *desc,
                                          rondo_graph_llama_tensors *tensors);
 

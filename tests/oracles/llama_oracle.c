@@ -245,6 +245,17 @@ static void machine_upload(struct machine *m, const struct llama *l) {
   }
 }
 
+void machine_start_in(struct machine *m, rondo_runtime *runtime, const struct llama *l) {
+  for (int i = 0; i < m->count; i++) {
+    struct trial *trial = &m->trials[i];
+    const rondo_exec_options options = {.repeat_steps = i ? 0 : m->repeat_steps};
+    trial->runtime = runtime;
+    REQUIRE_OK(rondo_instantiate(runtime, trial->graph, &options, &trial->exec));
+    REQUIRE_OK(rondo_acquire(trial->exec, &trial->slot));
+  }
+  machine_upload(m, l);
+}
+
 void machine_start(struct machine *m, const struct llama *l) {
   rondo_graph *graphs[MOST_GRAPHS];
   rondo_plan plan;
@@ -257,14 +268,7 @@ void machine_start(struct machine *m, const struct llama *l) {
                        .pinned_bytes = plan.pinned_bytes_per_slot + m->repeat_steps * plan.pinned_bytes_per_step,
                        .host_bytes = plan.host_bytes},
       &runtime));
-  for (int i = 0; i < m->count; i++) {
-    struct trial *trial = &m->trials[i];
-    const rondo_exec_options options = {.repeat_steps = i ? 0 : m->repeat_steps};
-    trial->runtime = runtime;
-    REQUIRE_OK(rondo_instantiate(runtime, trial->graph, &options, &trial->exec));
-    REQUIRE_OK(rondo_acquire(trial->exec, &trial->slot));
-  }
-  machine_upload(m, l);
+  machine_start_in(m, runtime, l);
 }
 
 void llama_set_lists(struct machine *m, int graph, rondo_tensor a, const int32_t *of_a, rondo_tensor b,
@@ -273,13 +277,17 @@ void llama_set_lists(struct machine *m, int graph, rondo_tensor a, const int32_t
   trial_set(&m->trials[graph], b, of_b);
 }
 
-void machine_end(struct machine *m) {
-  rondo_runtime *runtime = m->trials[0].runtime;
+void machine_end_graphs(struct machine *m) {
   for (int i = m->count; i-- > 0;) {
     REQUIRE_OK(rondo_release(m->trials[i].slot));
     REQUIRE_OK(rondo_close_exec(&m->trials[i].exec));
     REQUIRE_OK(rondo_graph_destroy(&m->trials[i].graph));
   }
-  REQUIRE_OK(rondo_close(&runtime));
   m->count = 0;
+}
+
+void machine_end(struct machine *m) {
+  rondo_runtime *runtime = m->trials[0].runtime;
+  machine_end_graphs(m);
+  REQUIRE_OK(rondo_close(&runtime));
 }

@@ -81,9 +81,15 @@ void machine_add(struct machine *m, rondo_backend backend, rondo_graph_llama_des
 /* Opens a runtime with pools of exactly the planned size, instantiates the graphs and uploads the weights. */
 void machine_start(struct machine *m, const struct llama *l);
 
+/* The last two of these. */
+void machine_start_in(struct machine *m, rondo_runtime *runtime, const struct llama *l);
+
 /* Sets two inputs or states of a graph. */
 void llama_set_lists(struct machine *m, int graph, rondo_tensor a, const int32_t *of_a, rondo_tensor b,
                      const int32_t *of_b);
+
+/* Closes the graphs, but not the runtime. */
+void machine_end_graphs(struct machine *m);
 
 /* Closes the graphs and the runtime. */
 void machine_end(struct machine *m);
