@@ -8,7 +8,7 @@
 #include "../room.h"
 #include "timing.h"
 
-enum { MOST_HIDDEN = 2048 };
+enum { MOST_HIDDEN = 4096 };
 
 /* ---- Random numbers ---------------------------------------------------------------------------------------------- */
 
@@ -53,9 +53,9 @@ static struct pattern weights_pattern(rondo_dtype dtype) {
   return dtype == RONDO_NVFP4 ? codes : dtype == RONDO_E4M3 ? e4m3 : small_bf16;
 }
 
-static void set_all(struct random_model *model) {
+static void set_all(struct random_model *model, const struct random_rank *rank) {
   const rondo_graph_llama_desc *desc = &model->desc;
-  const rondo_graph_llama_tensors *t = &model->ends;
+  const rondo_graph_llama_tensors *t = &rank->ends;
   const struct pattern weights = weights_pattern(desc->weights);
   const struct pattern scales = desc->weights == RONDO_NVFP4 ? scale_e4m3 : row_scales;
   set(model, t->embedding, desc->weights == RONDO_NVFP4 ? codes : small_bf16);
@@ -70,91 +70,149 @@ static void set_all(struct random_model *model) {
     set(model, layer->k, bf16), set(model, layer->v, bf16);
   }
   set(model, t->norm, norm_bf16);
-}
-
-static void find_contents(struct random_model *model) {
-  enum { OF_A_LAYER = 12, AROUND = 3 };
-  model->contents =
-      room_take(((uint64_t)model->desc.layers * OF_A_LAYER + AROUND) * sizeof *model->contents, "bench llama");
-  set_all(model);
-  for (uint32_t i = 0; i < model->content_count; i++) /* a longer tensor may have moved the source */
-    model->contents[i].data = ((const struct source *)model->contents[i].data)->words;
+  set(model, t->head, desc->weights == RONDO_NVFP4 ? codes : small_bf16);
+  set(model, t->head_scales, scale_e4m3);
 }
 
 /* Returns after the uploads have ended. An upload may still be in progress when its call returns; a download waits for
  * it. */
-static void upload_all(struct random_model *model) {
+static void upload_all(struct random_model *model, const struct random_rank *rank) {
   uint16_t norm[MOST_HIDDEN];
-  uint64_t bytes = (uint64_t)model->desc.hidden * sizeof *norm, begin = timing_now_ns();
-  TRY(rondo_upload_all(model->exec, model->contents, model->content_count));
-  TRY(rondo_download(model->exec, model->ends.norm, norm, bytes));
-  model->upload_ns = timing_now_ns() - begin;
+  const uint64_t bytes = (uint64_t)model->desc.hidden * sizeof *norm;
+  model->content_count = 0;
+  set_all(model, rank);
+  for (uint32_t i = 0; i < model->content_count; i++) /* a longer tensor may have moved the source */
+    model->contents[i].data = ((const struct source *)model->contents[i].data)->words;
+  const uint64_t begin = timing_now_ns();
+  TRY(rondo_upload_all(rank->exec, model->contents, model->content_count));
+  TRY(rondo_download(rank->exec, rank->ends.norm, norm, bytes));
+  model->upload_ns += timing_now_ns() - begin;
 }
 
 /* Prompts that are packed begin at position 0. Pages of a sequence follow each other. */
-static void inputs_set(struct random_model *model) {
+static void inputs_set(const struct random_model *model, uint32_t r) {
   const rondo_graph_llama_desc *desc = &model->desc;
-  const rondo_graph_llama_tensors *t = &model->ends;
+  const rondo_graph_llama_tensors *t = &model->rank[r].ends;
+  const rondo_slot slot = model->slots[r];
   const int32_t sequences = desc->sequences, lists = desc->tokens && !desc->packed ? 1 : sequences;
   uint64_t bytes;
-  if (desc->feed_back) memset(rondo_data(model->slot, t->advance), 0, (size_t)lists * sizeof(int32_t));
+  if (desc->feed_back) memset(rondo_data(slot, t->advance), 0, (size_t)lists * sizeof(int32_t));
   if (desc->page_rows) {
-    int32_t *pages = rondo_data(model->slot, t->kv_pages);
+    int32_t *pages = rondo_data(slot, t->kv_pages);
     TRY(rondo_tensor_bytes(t->kv_pages, &bytes));
     for (uint64_t i = 0; i < bytes / sizeof *pages; i++) pages[i] = (int32_t)i;
   }
   if (!desc->tokens) return;
-  int32_t *prompt = rondo_data(model->slot, t->prompt), *last = rondo_data(model->slot, t->last);
+  int32_t *prompt = rondo_data(slot, t->prompt), *last = rondo_data(slot, t->last);
   for (int32_t i = 0; i < desc->tokens; i++) prompt[i] = (int32_t)(i * INT64_C(7919) % desc->vocabulary);
   last[0] = desc->tokens - 1;
   if (!desc->packed) return;
-  int32_t *offsets = rondo_data(model->slot, t->row_offsets), *position = rondo_data(model->slot, t->position);
+  int32_t *offsets = rondo_data(slot, t->row_offsets), *position = rondo_data(slot, t->position);
   const int32_t rows = desc->tokens / sequences;
   for (int32_t i = 0; i < sequences; i++) offsets[i] = i * rows, last[i] = offsets[i] + rows - 1, position[i] = 0;
   offsets[sequences] = desc->tokens;
 }
 
-/* Times an exec without repeats, and then makes one with them in its place, where the driver can. */
+/* Times execs without repeats, and then makes one with them in its place, where the driver can. */
 static void instantiate(struct random_model *model) {
+  struct random_rank *rank = model->rank;
+  for (uint32_t r = 0; r < model->ranks && model->ranks > 1; r++)
+    TRY(rondo_instantiate(rank[r].runtime, rank[r].exchange, NULL, &rank[r].exchange_exec));
   const uint64_t begin = timing_now_ns();
-  TRY(rondo_instantiate(model->runtime, model->graph, NULL, &model->exec));
+  for (uint32_t r = 0; r < model->ranks; r++)
+    TRY(rondo_instantiate(rank[r].runtime, rank[r].graph, NULL, &rank[r].exec));
   model->instantiate_ns = timing_now_ns() - begin;
   if (!model->repeat_steps) return;
-  TRY(rondo_close_exec(&model->exec));
+  TRY(rondo_close_exec(&rank->exec));
   rondo_exec_options options = {.repeat_steps = model->repeat_steps};
-  if (rondo_instantiate(model->runtime, model->graph, &options, &model->exec) == RONDO_OK) return;
+  if (rondo_instantiate(rank->runtime, rank->graph, &options, &rank->exec) == RONDO_OK) return;
   snprintf(model->no_repeat, sizeof model->no_repeat, "%s", rondo_error_text());
   model->repeat_steps = 0;
-  TRY(rondo_instantiate(model->runtime, model->graph, NULL, &model->exec));
+  TRY(rondo_instantiate(rank->runtime, rank->graph, NULL, &rank->exec));
+}
+
+/* The graphs of all ranks, each with the states of all. */
+static void describe(struct random_model *model) {
+  rondo_tensor states[RONDO_MAX_RANKS];
+  rondo_graph_llama_desc desc = model->desc;
+  uint64_t bytes;
+  desc.ranks = model->ranks, desc.exchange = states;
+  TRY(rondo_graph_llama_exchange_bytes(&desc, &bytes));
+  for (uint32_t r = 0; r < model->ranks && model->ranks > 1; r++) {
+    TRY(rondo_graph_create(NULL, NULL, &model->rank[r].exchange));
+    TRY(rondo_exchange_state(model->rank[r].exchange, NULL, model->ranks, bytes, &states[r]));
+  }
+  for (uint32_t r = 0; r < model->ranks; r++) {
+    struct random_rank *rank = &model->rank[r];
+    rank->ends.layers = room_take((uint64_t)desc.layers * sizeof *rank->ends.layers, "bench llama");
+    desc.rank = r;
+    TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 8192, .tasks = 4096}, &rank->graph));
+    TRY(rondo_graph_llama(rank->graph, &desc, &rank->ends));
+  }
+}
+
+/* The GPUs that this program can use, up to `most`. */
+static int32_t count_devices(int32_t most) {
+  int32_t count = 0;
+  rondo_runtime *runtime;
+  while (count < most &&
+         rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device = count}, &runtime) == RONDO_OK) {
+    TRY(rondo_close(&runtime));
+    count++;
+  }
+  return count;
+}
+
+static void open_runtimes(struct random_model *model, rondo_backend backend) {
+  rondo_options options[RONDO_MAX_RANKS];
+  rondo_runtime *runtimes[RONDO_MAX_RANKS];
+  rondo_info info;
+  model->devices = model->ranks > 1 && backend != RONDO_BACKEND_HOST ? count_devices((int32_t)model->ranks) : 1;
+  for (uint32_t r = 0; r < model->ranks; r++) {
+    rondo_graph *graphs[] = {model->rank[r].graph, model->rank[r].exchange};
+    rondo_plan plan;
+    TRY(rondo_plan_graphs(graphs, model->ranks > 1 ? 2 : 1, &plan));
+    options[r] =
+        (rondo_options){.backend = backend,
+                        .device = model->devices ? (int32_t)r % model->devices : 0,
+                        .device_bytes = plan.device_bytes,
+                        .pinned_bytes = plan.pinned_bytes_per_slot + model->repeat_steps * plan.pinned_bytes_per_step,
+                        .host_bytes = plan.host_bytes};
+  }
+  TRY(rondo_open_group(options, model->ranks, runtimes));
+  for (uint32_t r = 0; r < model->ranks; r++) model->rank[r].runtime = runtimes[r];
+  TRY(rondo_runtime_info(runtimes[0], &info));
+  model->is_on_gpu = info.backend == RONDO_BACKEND_CUDA;
 }
 
 void random_model_open(struct random_model *model, rondo_backend backend) {
-  rondo_plan plan;
-  rondo_info info;
-  model->ends.layers = model->tensors.llama.layers;
-  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 8192, .tasks = 4096}, &model->graph));
-  TRY(rondo_graph_llama(model->graph, &model->desc, &model->ends));
-  TRY(rondo_plan_graph(model->graph, &plan));
-  TRY(rondo_open(
-      &(rondo_options){.backend = backend,
-                       .device_bytes = plan.device_bytes,
-                       .pinned_bytes = plan.pinned_bytes_per_slot + model->repeat_steps * plan.pinned_bytes_per_step,
-                       .host_bytes = plan.host_bytes},
-      &model->runtime));
-  TRY(rondo_runtime_info(model->runtime, &info));
-  model->is_on_gpu = info.backend == RONDO_BACKEND_CUDA;
+  enum { OF_A_LAYER = 12, AROUND = 5 };
+  describe(model);
+  open_runtimes(model, backend);
   instantiate(model);
-  TRY(rondo_acquire(model->exec, &model->slot));
-  find_contents(model);
-  upload_all(model);
-  inputs_set(model);
+  model->contents =
+      room_take(((uint64_t)model->desc.layers * OF_A_LAYER + AROUND) * sizeof *model->contents, "bench llama");
+  for (uint32_t r = 0; r < model->ranks; r++) {
+    TRY(rondo_acquire(model->rank[r].exec, &model->slots[r]));
+    upload_all(model, &model->rank[r]);
+    inputs_set(model, r);
+  }
 }
 
 void random_model_close(struct random_model *model) {
-  TRY(rondo_release(model->slot));
-  TRY(rondo_close_exec(&model->exec));
-  TRY(rondo_graph_destroy(&model->graph));
-  TRY(rondo_close(&model->runtime));
+  for (uint32_t r = 0; r < model->ranks; r++) {
+    TRY(rondo_release(model->slots[r]));
+    TRY(rondo_close_exec(&model->rank[r].exec));
+    TRY(rondo_graph_destroy(&model->rank[r].graph));
+    free(model->rank[r].ends.layers);
+  }
+  for (uint32_t r = 0; r < model->ranks; r++) {
+    if (model->ranks > 1) {
+      TRY(rondo_close_exec(&model->rank[r].exchange_exec));
+      TRY(rondo_graph_destroy(&model->rank[r].exchange));
+    }
+    TRY(rondo_close(&model->rank[r].runtime));
+  }
   free(model->contents);
   for (int i = 0; i < SOURCES; i++) free(model->sources[i].words);
 }

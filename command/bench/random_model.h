@@ -16,25 +16,31 @@ struct source {
   struct pattern pattern;
 };
 
-/* The caller sets desc and repeat_steps before it opens the model. */
+/* What each rank has. */
+struct random_rank {
+  rondo_graph_llama_tensors ends;
+  rondo_graph *graph, *exchange; /* exchange: of several ranks, with the state that others write to */
+  rondo_exec *exec, *exchange_exec;
+  rondo_runtime *runtime;
+};
+
+/* The caller sets desc, with ranks, and repeat_steps before it opens the model. */
 struct random_model {
   rondo_graph_llama_desc desc;
-  union ready_tensors tensors;
-  rondo_graph_llama_tensors ends;
-  rondo_graph *graph;
-  rondo_runtime *runtime;
-  rondo_exec *exec;
-  rondo_slot slot;
+  uint32_t ranks; /* at least 1 */
+  struct random_rank rank[RONDO_MAX_RANKS];
+  rondo_slot slots[RONDO_MAX_RANKS];
   struct source sources[SOURCES];
-  rondo_content *contents; /* of the constants and states */
+  rondo_content *contents; /* of the constants and states of a rank */
   uint32_t content_count;
   uint64_t instantiate_ns, upload_ns, upload_bytes;
   uint32_t repeat_steps;
   char no_repeat[256]; /* "", or why the exec has no repeats after all; then repeat_steps is 0 */
   bool is_on_gpu;      /* on the host there is no figure to reach */
+  int32_t devices;     /* GPUs that the ranks are on */
 };
 
-/* Opens the model in a runtime of its own, uploads its contents and sets its inputs. Both end the program with the
- * error's text if something fails. */
+/* Opens the model in runtimes of its own, uploads its contents and sets its inputs. Rank r is on device r, or if there
+ * are fewer, shares one. Both end the program with the error's text if something fails. */
 void random_model_open(struct random_model *model, rondo_backend backend);
 void random_model_close(struct random_model *model);

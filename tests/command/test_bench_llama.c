@@ -67,6 +67,24 @@ Test(bench_llama, shows_rivals_beside_ours_of_the_same_token_in_bf16) {
   cr_assert_not_null(strstr(plain, "\n  over torch.compile, A "), "%s", ran.out);
 }
 
+Test(bench_llama, shows_the_times_of_ranks_beside_those_of_one) {
+  struct ran ran = shell_rondo("", "%s --weights bf16 --ranks 3", short_llama);
+  REQUIRE_CODE(ran, 0);
+  const char *row = strstr(ran.out, "\n  over one rank "), *samples = strstr(ran.out, "context 128, 3 ranks ");
+  double all = 0, one = 0, ratio = 0;
+  cr_assert(row && samples && samples < row, "%s", ran.out);
+  cr_assert_eq(sscanf(row, "\n  over one rank %lf / %lf us = %lfx", &all, &one, &ratio), 3);
+  cr_assert(all > 0 && one > 0, "%s", row);
+  cr_assert_float_eq(ratio, all / one, 0.001);
+  cr_assert_eq(shell_occurrences(ran.out, "context 128 "), 1, "one rank alone: %s", ran.out);
+  ran = shell_rondo("", "%s --ranks 2", short_llama); /* of 9 heads */
+  REQUIRE_CODE(ran, 1);
+  cr_assert_not_null(strstr(ran.error, "query_heads is 9, expected a multiple of ranks, 2"), "%s", ran.error);
+  ran = shell_rondo("", "%s --ranks 3 --profile", short_llama);
+  REQUIRE_CODE(ran, 1);
+  cr_assert_not_null(strstr(ran.error, "--profile goes with one rank"), "%s", ran.error);
+}
+
 Test(bench_llama, shows_tokens_of_repeats_beside_those_replayed_one_by_one) {
   struct ran ran = shell_rondo("", "%s --weights bf16", short_llama);
   REQUIRE_CODE(ran, 0);
