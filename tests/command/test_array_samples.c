@@ -218,6 +218,7 @@ Test(array_samples, what_does_not_fit_is_a_sentence) {
       {"fit", "huge.npy huge.npy", "is more than 2^31"},
       {"matvec", "huge_half.npy huge_half.npy", "WEIGHTS or VECTORS has no elements"},
       {"pipeline", "huge_half.npy huge_half.npy", "WEIGHTS or VECTORS has no elements"},
+      {"parallel", "huge_half.npy huge_half.npy", "WEIGHTS or VECTORS has no elements"},
       {"attend", "huge_heads.npy huge_heads.npy huge_heads.npy", "the array has no elements"},
   };
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
@@ -228,7 +229,7 @@ Test(array_samples, what_does_not_fit_is_a_sentence) {
 }
 
 Test(array_samples, help_exits_0_and_names_the_types) {
-  static const char *const samples[] = {"orthogonalize", "fit", "attend", "matvec", "pipeline", "rms_norm"};
+  static const char *const samples[] = {"orthogonalize", "fit", "attend", "matvec", "pipeline", "parallel", "rms_norm"};
   for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
     struct ran ran = run(samples[i], "--help");
     REQUIRE_CODE(ran, 0);
