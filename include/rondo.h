@@ -232,14 +232,13 @@ RONDO_API RONDO_INLINE rondo_status rondo_open(const rondo_options *options, ron
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
-/* Opens a runtime for each of 1 to RONDO_MAX_RANKS ranks, options[rank], or none. The ranks have one backend; with
+/* Opens a runtime for each of 1 to RONDO_MAX_RANKS ranks, with options[rank], or none. All have one backend: with
  * RONDO_BACKEND_AUTO CUDA, if all can use it.
- *   - Each GPU can reach the memory of the others (peer access, which stays on after rondo_close). Ranks may share one.
- *   - A graph may borrow from a graph that is instantiated in another runtime of the group (rondo_borrow). If its own
- *     runtime has such an exec too, that one lends.
- *   - All else is as for runtimes of rondo_open. They are closed one by one, in any order. Rank 0's allocator lives
- *     until the last is closed. On the host, ranks without host_threads share the cores.
- * Errors: those of rondo_open, with the rank and its device; RONDO_NO_DEVICE also if a GPU cannot reach another. */
+ *   - Each GPU reaches the memory of the others (peer access, which stays on after rondo_close). Ranks may share a GPU.
+ *   - Graphs may borrow from graphs that are instantiated in other runtimes of the group.
+ *   - Runtimes are closed one by one, in any order. Rank 0's allocator lives until the last is closed.
+ *   - On the host, ranks without host_threads share the cores.
+ * Errors: those of rondo_open, with the rank; RONDO_NO_DEVICE also if a GPU cannot reach another. */
 RONDO_API rondo_status rondo_open_group_abi(uint32_t abi_version, const rondo_options *options, uint32_t ranks,
                                             rondo_runtime **runtimes);
 RONDO_API RONDO_INLINE rondo_status rondo_open_group(const rondo_options *options, uint32_t ranks,
@@ -998,8 +997,11 @@ RONDO_API rondo_status rondo_exchange_state(rondo_graph *graph, const char *name
  *   timeout_ns  after this time the device is lost; 0: 800 ms
  *
  *   all_reduce      out = residual + the sum of the ranks' in; in f32 [terms, out's shape] counts as the sum of its
- * terms all_gather      out = the ranks' in, side by side reduce_scatter  out = the sum of the ranks' parts number
- * `rank` of in broadcast       out = the source's in send, receive   the receiver's out = the sender's in, of one shape
+ *                   terms
+ *   all_gather      out = the ranks' in, side by side
+ *   reduce_scatter  out = the sum of the ranks' parts number `rank` of in
+ *   broadcast       out = the source's in
+ *   send, receive   the receiver's out = the sender's in, of one shape
  *
  * Any two ranks have the same exchanges with each other in the same order, in all replays; else both wait in vain.
  * Sums are fp32, in the order of terms, then of ranks, rounded once. All ranks get the same bits. A NaN may become
@@ -1135,8 +1137,8 @@ typedef struct rondo_exec_options {
    * effect on the host. */
   int32_t keep_warm;
   uint32_t lane; /* the lane of its replays */
-  /* 1: the exec may share states with execs of other lanes; 0: such an exec is refused. The program ensures that no
-   * exec writes such a state while an exec of another lane uses it. */
+  /* 1: the exec may share states with execs of other lanes or ranks; 0: such an exec is refused. The program ensures
+   * that no exec writes such a state while an exec of another lane uses it. */
   int32_t states_are_ordered;
   /* 1: rondo_instantiate runs no task; each slot's first replay has the one-time costs. */
   int32_t without_warm_up;
@@ -1150,10 +1152,10 @@ typedef struct rondo_exec_options {
  * warm-up, so that the first real replay costs no more than any other. options may be NULL.
  *   - The warm-up runs all tasks, own kernels and captured work too. Inputs and the graph's own states and constants
  *     are zeros in it; borrowed ones are as they are. Afterwards states are zero, and no replay is counted.
- *   - A graph that writes a borrowed state has no warm-up if the state may hold data already or another thread reads
- *     it. So instantiate all graphs first, then upload. During the warm-up no other thread replays an exec that shares
- *     the state.
- *   - Each graph that it borrows from has exactly one exec open in the runtime.
+ *   - A graph with exchanges has no warm-up. One that writes a borrowed state has none if the state may hold data
+ * already or another thread reads it. So instantiate all graphs first, then upload. During the warm-up no other thread
+ * replays an exec that shares the state.
+ *   - Each graph that it borrows from has exactly one exec open in the runtime or, if none, in its group.
  *   - The graph may be changed or destroyed afterwards.
  * Errors: as rondo_plan_graph; RONDO_OUT_OF_MEMORY if a pool is too small; RONDO_UNSUPPORTED; RONDO_INVALID_STATE if a
  * lender is not open or is being closed, or lanes share a state; RONDO_BUSY while another thread profiles in the lane;
@@ -1247,12 +1249,11 @@ RONDO_API rondo_status rondo_poll(rondo_slot slot);
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
 
-/* Replays slots of several execs, in this order: those of all ranks, whose tasks wait for each other. All are checked
- * before the first starts. Errors: as rondo_replay. After an error of the device, slots before the one that it names
- * are in flight. */
+/* Replays slots in this order, such as one of each rank. All are checked before the first starts.
+ * Errors: as rondo_replay. If a launch fails, the slots before the one named are in flight. */
 RONDO_API rondo_status rondo_replay_all(const rondo_slot *slots, uint32_t count);
 
-/* Waits, as rondo_wait, for all of the slots, at most timeout_ns together. */
+/* Waits, as rondo_wait, for all of the slots, together at most timeout_ns. */
 RONDO_API rondo_status rondo_wait_all(const rondo_slot *slots, uint32_t count, uint64_t timeout_ns);
 
 /* Waits for any replay of these execs of one runtime, in any lanes. Returns its slot with the replay's user pointer.
@@ -1406,9 +1407,9 @@ typedef struct rondo_profile_totals {
  *   - Nothing else replays in the lane meanwhile. Images and callbacks of own kernels are used again, so they must
  *     still live.
  * Errors: RONDO_BUSY if the slot is in flight, another slot of the exec is held, or another exec of the lane is in
- * flight, profiled or being instantiated; RONDO_INVALID_ARGUMENT if task_count is not node_count; RONDO_OUT_OF_MEMORY;
- * those of rondo_replay and rondo_wait. After an error the exec is as before, but its states may have advanced. A task
- * of over 120 s makes the device lost. */
+ * flight, profiled or being instantiated; RONDO_INVALID_ARGUMENT if task_count is not node_count; RONDO_UNSUPPORTED
+ * with exchanges; RONDO_OUT_OF_MEMORY; those of rondo_replay and rondo_wait. After an error the exec is as before, but
+ * its states may have advanced. A task of over 120 s makes the device lost. */
 RONDO_API rondo_status rondo_profile(rondo_slot slot, const rondo_profile_options *options, rondo_task_profile *tasks,
                                      uint32_t task_count, rondo_profile_totals *totals);
 
