@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures other libraries on the cases of `rondo bench kernels` and `rondo bench llama`, through PyTorch. Without a group:
 bf16 and fp8 products of cuBLAS. Groups: gemm (bf16 products of cuBLAS with 32 to 4096 vectors), attention and softmax
-(softmax_rivals.py), qr (qr_rivals.py), llama (llama_rivals.py).
+(softmax_rivals.py), qr (qr_rivals.py), llama (llama_rivals.py), exchange (exchange_rivals.py).
 
     python3 command/bench/rivals.py [attention] --json rivals.json [--only "bf16 4096x4096"]
     rondo bench kernels [attention] --rivals rivals.json
@@ -20,6 +20,7 @@ import sys
 
 import torch
 
+import exchange_rivals
 import llama_rivals
 import qr_rivals
 import softmax_rivals
@@ -152,7 +153,7 @@ def measure_products(samples, wanted, types=GEMV_TYPES, shapes=SHAPES, counts=CO
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("group", nargs="?", choices=["gemv", "gemm", "attention", "softmax", "qr", "llama"], default="gemv")
+    parser.add_argument("group", nargs="?", choices=["gemv", "gemm", "attention", "softmax", "qr", "llama", "exchange"], default="gemv")
     parser.add_argument("--json", default="rivals.json")
     parser.add_argument("--only", default="", help='such as "bf16 4096x4096 count=1"')
     parser.add_argument("--rival", default="", help='of attention and softmax, a regular expression: "FlashAttention-3|cuDNN"')
@@ -174,6 +175,8 @@ def main():
         measured = measure_products(samples, wanted, GEMV_TYPES, GEMM_SHAPES, GEMM_COUNTS)
     elif options.group == "qr":
         measured = qr_rivals.measure(samples, wanted)
+    elif options.group == "exchange":
+        measured = exchange_rivals.measure(options.samples or 25, wanted)
     elif options.group == "llama":
         measured = llama_rivals.measure(samples, wanted, options.model, options.sequences, options.context, options.prompt)
     else:

@@ -35,16 +35,6 @@ static int64_t place_of(const struct exchange_parameters *p, const struct exchan
   return place;
 }
 
-static float number_at(const struct exchange_side *side, int64_t place) {
-  float value;
-  rows_load(side->dtype, side->data, place, 1, &value);
-  return value;
-}
-
-static void number_set(const struct exchange_side *side, int64_t place, float value) {
-  rows_store(side->dtype, side->data, place, 1, &value);
-}
-
 /* The numbers of a vector as its words hold them, and back. */
 static void vector_numbers(const struct item *item, const struct vector *vector, float numbers[NUMBERS_MOST]) {
   uint16_t halves[NUMBERS_MOST];
@@ -72,20 +62,46 @@ static uint32_t numbers_here(const struct item *item, int64_t vector) {
   return (uint32_t)smaller(item->numbers, item->p->count - vector * item->numbers);
 }
 
+/* The numbers of a vector that lie side by side from number `i` on: all, or one. */
+static uint32_t run_of(const struct item *item, const struct exchange_side *side, int64_t vector) {
+  const uint32_t count = numbers_here(item, vector);
+  return side->is_whole && count == item->numbers ? count : 1;
+}
+
+/* A vector of a side, from `begin` on, and back. */
+static void side_load(const struct item *item, const struct exchange_side *side, int64_t begin, int64_t vector,
+                      float numbers[NUMBERS_MOST]) {
+  const uint32_t run = run_of(item, side, vector);
+  for (uint32_t i = 0; i < numbers_here(item, vector); i += run)
+    rows_load(side->dtype, side->data, begin + place_of(item->p, side, vector * item->numbers + i), run, numbers + i);
+}
+
+static void side_store(const struct item *item, const struct exchange_side *side, int64_t vector,
+                       const float numbers[NUMBERS_MOST]) {
+  const uint32_t run = run_of(item, side, vector);
+  for (uint32_t i = 0; i < numbers_here(item, vector); i += run)
+    rows_store(side->dtype, side->data, place_of(item->p, side, vector * item->numbers + i), run, numbers + i);
+}
+
 /* Vector number `vector` of the part of `rank`, with zeros after the part's end. */
 static struct vector load(const struct item *item, uint32_t rank, int64_t vector) {
   const struct exchange_parameters *p = item->p;
-  const uint32_t size = p->dtype == RONDO_F32 ? 4 : 2;
+  const size_t size = EXCHANGE_VECTOR_BYTES / item->numbers;
+  const int64_t begin = rank * p->in.step;
   struct vector loaded = {{0}};
-  for (uint32_t i = 0; i < numbers_here(item, vector); i++) {
-    const int64_t place = rank * p->in.step + place_of(p, &p->in, vector * item->numbers + i);
-    if (p->terms == 1) {
-      memcpy((unsigned char *)&loaded + (size_t)i * size, (const unsigned char *)p->in.data + place * size, size);
-      continue;
+  if (p->terms > 1) {
+    float sums[NUMBERS_MOST] = {0}, term[NUMBERS_MOST] = {0};
+    side_load(item, &p->in, begin, vector, sums);
+    for (uint32_t t = 1; t < p->terms; t++) {
+      side_load(item, &p->in, begin + t * p->term, vector, term);
+      for (uint32_t i = 0; i < item->numbers; i++) sums[i] += term[i];
     }
-    float sum = number_at(&p->in, place);
-    for (uint32_t t = 1; t < p->terms; t++) sum += number_at(&p->in, place + t * p->term);
-    memcpy(&loaded.words[i], &sum, sizeof sum);
+    return vector_of(item, sums);
+  }
+  const uint32_t run = run_of(item, &p->in, vector);
+  for (uint32_t i = 0; i < numbers_here(item, vector); i += run) {
+    const int64_t at = begin + place_of(p, &p->in, vector * item->numbers + i);
+    memcpy((unsigned char *)&loaded + i * size, (const unsigned char *)p->in.data + (size_t)at * size, run * size);
   }
   return loaded;
 }
@@ -93,22 +109,23 @@ static struct vector load(const struct item *item, uint32_t rank, int64_t vector
 /* A vector of another rank to its place in out. */
 static void place(const struct item *item, uint32_t rank, int64_t vector, const struct vector *words) {
   const struct exchange_parameters *p = item->p;
-  const uint32_t size = p->dtype == RONDO_F32 ? 4 : 2;
-  for (uint32_t i = 0; i < numbers_here(item, vector); i++) {
+  const size_t size = EXCHANGE_VECTOR_BYTES / item->numbers;
+  const uint32_t run = run_of(item, &p->out, vector);
+  for (uint32_t i = 0; i < numbers_here(item, vector); i += run) {
     const int64_t at = rank * p->out.step + place_of(p, &p->out, vector * item->numbers + i);
-    memcpy((unsigned char *)p->out.data + at * size, (const unsigned char *)words + (size_t)i * size, size);
+    memcpy((unsigned char *)p->out.data + (size_t)at * size, (const unsigned char *)words + i * size, run * size);
   }
 }
 
 /* Sums to out, after the residual. */
 static void finish(const struct item *item, int64_t vector, const float sums[NUMBERS_MOST]) {
   const struct exchange_parameters *p = item->p;
-  for (uint32_t i = 0; i < numbers_here(item, vector); i++) {
-    const int64_t index = vector * item->numbers + i;
-    float value = sums[i];
-    if (p->residual.data) value = number_at(&p->residual, place_of(p, &p->residual, index)) + value;
-    number_set(&p->out, place_of(p, &p->out, index), value);
+  float values[NUMBERS_MOST] = {0};
+  if (p->residual.data) {
+    side_load(item, &p->residual, 0, vector, values);
+    for (uint32_t i = 0; i < item->numbers; i++) values[i] += sums[i];
   }
+  side_store(item, &p->out, vector, p->residual.data ? values : sums);
 }
 
 /* ---- Words between ranks ----------------------------------------------------------------------------------------- */
@@ -135,13 +152,14 @@ static void push(const struct item *item, uint32_t to, int64_t index, const stru
 
 /* Waits for a word that is not zero; 0: the time is over, and the fault is stored. */
 static uint32_t await(const struct item *item, uint32_t from, const _Atomic uint32_t *here) {
-  const uint64_t begin = now_ns();
+  uint64_t begin = 0;
   for (uint32_t spins = 1;; spins++) {
     const uint32_t word = atomic_load_explicit(here, memory_order_acquire);
     if (word) return word;
     cpu_relax();
     if (spins % SPINS_BEFORE_YIELD) continue;
     sched_yield();
+    if (!begin) begin = now_ns();
     if (now_ns() - begin < item->p->timeout_ns) continue;
     atomic_store(item->call->fault, fault_word(item->call->fault_number, from));
     return 0;

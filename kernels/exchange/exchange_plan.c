@@ -139,8 +139,7 @@ struct exchange_choice exchange_choose(const struct exchange_attributes *attribu
                                  .chunk = (uint32_t)divide_up(vectors, attributes->ranks)};
   const int64_t work = has_two_steps ? choice.chunk : vectors;
   choice.threads = (uint32_t)larger(32, smaller(SMALL_THREADS, round_up(work, 32)));
-  while (choice.threads < EXCHANGE_THREADS && work > (int64_t)choice.threads * EXCHANGE_BLOCKS_MOST)
-    choice.threads *= 2;
+  if (work > (int64_t)SMALL_THREADS * EXCHANGE_BLOCKS_MOST) choice.threads = EXCHANGE_THREADS;
   choice.blocks = (uint32_t)larger(1, smaller(EXCHANGE_BLOCKS_MOST, divide_up(work, choice.threads)));
   return choice;
 }

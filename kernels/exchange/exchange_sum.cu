@@ -5,39 +5,58 @@
  * the number of ranks is a constant. */
 #include "exchange_words.cuh"
 
-template <int N, int Ranks> DEVICE void sum_vectors(const exchange_parameters &p) {
-  const uint32_t turns = turns_of(p, p.to);
-  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < p.vectors; i += gridDim.x * blockDim.x) {
-    const uint64_t at = (uint64_t)i * EXCHANGE_VECTOR_BYTES;
-    const uint4 own = ((const uint4 *)p.in.data)[i];
-    unrolled_for (uint32_t r = 1; r < Ranks; r++) {
-      const uint32_t to = other_rank(p, r);
-      if (Ranks < EXCHANGE_RANKS_MOST || r < p.ranks) push(slot_of(p, to, p.rank, turns >> to) + at, own);
-    }
-    float residual[N];
-    if (p.residual.data) load_numbers(p.residual.dtype, true, p.residual.data, (int64_t)i * N, N, residual);
-    const auto place = [&](uint32_t r) { return slot_of(p, p.rank, r, turns >> r) + at; };
-    float sums[N];
-    enum { LOOKS = Ranks < 4 ? Ranks : 4 /* in flight together */ };
+template <int N, int Ranks> struct sum_of {
+  const exchange_parameters &p;
+  uint32_t turns;
+
+  DEVICE unsigned char *place(uint32_t to, uint32_t from, uint32_t vector) const {
+    return slot_of(p, to, from, turns >> (to == p.rank ? from : to)) + (uint64_t)vector * EXCHANGE_VECTOR_BYTES;
+  }
+
+  DEVICE uint4 own(uint32_t vector) const { return ((const uint4 *)p.in.data)[vector]; }
+
+  DEVICE void send(uint32_t vector, const uint4 &data) const {
+    unrolled_for (uint32_t r = 1; r < Ranks; r++)
+      if (Ranks < EXCHANGE_RANKS_MOST || r < p.ranks) push(place(other_rank(p, r), p.rank, vector), data);
+  }
+
+  /* The looks at up to four ranks' vectors are in flight together. */
+  DEVICE void finish(uint32_t vector, const uint4 &data) const {
+    enum { LOOKS = Ranks < 4 ? Ranks : 4 };
+    float sums[N], residual[N];
+    const int64_t number = (int64_t)vector * N;
+    if (p.residual.data) load_numbers(p.residual.dtype, true, p.residual.data, number, N, residual);
     unrolled_for (uint32_t first = 0; first < Ranks; first += LOOKS) {
       uint4 words[LOOKS];
       unrolled_for (uint32_t r = first; r < first + LOOKS; r++)
-        if (p.to >> r & 1) words[r - first] = look(place(r));
+        if (p.to >> r & 1) words[r - first] = look(place(p.rank, r, vector));
       unrolled_for (uint32_t r = first; r < first + LOOKS; r++) {
         if (Ranks == EXCHANGE_RANKS_MOST && r >= p.ranks) continue;
         float numbers[N];
-        const uint4 data = r == p.rank ? own : pull(p, r, place(r), words[r - first]);
-        numbers_of_vector<N>(p.dtype, data, numbers);
+        const uint4 come = r == p.rank ? data : pull(p, r, place(p.rank, r, vector), words[r - first]);
+        numbers_of_vector<N>(p.dtype, come, numbers);
         unrolled_for (int k = 0; k < N; k++) sums[k] = r ? sums[k] + numbers[k] : numbers[k];
       }
     }
     if (p.residual.data)
       unrolled_for (int k = 0; k < N; k++) sums[k] += residual[k];
-    store_numbers(p.out.dtype, true, p.out.data, (int64_t)i * N, N, sums);
+    store_numbers(p.out.dtype, true, p.out.data, number, N, sums);
   }
-  let_successors_start();
-  __syncthreads();
-  count_exchange(p, p.to);
+
+  /* All is sent before the first wait. */
+  DEVICE void all() const {
+    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    if (first >= p.vectors) return;
+    const uint4 data = own(first);
+    send(first, data);
+    for (uint32_t i = first + step; i < p.vectors; i += step) send(i, own(i));
+    finish(first, data);
+    for (uint32_t i = first + step; i < p.vectors; i += step) finish(i, own(i));
+  }
+};
+
+template <int N, int Ranks> DEVICE void sum_vectors(const exchange_parameters &p) {
+  sum_of<N, Ranks>{p, turns_of(p, p.to)}.all();
 }
 
 template <int N> DEVICE void sum_ranks(const exchange_parameters &p) {
@@ -54,6 +73,9 @@ DEVICE void exchange_sum(const exchange_parameters &p) {
     sum_ranks<4>(p);
   else
     sum_ranks<8>(p);
+  let_successors_start();
+  __syncthreads();
+  count_exchange(p, p.to);
 }
 
 EXCHANGE_SUM_KERNELS(DEFINE_EXCHANGE_KERNEL)

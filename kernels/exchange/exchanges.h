@@ -22,7 +22,7 @@
 enum {
   EXCHANGE_RANKS_MOST = 8,
   EXCHANGE_BLOCKS_MOST = 128,
-  EXCHANGE_THREADS = 512, /* the most of a block */
+  EXCHANGE_THREADS = 256, /* the most of a block */
   EXCHANGE_OUTER = 3,     /* outer dimensions at most */
   EXCHANGE_VECTOR_BYTES = 16,
   EXCHANGE_HEAD_BYTES = EXCHANGE_BLOCKS_MOST * 4, /* of a row: the counters */

@@ -198,7 +198,7 @@ static void exchange_ranks(rondo_backend backend, uint32_t ranks_count) {
   static struct exchange all[COUNT];
   struct random random = {100 + ranks_count};
   struct ranks ranks;
-  const int64_t most = 20000;
+  const int64_t most = 20000 / ranks_count; /* ranks may share a GPU: there is room for all of their blocks */
   ranks_describe(&ranks, backend, ranks_count, (uint64_t)most * 4 * 4 * RONDO_MAX_RANKS);
   for (int i = 0; i < COUNT; i++) {
     all[i] = random_exchange(&random, ranks_count, most);
