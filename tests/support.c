@@ -11,7 +11,7 @@
 /* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizers' names. rondo_close leaks the host pool of a lost device on
  * purpose. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default"), weak));
-const char *__lsan_default_suppressions(void) { return "leak:rondo_open_abi\n"; }
+const char *__lsan_default_suppressions(void) { return "leak:rondo_open_group_abi\n"; }
 void __asan_init(void) __attribute__((weak)); /* NULL in a program without AddressSanitizer */
 /* NOLINTEND(bugprone-reserved-identifier) */
 
