@@ -32,6 +32,7 @@ static const struct {
               {"decoding_allocates_nothing", decoding_allocates_nothing, 0, ENDS_IN_BLOCKS},
               {"decoded_tokens_stay_the_same", decoded_tokens_stay_the_same, 0, ENDS_IN_BLOCKS},
               {"replay_makes_no_system_call", replay_makes_no_system_call, SYSTEM_CALL_REPLAYS, ENDS_IN_A_NODE},
+              {"ranks_ask_for_nothing", ranks_ask_for_nothing, SYSTEM_CALL_REPLAYS, ENDS_IN_BLOCKS},
               {"memory_stays_flat", memory_stays_flat, MEMORY_REPLAYS, ENDS_IN_A_NODE},
               {"bits_stay_the_same", bits_stay_the_same, BITS_REPLAYS, ENDS_IN_BLOCKS}};
 enum { PROOFS = sizeof proofs / sizeof *proofs };

@@ -1,0 +1,124 @@
+/* prove_ranks.c - replays of all ranks of a group allocate nothing, ask neither a pool nor the driver for anything but
+ * their launches, and make no system call. */
+#include "allocations.h"
+#include "forbidden.h"
+#include "proof.h"
+
+enum { RANKS = 2, COUNT = 256, SEALED_REPLAYS = 1000, SEALED_BATCH = 20 };
+
+/* out = the constant of the other rank. On the host sum = the sum of the ranks' in, which waits for the other. */
+static struct rank {
+  rondo_runtime *runtime;
+  rondo_graph *lender, *graph;
+  rondo_exec *lending, *exec;
+  rondo_tensor constant, exchange, out, in, sum;
+} ranks[RANKS];
+
+static rondo_slot slots[RANKS];
+static bool exchanges;
+
+static void lend(const struct proof *proof, struct rank *rank) {
+  float data[COUNT];
+  for (int i = 0; i < COUNT; i++) data[i] = (float)(100 * (rank - ranks) + i);
+  CHECK(rondo_graph_create(NULL, NULL, &rank->lender));
+  CHECK(rondo_constant(rank->lender, "constant", RONDO_F32, 1, (int64_t[]){COUNT}, &rank->constant));
+  CHECK(rondo_exchange_state(rank->lender, "exchange", RANKS, sizeof data, &rank->exchange));
+  CHECK(rondo_instantiate(rank->runtime, rank->lender, NULL, &rank->lending));
+  CHECK(rondo_upload(rank->lending, rank->constant, data, sizeof data));
+}
+
+static void describe(const struct proof *proof, uint32_t number) {
+  struct rank *rank = &ranks[number];
+  const rondo_tensor exchange[RANKS] = {ranks[0].exchange, ranks[1].exchange};
+  const int64_t shape[] = {COUNT};
+  rondo_tensor borrowed;
+  CHECK(rondo_graph_create(NULL, NULL, &rank->graph));
+  CHECK(rondo_borrow(rank->graph, ranks[1 - number].constant, &borrowed));
+  CHECK(rondo_output(rank->graph, "out", RONDO_F32, 1, shape, &rank->out));
+  CHECK(rondo_add_copy(rank->graph, &(rondo_copy_desc){.src = borrowed, .dst = rank->out}));
+  if (!exchanges) return;
+  CHECK(rondo_input(rank->graph, "in", RONDO_F32, 1, shape, &rank->in));
+  CHECK(rondo_output(rank->graph, "sum", RONDO_F32, 1, shape, &rank->sum));
+  CHECK(rondo_add_all_reduce(rank->graph, &(rondo_exchange_desc){.in = rank->in,
+                                                                 .out = rank->sum,
+                                                                 .exchange = exchange,
+                                                                 .rank = number,
+                                                                 .ranks = RANKS,
+                                                                 .timeout_ns = UINT64_C(60) * 1000 * 1000 * 1000}));
+}
+
+static void open_ranks(const struct proof *proof) {
+  rondo_options options[RANKS];
+  rondo_runtime *runtimes[RANKS];
+  rondo_info info;
+  for (int r = 0; r < RANKS; r++)
+    options[r] = (rondo_options){.backend = proof->backend,
+                                 .device_bytes = 1 << 20,
+                                 .pinned_bytes = 1 << 20,
+                                 .host_threads = 1,
+                                 .wait_mode = RONDO_WAIT_SPIN};
+  CHECK(rondo_open_group(options, RANKS, runtimes));
+  CHECK(rondo_runtime_info(runtimes[0], &info));
+  exchanges = info.backend == RONDO_BACKEND_HOST;
+  for (int r = 0; r < RANKS; r++) ranks[r].runtime = runtimes[r];
+  for (int r = 0; r < RANKS; r++) lend(proof, &ranks[r]);
+  for (uint32_t r = 0; r < RANKS; r++) {
+    describe(proof, r);
+    CHECK(rondo_instantiate(ranks[r].runtime, ranks[r].graph, NULL, &ranks[r].exec));
+    CHECK(rondo_acquire(ranks[r].exec, &slots[r]));
+  }
+}
+
+/* RONDO_INTERNAL if a result is wrong. */
+static rondo_status replay(uint64_t count) {
+  for (uint64_t i = 0; i < count; i++) {
+    for (int r = 0; exchanges && r < RANKS; r++) ((float *)rondo_data(slots[r], ranks[r].in))[i % COUNT] = (float)i;
+    rondo_status status = rondo_replay_all(slots, RANKS);
+    if (status == RONDO_OK) status = rondo_wait_all(slots, RANKS, RONDO_FOREVER);
+    if (status != RONDO_OK) return status;
+    for (int r = 0; r < RANKS; r++) {
+      const float *out = rondo_data(slots[r], ranks[r].out);
+      if (out[i % COUNT] != (float)(100 * (1 - r) + (int)(i % COUNT))) return RONDO_INTERNAL;
+      if (exchanges && ((const float *)rondo_data(slots[r], ranks[r].sum))[i % COUNT] != 2 * (float)i)
+        return RONDO_INTERNAL;
+    }
+  }
+  return RONDO_OK;
+}
+
+/* On a busy core threads that spin take a time slice a replay: then fewer have to do. */
+static uint64_t replay_for(uint64_t count, double seconds, rondo_status *status) {
+  const double begin = now_s();
+  uint64_t done = 0;
+  for (; *status == RONDO_OK && done < count && now_s() - begin < seconds; done += SEALED_BATCH)
+    *status = replay(SEALED_BATCH);
+  return done;
+}
+
+/* That the counters and the seal can fail is shown by replay_allocates_nothing and replay_makes_no_system_call. */
+void ranks_ask_for_nothing(const struct proof *proof) {
+  struct breach *breach = &proof->verdict->breach;
+  char text[1024];
+  rondo_status status = RONDO_OK;
+  open_subject(proof, 1, RONDO_WAIT_BLOCK); /* says whether there is such a backend, and which driver */
+  close_subject(proof);
+  open_ranks(proof);
+  CHECK(replay(1));
+  forbidden_count();
+  allocations_count();
+  const uint64_t counted = replay_for(proof->replays, SYSTEM_CALL_SECONDS, &status);
+  const struct allocations calls = allocations_stop();
+  const uint64_t forbidden = forbidden_stop();
+  check(proof, status, "replay");
+  forbidden_describe(text, sizeof text);
+  if (forbidden) conclude(proof, FAILED, "%ju forbidden calls in %ju replays: %s", forbidden, counted, text);
+  if (proof->backend == RONDO_BACKEND_CUDA && forbidden_launches() != RANKS * counted)
+    conclude(proof, FAILED, "%ju launches in %ju replays of %d ranks", forbidden_launches(), counted, RANKS);
+  allocations_describe(text, sizeof text);
+  if (calls.ours) conclude(proof, FAILED, "%ju calls in %ju replays: %s", calls.ours, counted, text);
+  if (!seal(breach)) conclude(proof, SKIPPED, "this system has no seccomp filters");
+  const uint64_t sealed = replay_for(SEALED_REPLAYS, SYSTEM_CALL_SECONDS, &status);
+  check(proof, status, "replay under seccomp");
+  conclude(proof, PROVEN, "%ju replays of %d ranks, 0 calls of %d kinds, 0 forbidden ones of %d; %ju under seccomp",
+           counted, RANKS, ALLOCATION_CALL_COUNT, forbidden_kinds(proof->backend == RONDO_BACKEND_CUDA), sealed);
+}
