@@ -139,15 +139,15 @@ static uint64_t replay_one_by_one(const struct random_model *model, uint32_t cou
 /* Reads each token as it comes. Returns the time of all in nanoseconds. */
 static uint64_t repeat(const struct random_model *model, uint32_t count) {
   const uint64_t begin = timing_now_ns();
-  const rondo_slot slot = model->slots[0];
   uint32_t done;
-  TRY(rondo_repeat(slot, &(rondo_repeat_options){.count = count}));
+  for (uint32_t r = 0; r < model->ranks; r++)
+    TRY(rondo_repeat(model->slots[r], &(rondo_repeat_options){.count = count}));
   for (uint32_t i = 0; i < count; i++) {
-    TRY(rondo_repeat_wait(slot, i + 1, RONDO_FOREVER, &done));
-    check_token(model, rondo_repeat_data(slot, model->rank[0].ends.next, i));
+    TRY(rondo_repeat_wait(model->slots[0], i + 1, RONDO_FOREVER, &done));
+    check_token(model, rondo_repeat_data(model->slots[0], model->rank[0].ends.next, i));
   }
   const uint64_t end = timing_now_ns();
-  TRY(rondo_wait(slot, RONDO_FOREVER));
+  TRY(rondo_wait_all(model->slots, model->ranks, RONDO_FOREVER));
   return end - begin;
 }
 
@@ -298,7 +298,7 @@ static double bench_sequences(const struct options *options, struct report *repo
                               int32_t sequences, uint32_t ranks, double one_rank[COUNTS]) {
   struct random_model model = {.desc = desc_of(options, which, weights), .ranks = ranks};
   double us = 0;
-  if (!options->prompt && ranks == 1) model.repeat_steps = REPEAT_TOKENS;
+  if (!options->prompt) model.repeat_steps = REPEAT_TOKENS;
   if (!options->prompt) model.desc.sequences = sequences;
   model.desc.page_rows = options->page_rows;
   if (options->page_rows)

@@ -113,22 +113,37 @@ static void inputs_set(const struct random_model *model, uint32_t r) {
   offsets[sequences] = desc->tokens;
 }
 
-/* Times execs without repeats, and then makes one with them in its place, where the driver can. */
-static void instantiate(struct random_model *model) {
-  struct random_rank *rank = model->rank;
-  for (uint32_t r = 0; r < model->ranks && model->ranks > 1; r++)
-    TRY(rondo_instantiate(rank[r].runtime, rank[r].exchange, NULL, &rank[r].exchange_exec));
-  const uint64_t begin = timing_now_ns();
+/* An exec of each rank. */
+static rondo_status instantiate_all(struct random_model *model) {
+  const rondo_exec_options options = {.repeat_steps = model->repeat_steps};
+  rondo_status status = RONDO_OK;
+  for (uint32_t r = 0; r < model->ranks && status == RONDO_OK; r++)
+    status = rondo_instantiate(model->rank[r].runtime, model->rank[r].graph, &options, &model->rank[r].exec);
+  return status;
+}
+
+static void close_execs(struct random_model *model) {
   for (uint32_t r = 0; r < model->ranks; r++)
-    TRY(rondo_instantiate(rank[r].runtime, rank[r].graph, NULL, &rank[r].exec));
-  model->instantiate_ns = timing_now_ns() - begin;
-  if (!model->repeat_steps) return;
-  TRY(rondo_close_exec(&rank->exec));
-  rondo_exec_options options = {.repeat_steps = model->repeat_steps};
-  if (rondo_instantiate(rank->runtime, rank->graph, &options, &rank->exec) == RONDO_OK) return;
-  snprintf(model->no_repeat, sizeof model->no_repeat, "%s", rondo_error_text());
+    if (model->rank[r].exec) TRY(rondo_close_exec(&model->rank[r].exec));
+}
+
+/* Times execs without repeats, and then makes others with them in their place, where the driver can. */
+static void instantiate(struct random_model *model) {
+  const uint32_t repeat_steps = model->repeat_steps;
+  for (uint32_t r = 0; r < model->ranks && model->ranks > 1; r++)
+    TRY(rondo_instantiate(model->rank[r].runtime, model->rank[r].exchange, NULL, &model->rank[r].exchange_exec));
+  const uint64_t begin = timing_now_ns();
   model->repeat_steps = 0;
-  TRY(rondo_instantiate(rank->runtime, rank->graph, NULL, &rank->exec));
+  TRY(instantiate_all(model));
+  model->instantiate_ns = timing_now_ns() - begin;
+  if (!repeat_steps) return;
+  close_execs(model);
+  model->repeat_steps = repeat_steps;
+  if (instantiate_all(model) == RONDO_OK) return;
+  snprintf(model->no_repeat, sizeof model->no_repeat, "%s", rondo_error_text());
+  close_execs(model);
+  model->repeat_steps = 0;
+  TRY(instantiate_all(model));
 }
 
 /* The graphs of all ranks, each with the states of all. */

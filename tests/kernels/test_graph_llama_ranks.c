@@ -274,6 +274,42 @@ static void feeds_back(rondo_backend backend) {
 }
 BOTH_BACKENDS(graph_llama_ranks, drawn_tokens_are_fed_back_on_all_ranks, feeds_back)
 
+/* The ranks' repeats run beside each other. */
+static void repeats(rondo_backend backend) {
+  enum { STEPS = 30, END = 20 };
+  static struct llama_ranks all = {.repeat_steps = STEPS};
+  static int32_t tokens[STEPS][FED];
+  struct llama l;
+  rondo_graph_llama_desc desc = ranks_desc();
+  uint32_t done;
+  desc.head_dimension = 64, desc.sequences = FED, desc.context = STEPS, desc.feed_back = desc.with_sampling = 1;
+  llama_make(&l, desc, 960);
+  llama_ranks_start(&all, backend, &l, &l.desc, 1, 2);
+  set_draws(&all, 0);
+  LLAMA_RANKS_SET(&all, 0, advance, ((int32_t[]){1, 1, 1}));
+  for (int repeated = 0; repeated < 2; repeated++) {
+    LLAMA_RANKS_SET(&all, 0, token, ((int32_t[]){3, 4, 5}));
+    LLAMA_RANKS_SET(&all, 0, position, ((int32_t[]){0, 0, 0}));
+    for (int t = 0; t < STEPS && !repeated; t++) {
+      llama_ranks_replay(&all, 0);
+      memcpy(tokens[t], LLAMA_RANKS_OUTPUT(&all, 0, next), sizeof tokens[t]);
+    }
+    for (int i = 0; i < all.count && repeated; i++)
+      REQUIRE_OK(rondo_repeat(all.machines[i].trials[0].slot, &(rondo_repeat_options){.count = END}));
+    for (int i = 0; i < all.count && repeated; i++) {
+      const struct machine *m = &all.machines[i];
+      REQUIRE_OK(rondo_repeat_wait(m->trials[0].slot, STEPS, RONDO_FOREVER, &done));
+      cr_assert_eq(done, END);
+      for (uint32_t t = 0; t < END; t++)
+        cr_assert(is_same(rondo_repeat_data(m->trials[0].slot, m->tensors[0].next, t), tokens[t], sizeof tokens[t]),
+                  "rank %d, step %u", i, t);
+    }
+  }
+  llama_ranks_end(&all);
+  llama_free(&l);
+}
+BOTH_BACKENDS(graph_llama_ranks, tokens_of_repeats_have_the_bits_of_those_one_by_one, repeats)
+
 /* ---- Descriptions ------------------------------------------------------------------------------------------------ */
 
 Test(graph_llama_ranks, what_ranks_do_not_divide_is_refused_before_anything_is_added) {

@@ -99,7 +99,7 @@ static rondo_options options_of(struct llama_ranks *r, int rank, rondo_backend b
   return (rondo_options){.backend = backend,
                          .device = devices ? rank % devices : 0,
                          .device_bytes = plan.device_bytes,
-                         .pinned_bytes = plan.pinned_bytes_per_slot,
+                         .pinned_bytes = plan.pinned_bytes_per_slot + r->repeat_steps * plan.pinned_bytes_per_step,
                          .host_bytes = plan.host_bytes};
 }
 
@@ -107,7 +107,7 @@ void llama_ranks_start(struct llama_ranks *r, rondo_backend backend, const struc
                        const rondo_graph_llama_desc *descs, int graphs, int ranks) {
   rondo_options options[MOST_RANKS] = {{0}};
   rondo_runtime *runtimes[MOST_RANKS];
-  *r = (struct llama_ranks){.count = ranks};
+  *r = (struct llama_ranks){.count = ranks, .repeat_steps = r->repeat_steps};
   if (ranks > 1) exchanges_describe(r, backend, descs, graphs);
   for (int i = 0; i < ranks; i++) {
     for (int g = 0; g < graphs; g++) {
@@ -124,6 +124,7 @@ void llama_ranks_start(struct llama_ranks *r, rondo_backend backend, const struc
   }
   for (int i = 0; i < ranks; i++) {
     struct llama part = llama_part(l, i, ranks);
+    r->machines[i].repeat_steps = r->repeat_steps;
     machine_start_in(&r->machines[i], runtimes[i], &part);
     part_free(&part);
   }

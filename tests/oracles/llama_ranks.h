@@ -7,7 +7,8 @@
 enum { MOST_RANKS = 4 };
 
 struct llama_ranks {
-  int count; /* 1: no exchange */
+  int count;             /* 1: no exchange */
+  uint32_t repeat_steps; /* of the first graph's execs; set before the start */
   struct trial exchanges[MOST_RANKS];
   rondo_tensor states[MOST_RANKS];
   struct machine machines[MOST_RANKS];
