@@ -48,6 +48,20 @@ void require_backend(rondo_backend backend) {
     require_ok(rondo_close(&runtime), "rondo_close");
 }
 
+/* Device 0 is there: require_backend has asked. */
+int32_t device_count(rondo_backend backend) {
+  static int32_t known;
+  rondo_runtime *runtime = NULL;
+  if (backend == RONDO_BACKEND_HOST) return 1;
+  if (known) return known;
+  do {
+    require_ok(rondo_close(&runtime), "rondo_close");
+    known++;
+  } while (known < RONDO_MAX_RANKS &&
+           rondo_open(&(rondo_options){.backend = backend, .device = known}, &runtime) == RONDO_OK);
+  return known;
+}
+
 void require_ok(rondo_status status, const char *what) {
   if (status != RONDO_OK) cr_assert_fail("%s: %s: %s", what, rondo_status_name(status), rondo_error_text());
 }

@@ -11,6 +11,9 @@
 /* Ends the test as skipped, with a reason, if the backend cannot be used here. Call it first. */
 void require_backend(rondo_backend backend);
 
+/* The devices that this process can use, at most as many as ranks may be. */
+int32_t device_count(rondo_backend backend);
+
 /* Whether tests share this process. The first that uses the CUDA backend then leaves a runtime open, and with it the
  * GPU's context. */
 extern bool keeps_backend;

@@ -4,19 +4,6 @@
 #include <criterion/criterion.h>
 #include <time.h>
 
-/* The devices that this process can use, at most as many as ranks may be. */
-static int32_t device_count(rondo_backend backend) {
-  static int32_t known;
-  if (backend == RONDO_BACKEND_HOST) return 1;
-  for (rondo_status status = RONDO_OK; !known || (status == RONDO_OK && known < RONDO_MAX_RANKS); known++) {
-    rondo_runtime *runtime = NULL;
-    status = rondo_open(&(rondo_options){.backend = backend, .device = known}, &runtime);
-    if (status != RONDO_OK) break;
-    REQUIRE_OK(rondo_close(&runtime));
-  }
-  return known ? known : 1;
-}
-
 void ranks_describe(struct ranks *ranks, rondo_backend backend, uint32_t count, uint64_t bytes) {
   *ranks = (struct ranks){.backend = backend, .count = count};
   for (uint32_t r = 0; r < count; r++) {

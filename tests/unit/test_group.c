@@ -16,9 +16,14 @@ enum { RANKS = 2 };
 TestSuite(group, .timeout = 60);
 
 static void options_of(rondo_backend backend, uint32_t ranks, rondo_options *options) {
+  const int32_t devices = device_count(backend);
   for (uint32_t r = 0; r < ranks; r++)
-    options[r] = (rondo_options){
-        .backend = backend, .device_bytes = 1 << 20, .pinned_bytes = 1 << 18, .host_bytes = 1 << 20, .host_threads = 1};
+    options[r] = (rondo_options){.backend = backend,
+                                 .device = (int32_t)r % devices,
+                                 .device_bytes = 1 << 20,
+                                 .pinned_bytes = 1 << 18,
+                                 .host_bytes = 1 << 20,
+                                 .host_threads = 1};
 }
 
 static void open_ranks(rondo_backend backend, uint32_t ranks, rondo_runtime **runtimes) {
