@@ -1,5 +1,5 @@
 /* rms_norm - an own kernel in a graph. The kernel in rms_norm.cu normalises vectors, and an operation of Rondo
- * multiplies a matrix with them. docs/own-kernels.md explains the sample. */
+ * multiplies a matrix with them. samples/own-kernels.md explains the sample. */
 #include <immintrin.h>
 #include <math.h>
 #include <rondo.h>
