@@ -103,7 +103,14 @@ static void unmake(void) {
   stream = NULL;
 }
 
+static bool has_peer(void) {
+  int count = 0, can = 0;
+  return driver.cuDeviceGetCount(&count) == CU_SUCCESS && count > 1 &&
+         driver.cuDeviceCanAccessPeer(&can, 0, 1) == CU_SUCCESS && can;
+}
+
 static const char *reason_to_skip(enum need need) {
+  if (need == PEERS) return has_peer() ? NULL : "no second device that this one reaches";
   if (need == MAPS) return has_maps ? NULL : "no tensor maps on this GPU, or none by this driver";
   if (need != NOTHING && !done_kernel) return "no device code for this GPU";
   if ((need == LOOPS || need == LOOPS_OVERLAP) && !driver.cuGraphConditionalHandleCreate)

@@ -20,7 +20,7 @@ enum { CAPTURE_NONE = 0, CAPTURE_INVALIDATED = 2 }; /* and CU_CAPTURE_ACTIVE */
 /* Device memory in pieces, large enough that a copy by a single block takes longer than a launch. */
 enum { PIECE_BYTES = 1 << 18, PIECES = 16, COUNTS_BYTES = 64 };
 
-enum need { NOTHING, KERNELS, OVERLAP, PARTS, MAPS, LOOPS, LOOPS_OVERLAP };
+enum need { NOTHING, KERNELS, OVERLAP, PARTS, MAPS, LOOPS, LOOPS_OVERLAP, PEERS };
 
 /* A file's behaviours, in the order they run in; the last has no name. */
 struct behaviour {

@@ -30,6 +30,7 @@ static const struct error {
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", NULL},
     {702, "CUDA_ERROR_LAUNCH_TIMEOUT", NULL},
+    {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", NULL},
     {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", NULL},
     {710, "CUDA_ERROR_ASSERT", NULL},
     {714, "CUDA_ERROR_HARDWARE_STACK_ERROR", NULL},
@@ -223,6 +224,44 @@ static void kernel_shared_memory_opt_in(void) {
   expect_number("the limit after a refused one", (uint64_t)value, 65536);
 }
 
+/* ---- Two devices ------------------------------------------------------------------------------------------------- */
+
+static void device_is_no_peer_of_itself(void) {
+  int can = -1;
+  REQUIRE(cuDeviceCanAccessPeer(&can, 0, 0));
+  expect_number("cuDeviceCanAccessPeer of one device", (uint64_t)can, 0);
+  expect("cuCtxEnablePeerAccess to the current context", driver.cuCtxEnablePeerAccess(context, 0), INVALID_CONTEXT);
+}
+
+static void fill_memory_of_a_peer(cu_address memory) {
+  unsigned char bytes[64] = {0};
+  REQUIRE(cuMemsetD8Async(memory, 7, sizeof bytes, stream));
+  REQUIRE(cuMemcpyDtoHAsync(bytes, memory, sizeof bytes, stream));
+  REQUIRE_TRUE(synchronized());
+  for (size_t i = 0; i < sizeof bytes; i++)
+    if (bytes[i] != 7) fail("expected byte %zu of the peer's memory to be 7, got %d", i, bytes[i]);
+}
+
+/* The access ends with the peer's context: that of a new one is not enabled already. */
+static void peer_is_reached_until_its_context_ends(void) {
+  for (int round = 0; round < 2; round++) {
+    struct cu_context *peer, *popped;
+    cu_address memory = 0;
+    REQUIRE(cuDevicePrimaryCtxRetain(&peer, 1));
+    REQUIRE(cuCtxPushCurrent(peer));
+    REQUIRE(cuMemAlloc(&memory, 64));
+    REQUIRE(cuCtxPopCurrent(&popped));
+    expect("cuCtxEnablePeerAccess with flags", driver.cuCtxEnablePeerAccess(peer, 1), CU_INVALID_VALUE);
+    REQUIRE(cuCtxEnablePeerAccess(peer, 0));
+    expect("cuCtxEnablePeerAccess again", driver.cuCtxEnablePeerAccess(peer, 0), CU_PEER_ACCESS_ALREADY_ENABLED);
+    fill_memory_of_a_peer(memory);
+    REQUIRE(cuCtxPushCurrent(peer));
+    REQUIRE(cuMemFree(memory));
+    REQUIRE(cuCtxPopCurrent(&popped));
+    REQUIRE(cuDevicePrimaryCtxRelease(1));
+  }
+}
+
 /* ---- All of them ------------------------------------------------------------------------------------------------- */
 
 const struct behaviour basic_behaviours[] = {
@@ -244,5 +283,7 @@ const struct behaviour basic_behaviours[] = {
     {NAMED(kernel_is_the_same_each_time), KERNELS},
     {NAMED(kernel_parameters), KERNELS},
     {NAMED(kernel_shared_memory_opt_in), KERNELS},
+    {NAMED(device_is_no_peer_of_itself), NOTHING},
+    {NAMED(peer_is_reached_until_its_context_ends), PEERS},
     {0},
 };

@@ -165,11 +165,15 @@ static int32_t state_of(const struct lending *l, rondo_exec *lender) {
   return state;
 }
 
-static void a_rank_borrows_from_another(rondo_backend backend) {
+static void borrow_in_a_lane(rondo_backend backend, const rondo_lane *lane) {
   struct lending l = lending_describe();
+  rondo_options options[RANKS];
   rondo_runtime *runtimes[RANKS];
   rondo_exec *lender = NULL, *borrower = NULL;
-  open_ranks(backend, RANKS, runtimes);
+  options_of(backend, RANKS, options);
+  options[1].lanes = lane;
+  options[1].lane_count = lane != NULL;
+  REQUIRE_OK(rondo_open_group(options, RANKS, runtimes));
   REQUIRE_ERROR(rondo_instantiate(runtimes[1], l.borrower, NULL, &borrower), RONDO_INVALID_STATE,
                 "no exec is open in this runtime or its group");
   REQUIRE_OK(rondo_instantiate(runtimes[0], l.lender, NULL, &lender));
@@ -188,7 +192,15 @@ static void a_rank_borrows_from_another(rondo_backend backend) {
   REQUIRE_OK(rondo_close(&runtimes[0]));
   lending_end(&l);
 }
+
+static void a_rank_borrows_from_another(rondo_backend backend) { borrow_in_a_lane(backend, NULL); }
 BOTH_BACKENDS(group, a_rank_borrows_from_another, a_rank_borrows_from_another)
+
+static void a_lane_with_multiprocessors_of_its_own_borrows_too(rondo_backend backend) {
+  borrow_in_a_lane(backend, &(rondo_lane){.multiprocessors = 8});
+}
+BOTH_BACKENDS(group, a_lane_with_multiprocessors_of_its_own_borrows_too,
+              a_lane_with_multiprocessors_of_its_own_borrows_too)
 
 Test(group, an_exec_of_the_own_runtime_lends_rather_than_one_of_another) {
   struct lending l = lending_describe();
