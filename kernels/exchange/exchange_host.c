@@ -58,6 +58,14 @@ static struct vector vector_of(const struct item *item, const float numbers[NUMB
   return vector;
 }
 
+/* A word with all bits set is another NaN on its way. A rank takes its own numbers as the others get them, so that all
+ * ranks have the same bits. */
+static struct vector as_sent(struct vector vector) {
+  for (int i = 0; i < EXCHANGE_VECTOR_BYTES / 4; i++)
+    if (vector.words[i] == UINT32_MAX) vector.words[i] = UINT32_C(0x7fff7fff);
+  return vector;
+}
+
 static uint32_t numbers_here(const struct item *item, int64_t vector) {
   return (uint32_t)smaller(item->numbers, item->p->count - vector * item->numbers);
 }
@@ -96,14 +104,14 @@ static struct vector load(const struct item *item, uint32_t rank, int64_t vector
       side_load(item, &p->in, begin + t * p->term, vector, term);
       for (uint32_t i = 0; i < item->numbers; i++) sums[i] += term[i];
     }
-    return vector_of(item, sums);
+    return as_sent(vector_of(item, sums));
   }
   const uint32_t run = run_of(item, &p->in, vector);
   for (uint32_t i = 0; i < numbers_here(item, vector); i += run) {
     const int64_t at = begin + place_of(p, &p->in, vector * item->numbers + i);
     memcpy((unsigned char *)&loaded + i * size, (const unsigned char *)p->in.data + (size_t)at * size, run * size);
   }
-  return loaded;
+  return as_sent(loaded);
 }
 
 /* A vector of another rank to its place in out. */
@@ -144,10 +152,8 @@ static _Atomic uint32_t *slot(const struct item *item, uint32_t to, uint32_t fro
 
 static void push(const struct item *item, uint32_t to, int64_t index, const struct vector *vector) {
   _Atomic uint32_t *there = slot(item, to, item->p->rank, index);
-  for (int i = 0; i < EXCHANGE_VECTOR_BYTES / 4; i++) {
-    const uint32_t word = vector->words[i] == UINT32_MAX ? UINT32_C(0x7fff7fff) : vector->words[i];
-    atomic_store_explicit(&there[i], ~word, memory_order_release);
-  }
+  for (int i = 0; i < EXCHANGE_VECTOR_BYTES / 4; i++)
+    atomic_store_explicit(&there[i], ~vector->words[i], memory_order_release);
 }
 
 /* Waits for a word that is not zero; 0: the time is over, and the fault is stored. */
@@ -219,14 +225,20 @@ static bool one_step(const struct item *item) {
   return true;
 }
 
-/* Of a chunk's sums: as numbers of in's type, or as f32, two vectors for one. */
+static void sums_of_vectors(const struct item *item, const struct vector vectors[2], float sums[NUMBERS_MOST]) {
+  if (item->p->widens)
+    memcpy(sums, vectors, 2 * sizeof *vectors);
+  else
+    vector_numbers(item, &vectors[0], sums);
+}
+
+/* Of a chunk's sums: as numbers of in's type, or as f32, two vectors for one. The rank keeps them as it sends them. */
 static void push_sums(const struct item *item, int64_t i, float sums[NUMBERS_MOST]) {
   const struct exchange_parameters *p = item->p;
   struct vector vectors[2] = {vector_of(item, sums)};
-  if (p->widens)
-    memcpy(vectors, sums, sizeof vectors);
-  else
-    vector_numbers(item, &vectors[0], sums); /* as the other ranks get them */
+  if (p->widens) memcpy(vectors, sums, sizeof vectors);
+  for (uint32_t v = 0; v <= p->widens; v++) vectors[v] = as_sent(vectors[v]);
+  sums_of_vectors(item, vectors, sums);
   for (uint32_t r = 0; r < p->ranks; r++)
     for (uint32_t v = 0; has(p->to, r) && v <= p->widens; v++)
       push(item, r, p->chunk + (i << p->widens) + v, &vectors[v]);
@@ -237,10 +249,7 @@ static bool pull_sums(const struct item *item, uint32_t from, int64_t i, float s
   struct vector vectors[2];
   for (uint32_t v = 0; v <= p->widens; v++)
     if (!pull(item, from, p->chunk + (i << p->widens) + v, &vectors[v])) return false;
-  if (p->widens)
-    memcpy(sums, vectors, sizeof vectors);
-  else
-    vector_numbers(item, &vectors[0], sums);
+  sums_of_vectors(item, vectors, sums);
   return true;
 }
 

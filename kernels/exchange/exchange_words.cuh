@@ -7,12 +7,18 @@
 #include "../common/numbers.cuh"
 #include "exchanges.h"
 
-DEVICE uint32_t word_to_send(uint32_t word) { return word == 0xffffffffu ? ~0x7fff7fffu : ~word; }
+/* A word with all bits set is another NaN on its way. */
+DEVICE uint32_t word_as_sent(uint32_t word) { return word == 0xffffffffu ? 0x7fff7fffu : word; }
+
+DEVICE uint4 as_sent(const uint4 &vector) {
+  return make_uint4(word_as_sent(vector.x), word_as_sent(vector.y), word_as_sent(vector.z), word_as_sent(vector.w));
+}
 
 /* Volatile accesses go to the memory of the device that has it, past the L1 cache, and are not torn within a word. */
 DEVICE void push(unsigned char *to, const uint4 &vector) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(word_to_send(vector.x)),
-               "r"(word_to_send(vector.y)), "r"(word_to_send(vector.z)), "r"(word_to_send(vector.w))
+  const uint4 words = as_sent(vector);
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(~words.x), "r"(~words.y),
+               "r"(~words.z), "r"(~words.w)
                : "memory");
 }
 

@@ -146,7 +146,7 @@ template <int N> struct exchange_of {
         finish(i, sums);
         continue;
       }
-      if (p.keeps) keep(p.rank, i, data);
+      if (p.keeps) keep(p.rank, i, as_sent(data)); /* all ranks have the same bits */
       rolled_for (uint32_t r = 0; r < p.ranks; r++)
         if (p.from >> r & 1) keep(r, i, receive(r, i));
     }

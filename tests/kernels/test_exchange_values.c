@@ -100,7 +100,7 @@ BOTH_BACKENDS(exchange_values, sums_of_large_tensors, sums_of_large_tensors)
 static void gathers_all_bits(rondo_backend backend) {
   static const rondo_dtype types[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
   enum { COUNT = 1 << 16, GATHERED = 2 * COUNT };
-  static unsigned char in[COUNT * 4], out[GATHERED * 4];
+  static unsigned char in[COUNT * 4], out[GATHERED * 4], first[GATHERED * 4];
   for (int t = 0; t < 3; t++) {
     const size_t size = rondo_dtype_bits(types[t]) / 8;
     struct ranks ranks;
@@ -116,6 +116,8 @@ static void gathers_all_bits(rondo_backend backend) {
     ranks_replay(&ranks);
     for (uint32_t r = 0; r < 2; r++) {
       trial_get(&ranks.trials[r], pair.out[r], out);
+      if (!r) memcpy(first, out, sizeof first);
+      cr_assert(!memcmp(first, out, GATHERED * size), "rank %u has other bits of %s", r, rondo_dtype_name(types[t]));
       for (size_t i = 0; i < GATHERED; i++) {
         const double value = oracle_read(types[t], out, (int64_t)i), expected = oracle_read(types[t], in, i % COUNT);
         const bool is_nan = isnan(expected);
@@ -133,7 +135,7 @@ static void sums_special_numbers(rondo_backend backend) {
   static const double numbers[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 0x1p-24};
   enum { NUMBERS = 8, COUNT = NUMBERS * NUMBERS };
   for (int t = 0; t < 3; t++) {
-    unsigned char in[COUNT * 4], out[COUNT * 4];
+    unsigned char in[COUNT * 4], out[COUNT * 4], first[COUNT * 4];
     const rondo_dtype type = types[t];
     struct ranks ranks;
     struct pair pair;
@@ -148,6 +150,9 @@ static void sums_special_numbers(rondo_backend backend) {
     ranks_replay(&ranks);
     for (uint32_t r = 0; r < 2; r++) {
       trial_get(&ranks.trials[r], pair.out[r], out);
+      if (!r) memcpy(first, out, sizeof first);
+      cr_assert(!memcmp(first, out, COUNT * rondo_dtype_bits(type) / 8), "rank %u has other bits of %s", r,
+                rondo_dtype_name(type));
       for (int i = 0; i < COUNT; i++) {
         double expected = frame_rounded(type, numbers[i % NUMBERS] + numbers[i / NUMBERS]);
         if (i < (type == RONDO_F32 ? 1 : 2)) expected = NAN;
