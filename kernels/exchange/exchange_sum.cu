@@ -73,8 +73,8 @@ DEVICE void exchange_sum(const exchange_parameters &p) {
     sum_ranks<4>(p);
   else
     sum_ranks<8>(p);
+  __syncthreads(); /* one thread that lets them start does so for its block */
   let_successors_start();
-  __syncthreads();
   count_exchange(p, p.to);
 }
 

@@ -209,7 +209,7 @@ template <int N> struct exchange_of {
 
 /* Ranks between which data goes one way alone: the other way goes one word, when an exchange begins. */
 DEVICE void say_hello(const exchange_parameters &p, uint32_t turns) {
-  if (blockIdx.x == 0 && (p.from & ~p.to) >> threadIdx.x & 1 && threadIdx.x < p.ranks)
+  if (blockIdx.x == 0 && threadIdx.x < p.ranks && (p.from & ~p.to) >> threadIdx.x & 1)
     push(slot_of(p, threadIdx.x, p.rank, turns >> threadIdx.x), make_uint4(0, 0, 0, 0));
 }
 
@@ -234,8 +234,8 @@ DEVICE void exchange(const exchange_parameters &p) {
   else
     exchange_vectors<8>(p, turns);
   hear_hello(p, turns);
+  __syncthreads(); /* one thread that lets them start does so for its block */
   let_successors_start();
-  __syncthreads();
   count_exchange(p, p.to | p.from);
 }
 
