@@ -189,26 +189,30 @@ static rondo_status shapes_check(const struct op_task *task) {
   return RONDO_OK;
 }
 
+static rondo_status state_check(const struct exchange_attributes *attributes, uint32_t r,
+                                const struct op_operand *state) {
+  if (state->dtype == RONDO_U8 && state->rank == 2 && state->shape[0] == attributes->ranks &&
+      state->shape[1] >= exchange_row_bytes(0) &&
+      (state->shape[1] - EXCHANGE_HEAD_BYTES) % (INT64_C(2) * EXCHANGE_SLOT_MULTIPLE) == 0 && !state->offset_bytes &&
+      state->stride[0] == state->shape[1])
+    return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "%s is no rondo_exchange_state of %u rank%s", state_names[r],
+                    attributes->ranks, PLURAL(attributes->ranks));
+}
+
 /* All states that the task touches are alike, and large enough. */
 static rondo_status states_check(const struct op_task *task) {
   const struct exchange_attributes *attributes = op_attributes(task);
   const struct op_operand *states = task->operands + EXCHANGE_STATES, *own = &states[attributes->rank];
   const int64_t bytes = (int64_t)exchange_vectors(task) * EXCHANGE_VECTOR_BYTES;
-  for (uint32_t r = 0; r < attributes->ranks; r++) {
-    const struct op_operand *state = &states[r];
-    if (!state->present) continue;
-    if (state->dtype != RONDO_U8 || state->rank != 2 || state->shape[0] != attributes->ranks ||
-        state->shape[1] < exchange_row_bytes(0) ||
-        (state->shape[1] - EXCHANGE_HEAD_BYTES) % (INT64_C(2) * EXCHANGE_SLOT_MULTIPLE) || state->offset_bytes ||
-        state->stride[0] != state->shape[1])
-      return status_set(RONDO_INVALID_ARGUMENT, "%s is no rondo_exchange_state of %u rank%s", state_names[r],
-                        attributes->ranks, PLURAL(attributes->ranks));
-    if (state->shape[1] != own->shape[1]) return op_expect(state_names[r], state, RONDO_U8, 2, own->shape);
-    if (state->shape[1] < exchange_row_bytes((uint64_t)bytes))
-      return status_set(RONDO_INVALID_ARGUMENT, "%s is too small, expected one for at least %" PRId64 " bytes",
-                        state_names[r], bytes);
-  }
-  return RONDO_OK;
+  rondo_status status = RONDO_OK;
+  for (uint32_t r = 0; r < attributes->ranks && status == RONDO_OK; r++)
+    if (states[r].present) status = state_check(attributes, r, &states[r]);
+  for (uint32_t r = 0; r < attributes->ranks && status == RONDO_OK; r++)
+    if (states[r].present) status = op_expect(state_names[r], &states[r], RONDO_U8, 2, own->shape);
+  if (status != RONDO_OK || own->shape[1] >= exchange_row_bytes((uint64_t)bytes)) return status;
+  return status_set(RONDO_INVALID_ARGUMENT, "%s is too small, expected one for at least %" PRId64 " bytes",
+                    state_names[attributes->rank], bytes);
 }
 
 rondo_status exchange_check(const struct op_task *task) {
