@@ -320,8 +320,13 @@ int64_t exchange_host_items(const struct op_task *task) {
   return item_count(choice.chunk ? choice.chunk : vectors);
 }
 
+/* Ranks share the cores, and one of them may compute for seconds. */
+static const uint64_t host_timeout_ns = UINT64_C(60) * 1000 * 1000 * 1000;
+
 void exchange_host_run(const struct op_call *call, int64_t first, int64_t last) {
-  const struct exchange_choice choice = exchange_choose(op_attributes(call->task), exchange_vectors(call->task));
-  const struct exchange_parameters parameters = exchange_parameters_of(call, &choice);
+  const struct exchange_attributes *attributes = op_attributes(call->task);
+  const struct exchange_choice choice = exchange_choose(attributes, exchange_vectors(call->task));
+  struct exchange_parameters parameters = exchange_parameters_of(call, &choice);
+  if (!attributes->timeout_ns) parameters.timeout_ns = host_timeout_ns;
   for (int64_t index = first; index < last && !atomic_load(call->fault); index++) item_run(call, &parameters, index);
 }

@@ -89,6 +89,8 @@ static void sides_fill(const struct op_call *call, struct exchange_parameters *p
   }
 }
 
+static const uint64_t default_timeout_ns = UINT64_C(800) * 1000 * 1000;
+
 struct exchange_parameters exchange_parameters_of(const struct op_call *call, const struct exchange_choice *choice) {
   const struct op_task *task = call->task;
   const struct exchange_attributes *attributes = op_attributes(task);
@@ -100,7 +102,7 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
   struct exchange_parameters parameters = {
       .fault = (uint64_t *)(void *)call->fault,
       .fault_number = call->fault_number,
-      .timeout_ns = attributes->timeout_ns,
+      .timeout_ns = attributes->timeout_ns ? attributes->timeout_ns : default_timeout_ns,
       .row_bytes = (uint64_t)own->shape[1],
       .slot_bytes = (uint64_t)(own->shape[1] - EXCHANGE_HEAD_BYTES) / 2,
       .terms = has_terms ? (uint32_t)in->shape[0] : 1,

@@ -13,8 +13,6 @@
 static_assert((int)EXCHANGE_RANKS_MOST == (int)RONDO_MAX_RANKS, "the header says the same");
 static_assert((int)EXCHANGE_OPERANDS <= (int)OP_MAX_OPERANDS, "three tensors and all states");
 
-static const uint64_t default_timeout_ns = UINT64_C(800) * 1000 * 1000;
-
 /* ---- The state --------------------------------------------------------------------------------------------------- */
 
 /* Sums in two steps need three vectors of f32 for each two of 16 bits, in chunks that may be a vector longer. */
@@ -101,7 +99,7 @@ static rondo_status exchange_add(rondo_graph *graph, const rondo_exchange_desc *
       .ranks = desc->ranks,
       .peer = desc->peer,
       .dimension = desc->dimension,
-      .timeout_ns = desc->timeout_ns ? desc->timeout_ns : default_timeout_ns,
+      .timeout_ns = desc->timeout_ns,
   };
   const uint32_t touched = exchange_receivers(&attributes) | exchange_senders(&attributes) | 1u << desc->rank;
   status = states_borrow(graph, desc, arguments, touched);

@@ -87,7 +87,7 @@ enum exchange_kind {
 struct exchange_attributes {
   uint32_t kind; /* enum exchange_kind */
   uint32_t rank, ranks, peer, dimension;
-  uint64_t timeout_ns;
+  uint64_t timeout_ns; /* 0: the default of the backend */
 };
 
 /* Which other ranks get data and from which it comes, as bits. */
