@@ -93,6 +93,7 @@ struct exec_lending {
   bool is_touched;             /* by the lost device of another rank, for ever: it is not given back */
   uint32_t transfer_count;     /* uploads and downloads in progress */
   atomic_bool states_are_used; /* its states may hold something else than zeros */
+  atomic_bool was_uploaded;    /* a part of it at least, and the copy may be in progress */
 };
 
 struct rondo_exec {

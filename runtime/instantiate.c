@@ -63,11 +63,23 @@ static void exec_dismantle(rondo_exec *exec) {
 }
 
 /* Uploads of borrowed tensors may still be in progress. Uploads to a closed exec are not, since its lane was idle then.
- */
+ * No event orders the lane after those of another device, so they are waited for. */
+static rondo_status uploads_await(const rondo_exec *exec) {
+  const struct device_ops *ops = exec->runtime->ops;
+  if (!ops->memory.await_uploads) return RONDO_OK;
+  rondo_status status = ops->memory.await_uploads(exec->runtime->device, exec->lane);
+  for (uint32_t i = 0; i < exec->lending.lender_count && status == RONDO_OK; i++) {
+    const rondo_exec *lender = exec->lending.lenders[i];
+    if (lender->runtime == exec->runtime || !atomic_load(&lender->lending.was_uploaded)) continue;
+    status = ops->memory.await_uploads(lender->runtime->device, lender->lane);
+    if (status == RONDO_OK) status = ops->drain(lender->runtime->device, lender->lane);
+  }
+  return status;
+}
+
 static rondo_status slots_create(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
-  rondo_status status =
-      ops->memory.await_uploads ? ops->memory.await_uploads(exec->runtime->device, exec->lane) : RONDO_OK;
+  rondo_status status = uploads_await(exec);
   if (status == RONDO_OK)
     status = ops->memory.zero(exec->runtime->device, exec->lane, exec->slots.items[0].counts, PLAN_COUNTS_BYTES);
   for (uint32_t s = 0; s < exec->slots.count && status == RONDO_OK; s++) {

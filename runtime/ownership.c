@@ -40,6 +40,14 @@ static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tens
                     tensor_kind_name(tensor->kind), tensor->name, found, where);
 }
 
+/* What a lost device has is not lent to other ranks. */
+static rondo_status check_rank(const rondo_exec *exec, const struct tensor *tensor, const rondo_runtime *owner) {
+  rondo_status status = owner == exec->runtime ? RONDO_OK : owner->ops->health(owner->device);
+  return status == RONDO_OK ? status
+                            : status_set(status, "%s '%s' is borrowed from rank %u: %s", tensor_kind_name(tensor->kind),
+                                         tensor->name, owner->rank, rondo_error_text());
+}
+
 static void note_lender(rondo_exec *exec, rondo_exec *owner) {
   for (uint32_t i = 0; i < exec->lending.lender_count; i++)
     if (exec->lending.lenders[i] == owner) return;
@@ -62,6 +70,7 @@ static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
     kept->owner_index = i;
     if (!tensor->lender_serial) continue;
     rondo_status status = find_owner(exec, tensor, &kept->owner);
+    if (status == RONDO_OK) status = check_rank(exec, tensor, kept->owner->runtime);
     if (status != RONDO_OK) return status;
     if (tensor->lender_index >= kept->owner->tensor_count)
       return status_set(RONDO_INVALID_STATE,

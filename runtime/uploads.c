@@ -16,7 +16,7 @@ static rondo_status check_slots(const rondo_exec *exec, const char *function) {
 
 /* Neither the exec nor one that borrows from it may be in flight. Under the same lock a state that will be set counts
  * as used, so no later warm replay touches it; and the exec cannot be closed before transfer_end. */
-static rondo_status transfer_begin(rondo_exec *exec, bool sets_state, const char *function) {
+static rondo_status transfer_begin(rondo_exec *exec, bool sets_state, bool is_upload, const char *function) {
   pthread_mutex_lock(&exec->runtime->group->lock);
   rondo_status status = check_not_closing(exec, function);
   for (const rondo_exec *other = exec->runtime->group->execs; other && status == RONDO_OK; other = other->next)
@@ -26,6 +26,7 @@ static rondo_status transfer_begin(rondo_exec *exec, bool sets_state, const char
         status = status_set(status, "%s, of an exec that borrows from it", rondo_error_text());
     }
   if (status == RONDO_OK && sets_state) atomic_store(&exec->lending.states_are_used, true);
+  if (status == RONDO_OK && is_upload) atomic_store(&exec->lending.was_uploaded, true);
   exec->lending.transfer_count += status == RONDO_OK;
   pthread_mutex_unlock(&exec->runtime->group->lock);
   return status;
@@ -69,12 +70,15 @@ static rondo_status contents_check(const rondo_exec *exec, const rondo_content *
   return status;
 }
 
-/* The lanes of the runtime in which tasks may read constants and states of the exec, a bit each. */
+enum { OTHER_RANKS = RONDO_MAX_LANES };
+
+/* The lanes of the runtime in which tasks may read constants and states of the exec, a bit each; and a bit for all
+ * lanes of other ranks. */
 static uint32_t lanes_of(const rondo_exec *exec) {
   uint32_t lanes = 1u << exec->lane;
   pthread_mutex_lock(&exec->runtime->group->lock);
   for (const rondo_exec *other = exec->runtime->group->execs; other; other = other->next)
-    if (other->runtime == exec->runtime && borrows_from(other, exec)) lanes |= 1u << other->lane;
+    if (borrows_from(other, exec)) lanes |= 1u << (other->runtime == exec->runtime ? other->lane : OTHER_RANKS);
   pthread_mutex_unlock(&exec->runtime->group->lock);
   return lanes;
 }
@@ -96,8 +100,7 @@ static rondo_status send(rondo_exec *exec, const rondo_content *contents, uint32
   const uint32_t lanes = status == RONDO_OK && ops->memory.await_uploads ? lanes_of(exec) : 0;
   for (uint32_t lane = 0; lane < RONDO_MAX_LANES && status == RONDO_OK; lane++)
     if (lanes >> lane & 1) status = ops->memory.await_uploads(exec->runtime->device, lane);
-  /* Lanes of other devices cannot be ordered so. */
-  if (lanes && exec->runtime->group->ranks > 1 && status == RONDO_OK)
+  if (lanes >> OTHER_RANKS & 1 && status == RONDO_OK) /* no event orders another device's */
     status = ops->drain(exec->runtime->device, exec->lane);
   for (uint32_t i = 0; i < count && status == RONDO_OK; i++)
     if (contents[i].bytes) exec->tensors[exec->tensors[contents[i].tensor.index].root].is_uploaded = true;
@@ -108,7 +111,7 @@ static rondo_status upload(rondo_exec *exec, const rondo_content *contents, uint
   bool sets_state = false;
   uint64_t bytes = 0;
   rondo_status status = contents_check(exec, contents, count, function, &sets_state, &bytes);
-  if (status == RONDO_OK) status = transfer_begin(exec, sets_state, function);
+  if (status == RONDO_OK) status = transfer_begin(exec, sets_state, true, function);
   if (status != RONDO_OK) return status;
   if (bytes) status = send(exec, contents, count);
   transfer_end(exec);
@@ -126,7 +129,7 @@ rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, u
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
   rondo_status status = exec_check_outside(exec, "rondo_download");
   if (status == RONDO_OK) status = resident_check(exec, tensor, data, bytes, "rondo_download");
-  if (status == RONDO_OK) status = transfer_begin(exec, false, "rondo_download");
+  if (status == RONDO_OK) status = transfer_begin(exec, false, false, "rondo_download");
   if (status != RONDO_OK) return status;
   const struct exec_tensor *kept = &exec->tensors[tensor.index];
   if (bytes)
