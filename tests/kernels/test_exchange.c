@@ -40,9 +40,7 @@ static int64_t part_count(const struct exchange *e) {
 static struct frame frame_of(struct ranks *ranks, uint32_t r, const char *name, rondo_dtype type, uint32_t rank,
                              const int64_t *shape, struct random *random) {
   const int64_t room = random_between(random, 0, 3), unit = random_between(random, 0, 1) ? 8 : 1;
-  struct frame frame = frame_add(&ranks->trials[r], name, type, rank, shape, room > 1 ? 0 : room, unit);
-  frame_fill(&frame, random, exp2((double)random_between(random, -2, 2)));
-  return frame;
+  return frame_add(&ranks->trials[r], name, type, rank, shape, room > 1 ? 0 : room, unit);
 }
 
 static void frames_add(struct exchange *e, struct ranks *ranks, uint32_t r, struct random *random) {
@@ -156,10 +154,12 @@ static void check(const struct exchange *e, struct ranks *ranks, int index) {
   }
 }
 
-static void set(const struct exchange *e, struct ranks *ranks) {
+/* Other numbers in each round: those of the round before may still be in a slot. */
+static void set(struct exchange *e, struct ranks *ranks, struct random *random) {
   for (uint32_t r = 0; r < ranks->count; r++) {
-    if (e->in[r].bytes) frame_set(&ranks->trials[r], &e->in[r]);
-    if (e->residual[r].bytes) frame_set(&ranks->trials[r], &e->residual[r]);
+    const double size = exp2((double)random_between(random, -2, 2));
+    if (e->in[r].bytes) frame_fill(&e->in[r], random, size), frame_set(&ranks->trials[r], &e->in[r]);
+    if (e->residual[r].bytes) frame_fill(&e->residual[r], random, size), frame_set(&ranks->trials[r], &e->residual[r]);
     if (e->out[r].bytes && !e->is_in_place) frame_set(&ranks->trials[r], &e->out[r]);
   }
 }
@@ -206,7 +206,7 @@ static void exchange_ranks(rondo_backend backend, uint32_t ranks_count) {
   }
   ranks_instantiate(&ranks);
   for (int round = 0; round < 3; round++) {
-    for (int i = 0; i < COUNT; i++) set(&all[i], &ranks);
+    for (int i = 0; i < COUNT; i++) set(&all[i], &ranks, &random);
     if (round)
       ranks_replay_apart(&ranks, &random);
     else
