@@ -173,9 +173,9 @@ cu_result fake_cuCtxEnablePeerAccess(struct cu_context *context, unsigned flags)
   CALL(cuCtxEnablePeerAccess);
   if (!context_is_current("cuCtxEnablePeerAccess")) return (cu_result)FAKE_INVALID_CONTEXT;
   struct gpu *gpu = gpu_current(), *peer = gpu_of_context(context, "cuCtxEnablePeerAccess");
-  if (!peer || peer == gpu) return (cu_result)FAKE_INVALID_CONTEXT;
+  if (!peer) return (cu_result)FAKE_INVALID_CONTEXT;
   if (flags) return CU_INVALID_VALUE;
-  if (fake.settings.refuses_peers) return (cu_result)FAKE_PEER_ACCESS_UNSUPPORTED;
+  if (peer == gpu || fake.settings.refuses_peers) return (cu_result)FAKE_PEER_ACCESS_UNSUPPORTED;
   if (gpu_reaches(gpu, peer)) return CU_PEER_ACCESS_ALREADY_ENABLED;
   gpu->reaches |= 1u << (peer - fake.gpus);
   return CU_SUCCESS;

@@ -67,7 +67,7 @@ static void quantize(const struct fake_launch *launch) {
 
 /* The library's own table is empty where there is no nvcc, which the fake does not need. So Rondo's references to it
  * come here (--wrap in build/programs.ninja), where it is filled before the backend is opened. */
-enum { IMAGES_MOST = 64 };
+enum { IMAGES_MOST = 256 };
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names. */
 extern const struct device_image __real_device_images[];
