@@ -45,7 +45,7 @@ static const struct gemv_choice choices[] = {
         .k = {2048, 16384},
         .k_multiple = 256,
         .bytes = {.least = 12 << 20},
-        .takes = GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,
+        .takes = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,
         .plan = gemv_ring_plan,
         .launch = gemv_ring_launch,
         .why = "bulk copies into stages of shared memory: bytes in flight cost no registers",

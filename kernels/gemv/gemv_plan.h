@@ -74,7 +74,8 @@ struct gemv_ring_kernel {
 };
 struct gemv_ring_layout {
   const struct gemv_ring_kernel *kernel;
-  int64_t block_rows, group_rows, stages, stage_bytes, first_stage, window_tiles, window_pitch, held_pitch;
+  int64_t block_rows, group_rows, stages, early_stages, stage_bytes, first_stage, window_tiles, window_pitch,
+      held_pitch;
 };
 
 /* A kernel of gemv_stream.cu: see GEMV_STREAM_KERNELS. */
@@ -86,7 +87,7 @@ struct gemv_stream_kernel {
 static inline int64_t gemv_stream_part(const struct gemv_stream_kernel *kernel) { return 128 * kernel->slices; }
 struct gemv_stream_layout {
   const struct gemv_stream_kernel *kernel;
-  int64_t first_stage;
+  int64_t first_stage, early_stages;
 };
 
 /* A kernel of gemv_head.cu, gemv_head_16.cu (operands B) or gemv_head_one.cu (scale groups of a lane): see gemv_head.h,

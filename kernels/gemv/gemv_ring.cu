@@ -1,10 +1,10 @@
 /* gemv_ring.cu - products with NVFP4 matrices of several waves: weights travel through a ring in shared memory.
  *
- * When: see gemv_ring_plan.c. Rows have no gaps and hold multiples of 16 bytes of scales, by row; there is no RMS norm;
- * only the last slices of the last part may be missing in k; a block has more warps than vectors. Bound by memory, if
- * enough warps multiply: the time of a tile from its barrier to its last product is latency. So 14 to 16 warps, or two
- * blocks of eight a multiprocessor, are faster than more stages. Stages have 30 to 60 KB: a copy costs its warp some 50
- * ns, and a tile costs the warps some hundred cycles.
+ * When: see gemv_ring_plan.c. Rows have no gaps and hold multiples of 16 bytes of scales, by row; blocks_product alone
+ * takes an RMS norm; only the last slices of the last part may be missing in k; a block has more warps than vectors.
+ * Bound by memory, if enough warps multiply: the time of a tile from its barrier to its last product is latency. So 14
+ * to 16 warps, or two blocks of eight a multiprocessor, are faster than more stages. Stages have 30 to 60 KB: a copy
+ * costs its warp some 50 ns, and a tile costs the warps some hundred cycles.
  *
  * A block owns block_rows consecutive rows of one matrix, and takes them tile by tile. One thread asks for whole tiles
  * with bulk copies (PTX ISA, cp.async.bulk) into the stages of a ring; `parts` x `groups` warps multiply the tiles that
@@ -59,8 +59,8 @@ struct producer {
     scales += scale_bytes;
     rows_left -= rows;
   }
-  DEVICE void fill(const gemv_ring_parameters &p, uint32_t ring) {
-    for (uint32_t stage = 0; stage < p.stages && rows_left; stage++) copy_tile(p, ring, stage);
+  DEVICE void fill(const gemv_ring_parameters &p, uint32_t ring, uint32_t first, uint32_t end) {
+    for (uint32_t stage = first; stage < end && rows_left; stage++) copy_tile(p, ring, stage);
   }
   DEVICE void refill(const gemv_ring_parameters &p, uint32_t ring) {
     for (ring_position at = {0, 0}; rows_left; advance(p, at)) {
@@ -82,7 +82,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
    * row makes it NaN anyway. */
   uint32_t element, last;
 
-  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
+  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part, uint32_t) {
     element = part * (Slices * 1024) + threadIdx.x % 32 * 32;
     last = element + 1024 * (Slices - 1) < p.k ? element + 1024 * (Slices - 1) : 0;
     t = load_tables();
@@ -144,7 +144,7 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
   float corrections[2]; /* of the result's columns 2 t and 2 t + 1 */
   lane_slices<Quads, Slices, 1> slices;
 
-  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
+  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part, uint32_t) {
     const uint32_t lane = threadIdx.x % 32;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices> raw;
@@ -206,7 +206,7 @@ template <rondo_dtype V, int Slices> struct blocks_product {
   float corrections[2];
   lane_slices<1, Slices, 2> slices;
 
-  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
+  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part, uint32_t squares) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices / 2> raw;
@@ -214,6 +214,11 @@ template <rondo_dtype V, int Slices> struct blocks_product {
     const vector_address<V> from(p, 0, element);
     unrolled_for (int j = 0; j < Slices / 2; j++)
       load_slice(p, from, slices.offset_of(2 * j), element + slices.offset_of(2 * j) < p.k && t == g / 2, j, raw);
+    if (p.norm_epsilon > 0) { /* the other lanes' zeros stay zeros, whatever the norm is */
+      float sum = normalise<false, lane_slices<1, Slices, 2>::offset_of(2)>(p, t == g / 2 ? element : p.k, raw);
+      unrolled_for (int distance = 1; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+      if (lane == 0) store_number(squares + part * NUMBER, sum); /* groups store the same */
+    }
     const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(p, raw, b);
     unrolled_for (int i = 0; i < 2; i++)
       corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
@@ -280,7 +285,11 @@ DEVICE void share_rows(const gemv_ring_parameters &p, uint32_t rows, uint32_t wa
 
 /* The parts' sums of a window, and those of windows before it. */
 struct ring_sums {
-  uint32_t met, held, consumers;
+  uint32_t squares, met, held, consumers;
+
+  DEVICE float norm_factor(const gemv_ring_parameters &p) const {
+    return p.norm_epsilon > 0 ? quick_rms_factor(p, sum_of_parts(squares, NUMBER, p.parts)) : 1.0f;
+  }
 
   DEVICE float sum_of_window(const gemv_ring_parameters &p, uint32_t vector, uint32_t row) const {
     return sum_of_parts(met + (vector * p.window_pitch + row) * NUMBER, p.count * p.window_pitch * NUMBER, p.parts);
@@ -297,6 +306,7 @@ struct ring_sums {
   }
   /* All rows of the block; the last window begins with row `window`. */
   DEVICE void finish(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows, uint32_t window) const {
+    const float norm = norm_factor(p), scale = norm * p.scale;
     meet_consumers(consumers);
     share_rows(p, rows, consumers, [&](uint32_t vector, uint32_t first) {
       const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
@@ -305,9 +315,9 @@ struct ring_sums {
         return row < window ? load_number(held + (n * p.held_pitch + row) * NUMBER) : sum_of_window(p, n, row - window);
       };
       if (p.finishing)
-        finish_columns(p, done, vector, [&](uint32_t row) { return sum_of(vector, row) * p.scale; });
+        finish_columns(p, done, vector, [&](uint32_t row) { return sum_of(vector, row) * scale; });
       else /* of a block with more warps than vectors, warp `vector` takes this one and no other */
-        finish_rows<false, false>(p, done, vector * 32 + threadIdx.x % 32, sum_of, [](uint32_t) { return 1.0f; });
+        finish_rows<false, true>(p, done, vector * 32 + threadIdx.x % 32, sum_of, [=](uint32_t) { return norm; });
     });
   }
 };
@@ -324,9 +334,12 @@ DEVICE void set_barriers(const gemv_ring_parameters &p, uint32_t ring, uint32_t 
   barriers_are_initialised();
 }
 
-/* Shared memory: a full and an empty barrier of each stage; floats met [parts][count][window_pitch], the sums of a
- * window of window_tiles tiles; if there are several windows, held [count][held_pitch], of those before the last; from
- * first_stage on the stages, each weights [tile rows][weight_row] and scales [tile rows][weight_scale_row].
+/* Vectors in 16 bits would wait behind weights on their way from memory: only one stage is asked for before them.
+ *
+ * Shared memory: a full and an empty barrier of each stage; with RMS norm, floats squares [parts]; floats met
+ * [parts][count][window_pitch], the sums of a window of window_tiles tiles; if there are several windows, held
+ * [count][held_pitch], of those before the last; from first_stage on the stages, each weights [tile rows][weight_row]
+ * and scales [tile rows][weight_scale_row].
  *
  * The arrival that releases a stage depends on all values loaded from it (`always_zero`), so these have come. Without
  * this the stage was filled again while the loads were under way, although the arrival releases: with weights in L2, up
@@ -340,19 +353,23 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
   producer weights(p, first_row, rows);
   if (produces) {
     set_barriers(p, ring, consumers);
-    if (p.early) weights.fill(p, ring);
+    if (p.early) weights.fill(p, ring, 0, p.early_stages);
   }
   wait_for_predecessors();
-  if (produces && !p.early) weights.fill(p, ring);
+  if (produces && !p.early) weights.fill(p, ring, 0, p.early_stages);
   Product product;
+  const uint32_t squares = ring + 16 * p.stages;
   const warp_position position = position_of_warp(p);
-  if (threadIdx.x < consumers * 32) product.take_vectors(p, position.part);
+  if (threadIdx.x < consumers * 32) product.take_vectors(p, position.part, squares);
   __syncthreads();
-  if (produces) weights.refill(p, ring);
+  if (produces) {
+    weights.fill(p, ring, p.early_stages, p.stages);
+    weights.refill(p, ring);
+  }
   if (threadIdx.x >= consumers * 32) return;
 
-  const uint32_t met = ring + 16 * p.stages;
-  const ring_sums all_sums = {met, met + p.parts * p.count * p.window_pitch * NUMBER, consumers};
+  const uint32_t met = squares + GEMV_MOST_PARTS * NUMBER;
+  const ring_sums all_sums = {squares, met, met + p.parts * p.count * p.window_pitch * NUMBER, consumers};
   const uint32_t rows_of_tile = p.groups * p.group_rows, group_row = position.group * p.group_rows;
   uint32_t window = 0, window_tiles = p.window_tiles; /* its first row, and how many tiles are left of it */
   uint32_t sums = met + (position.part * p.count * p.window_pitch + group_row) * NUMBER;

@@ -3,12 +3,14 @@
 
 #include "gemv.h"
 
-/* gemv_ring.cu: rows of a block, and of a group in a tile; the stages, their bytes and where the first one begins;
+/* gemv_ring.cu: rows of a block, and of a group in a tile; the stages, how many are filled before the vectors come,
+ * their bytes and where the first one begins;
  * tiles of a window, after which the parts' sums meet; floats from vector to vector of the sums of a window, and of a
  * block. */
 GEMV_PARAMETERS(gemv_ring_parameters) {
   GEMV_COMMON
-  uint32_t block_rows, group_rows, stages, stage_bytes, first_stage, window_tiles, window_pitch, held_pitch;
+  uint32_t block_rows, group_rows, stages, early_stages, stage_bytes, first_stage, window_tiles, window_pitch,
+      held_pitch;
 };
 
 /* KERNEL(chips, parameters, name, the most threads of a block, blocks of as many that a multiprocessor holds, vectors,

@@ -31,7 +31,7 @@ enum { ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20
 /* The first that fits is taken. */
 static const struct rule rules_of_16_bits[] = {
     {"blocks_s4", 2, 1, 2, .k = {2048, 3072}, .bytes = FROM(SEVERAL_WAVES)},
-    {"blocks_s4", 1, 1, 2, .k = {3073, 4096}, .bytes = {SEVERAL_WAVES, MANY_BYTES}},
+    {"blocks_s4", 1, 1, 2, .k = {3073, 4096}, .bytes = {ABOUT_A_WAVE, MANY_BYTES}},
     {"blocks_s4", 1, 2, 2, .k = {3073, 4096}, .bytes = FROM(MANY_BYTES)},
     {"blocks_s4", 1, 1, 2, .k = {4097, 7168}, .bytes = FROM(SEVERAL_WAVES)},
     {"q8_s2", 2, 1, 2, .k = {7169, 8192}, .bytes = FROM(SEVERAL_WAVES)},
@@ -55,6 +55,8 @@ enum {
   SHARED_BYTES = 228 << 10, /* of a multiprocessor, of which each block takes 1024 for itself */
   MET_BYTES = 36 << 10,     /* the most for the sums of a window, if they are several tiles */
   BARRIER_BYTES = 16,       /* of a stage: two */
+  SQUARES_BYTES = GEMV_MOST_PARTS * (int)sizeof(float),
+  NORM_ROWS = 16, /* that kernels with an RMS norm multiply at a time */
 };
 
 /* For the most vectors of a kernel: whether a plan is right must not depend on the count within a class. */
@@ -73,14 +75,15 @@ static void deal_rows(const struct gemv_problem *problem, const struct rule *rul
   plan->blocks = divide_up(problem->m, layout->block_rows);
   plan->tiles = divide_up(layout->block_rows, tile_rows);
   layout->stages = smaller(rule->stages, plan->tiles);
+  layout->early_stages = problem->vectors == RONDO_NVFP4 ? layout->stages : 1;
   layout->window_tiles = plan->tiles;
   while (layout->window_tiles > 1 && met_bytes(plan, tile_rows) > MET_BYTES)
     layout->window_tiles = divide_up(layout->window_tiles, 2);
   layout->window_pitch = layout->window_tiles * tile_rows + GEMV_PITCH_PADDING;
   layout->held_pitch = layout->window_tiles < plan->tiles ? plan->tiles * tile_rows : 0;
   const int64_t held_bytes = layout->kernel->most * layout->held_pitch * (int64_t)sizeof(float);
-  layout->first_stage =
-      round_up(BARRIER_BYTES * layout->stages + met_bytes(plan, tile_rows) + held_bytes, GEMV_SHARED_ALIGNMENT);
+  layout->first_stage = round_up(
+      BARRIER_BYTES * layout->stages + SQUARES_BYTES + met_bytes(plan, tile_rows) + held_bytes, GEMV_SHARED_ALIGNMENT);
   plan->shared_bytes = layout->first_stage + layout->stages * layout->stage_bytes;
 }
 
@@ -108,7 +111,9 @@ static bool deal_warps(const struct gemv_problem *problem, const struct rule *ru
 
 static bool plan_by(const struct gemv_problem *problem, const struct rule *rule, struct gemv_plan *plan) {
   const struct gemv_ring_kernel *kernel = GEMV_KERNEL_FOR(problem, rule->kernel, kernels);
-  if (!kernel || problem->count > kernel->most || !deal_warps(problem, rule, kernel, plan)) return false;
+  if (!kernel || (problem->norm && kernel->rows != NORM_ROWS) || problem->count > kernel->most ||
+      !deal_warps(problem, rule, kernel, plan))
+    return false;
   const int64_t at_once = problem->multiprocessors * kernel->blocks;
   const int64_t most_bytes = SHARED_BYTES / kernel->blocks - 1024;
   int64_t blocks = larger(at_once / problem->batch, 1);

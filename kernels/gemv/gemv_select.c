@@ -229,6 +229,7 @@ void gemv_ring_launch(const struct op_call *call, const struct gemv_plan *plan,
                                          .block_rows = (uint32_t)layout->block_rows,
                                          .group_rows = (uint32_t)layout->group_rows,
                                          .stages = (uint32_t)layout->stages,
+                                         .early_stages = (uint32_t)layout->early_stages,
                                          .stage_bytes = (uint32_t)layout->stage_bytes,
                                          .first_stage = (uint32_t)layout->first_stage,
                                          .window_tiles = (uint32_t)layout->window_tiles,
@@ -240,7 +241,8 @@ void gemv_ring_launch(const struct op_call *call, const struct gemv_plan *plan,
 void gemv_stream_launch(const struct op_call *call, const struct gemv_plan *plan,
                         const struct gemv_parameters *parameters, struct op_launches *launches) {
   const struct gemv_stream_parameters p = {.common = dealt(plan, parameters),
-                                           .first_stage = (uint32_t)plan->design.stream.first_stage};
+                                           .first_stage = (uint32_t)plan->design.stream.first_stage,
+                                           .early_stages = (uint32_t)plan->design.stream.early_stages};
   add(call, plan, &p, sizeof p, launches);
 }
 

@@ -17,211 +17,16 @@
  * on, and waits only when it has the sums of the next tile. So a warp waits for another only if that is a whole tile
  * late. Warps take turns in adding the parts' sums, two vectors each.
  *
+ * Sixteen bits a number become operand B by as many instructions as half of a piece takes. Of two groups, two warps
+ * have the same part of k. So each converts an operand, for both.
+ *
  * Clusters split k where it is too long for the vectors of one block, or where one block cannot finish results: in
  * NVFP4, or beside NVFP4 vectors, whose kernels an epilogue would slow down. A block then takes its tiles once for each
  * chunk of k, and the ring goes on while vectors are converted. Shared memory keeps the sums of all tiles; those of the
  * cluster's blocks meet once, at the end. All sums have a fixed order. */
-#include "gemv_clusters.cuh"
-#include "gemv_copies.cuh"
-#include "gemv_stream.h"
-#include "gemv_vectors.cuh"
+#include "gemv_stream_pieces.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-/* ---- Shared memory ---------------------------------------------------------------------------------------------- */
-
-/* The scales of Slices slices, in pairs: of slice s in the low half of pairs[s]. */
-template <int Slices> DEVICE void load_scales_of_lane(uint32_t address, uint32_t (&pairs)[Slices]) {
-  static_assert(Slices == 2 || Slices == 4, "");
-  if constexpr (Slices == 2) {
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pairs[0]) : "r"(address));
-  } else {
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(pairs[0]), "=r"(pairs[2]) : "r"(address));
-    pairs[3] = pairs[2] >> 16;
-  }
-  pairs[1] = pairs[0] >> 16;
-}
-
-DEVICE void store_shared_four(uint32_t address, float a, float b, float c, float d) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
-}
-
-/* A thread that has waited at the barrier can read all that the warp's lanes wrote before. */
-DEVICE void arrive_together(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
-}
-
-/* ---- Pieces ----------------------------------------------------------------------------------------------------- */
-
-template <int Slices> struct stream_piece {
-  static constexpr uint32_t rows = 16, elements = 128 * Slices; /* of a row */
-  static constexpr uint32_t chunks_of_row = elements / 32, rows_of_copy = 32 / chunks_of_row;
-  static constexpr uint32_t copies = rows / rows_of_copy;
-  static constexpr uint32_t weight_bytes = rows * elements / 2, bytes = weight_bytes + rows * elements / 16;
-  /* All lanes copy scales, two a row: with fewer lanes there would be a branch. */
-  static constexpr uint32_t scale_copy_bytes = elements / 32;
-
-  /* Chunk i of 16 bytes lies where chunk exchanged(i) would. */
-  static DEVICE uint32_t exchanged(uint32_t chunk) { return chunk ^ (chunk >> 3 & (Slices - 1)); }
-};
-
-/* The addresses from which this lane copies, if a tile begins with row 0. After the end of k it copies the row's first
- * elements once more: vectors are zero there, and a NaN of the row makes the result NaN anyway. */
-template <typename Piece> struct stream_source {
-  const unsigned char *weights, *scales;
-
-  DEVICE void set_part(const gemv_stream_parameters &p, uint32_t group_row, uint32_t part_element) {
-    const uint32_t lane = threadIdx.x % 32, element = part_element + lane % Piece::chunks_of_row * 32;
-    const uint32_t of_scales = part_element + lane % 2 * (Piece::elements / 2);
-    weights = weights_from(p, group_row + lane / Piece::chunks_of_row, element < p.k ? element / 32 : 0);
-    scales =
-        offset(p.weight_scales + blockIdx.y * p.weight_scale_batch, group_row + lane / 2, p.weight_scale_strides.row) +
-        (of_scales < p.k ? of_scales / 16 : 0);
-    weights = computed_now(weights), scales = computed_now(scales);
-  }
-
-  /* The piece of a tile that begins with `row`, to this lane's part of a stage. */
-  DEVICE void copy_piece(const gemv_stream_parameters &p, uint32_t to, uint32_t scales_to, uint32_t row) const {
-    const unsigned char *from = offset(weights, row, p.weight_row);
-    const unsigned char *scales_from = offset(scales, row, p.weight_scale_strides.row);
-    unrolled_for (uint32_t i = 0; i < Piece::copies; i++)
-      copy_16(to + 512 * i, offset(from, i * Piece::rows_of_copy, p.weight_row));
-    if constexpr (Piece::scale_copy_bytes == 16)
-      copy_16(scales_to, scales_from);
-    else
-      copy_8(scales_to, scales_from);
-  }
-};
-
-/* ---- Sums ------------------------------------------------------------------------------------------------------- */
-
-/* A warp's sums of a tile are in a slot: of one group slot `part`, of two slots 8 x group + part; those of no warp are
- * zero. A lane of the product has four sums, of two vectors in two rows, which lie together: those of lane 4 g + t, of
- * vectors 2 x pair and 2 x pair + 1, at offset_of(g) ^ 16 x pair. Neither who stores (eight lanes: two g, four pairs)
- * nor who loads (sixteen lanes: all g, halves of their sums, one pair) meets another in a bank. */
-template <int Columns> struct stream_sums {
-  static constexpr uint32_t slot_bytes = GEMV_STREAM_SLOT_BYTES * Columns, buffer_bytes = 16 * slot_bytes;
-  static DEVICE uint32_t offset_of(uint32_t g) {
-    return Columns == 2 ? g * 128 + ((g & 1) << 2 | g >> 1) * 16 : g * 64 + (g >> 1) * 16;
-  }
-};
-
-/* ---- A kernel's constants --------------------------------------------------------------------------------------- */
-
-/* On sm_100a, where decoding takes other registers, these kernels have none to spare. */
-#if __CUDA_ARCH__ >= 1000
-constexpr bool has_registers = false;
-#else
-constexpr bool has_registers = true;
-#endif
-/* Before the loop over tiles, and not in each. */
-DEVICE uint32_t known_ahead(uint32_t value) { return has_registers ? computed_here(value) : value; }
-
-template <rondo_dtype VectorType, int ColumnsOfB, int SlicesOfPart, int StagesOfRing, int ClusterBlocks>
-struct stream_shape {
-  static constexpr rondo_dtype W = RONDO_NVFP4, V = VectorType;
-  static constexpr int Columns = ColumnsOfB, Slices = SlicesOfPart, Stages = StagesOfRing, Cluster = ClusterBlocks;
-  using Piece = stream_piece<Slices>;
-  using Sums = stream_sums<Columns>;
-  static constexpr bool has_correction = V != RONDO_NVFP4;
-  static constexpr float same_correction = has_correction ? 1 : 1 / nvfp4_factor; /* of all parts */
-  /* In clusters there are no registers for raw vectors of both operands. */
-  static constexpr bool one_by_one = Columns == 2 && has_correction && Cluster > 1;
-  /* What a tile's sums become waits in fewer registers there, too. */
-  static constexpr bool has_few_registers = one_by_one;
-  static constexpr bool keeps_corrections = has_correction && (Columns == 2 || !has_registers);
-  static constexpr bool has_norm = V != RONDO_NVFP4, has_epilogue = V != RONDO_NVFP4;
-};
-
-/* ---- A thread --------------------------------------------------------------------------------------------------- */
-
-/* Shared memory, and as gemv_stream_plan.c has it:
- *   sums     [2][16][slot_bytes]          of this tile and the one before
- *   meeting  16 bytes
- *   factors  [16]                         floats: a vector's factor of its sums
- *   squares  [parts][16]                  floats, with RMS norm
- *   kept     [warps][16]                  floats: the factors of a warp's own sums, before these meet others
- *   held     [tiles of a block][count][tile rows]  floats, with clusters
- *   rings    [warps][Stages][piece]       from p.first_stage on */
-enum : uint32_t {
-  STREAM_NUMBER = sizeof(float),
-  STREAM_FACTORS = 16,
-  STREAM_SQUARES = STREAM_FACTORS + 16 * STREAM_NUMBER,
-  STREAM_KEPT = STREAM_SQUARES + GEMV_MOST_PARTS * 16 * STREAM_NUMBER,
-  STREAM_HELD = STREAM_KEPT + 16 * 16 * STREAM_NUMBER,
-};
-static_assert(STREAM_HELD == GEMV_STREAM_FIXED_BYTES, "what gemv_stream_plan.c counts with");
-
-template <typename S> struct stream_thread {
-  const uint32_t memory;
-  const warp_position position;
-  const uint32_t rank, first_tile, tile_step, lane, warp, warps, g, t;
-  const uint32_t rows, last_row, group_row, chunk_elements, part_element;
-  const uint32_t sums, meeting, factors, squares, kept, held, ring;
-
-  DEVICE stream_thread(const gemv_stream_parameters &p, const void *shared)
-      : memory(computed_here(shared_address(shared))), position(position_of_warp(p)), rank(blockIdx.x % S::Cluster),
-        first_tile(blockIdx.x / S::Cluster), tile_step(gridDim.x / S::Cluster), lane(threadIdx.x % 32),
-        warp(threadIdx.x / 32), warps(blockDim.x / 32), g(lane / 4), t(lane % 4), rows(p.groups * S::Piece::rows),
-        last_row(p.m - rows), group_row(position.group * S::Piece::rows),
-        chunk_elements(S::Cluster * p.parts * S::Piece::elements),
-        part_element((rank * p.parts + position.part) * S::Piece::elements), sums(memory),
-        meeting(sums + 2 * S::Sums::buffer_bytes), factors(meeting + STREAM_FACTORS), squares(meeting + STREAM_SQUARES),
-        kept(meeting + STREAM_KEPT), held(meeting + STREAM_HELD),
-        ring(memory + p.first_stage + warp * (S::Stages * S::Piece::bytes)) {}
-  /* A vector of operand `a`'s column g, in this warp. */
-  DEVICE uint32_t kept_of(int vector) const { return kept + (warp * 16 + vector) * STREAM_NUMBER; }
-};
-
-/* Everything that is not copied begins so. */
-template <typename S> DEVICE void set_shared_memory(const gemv_stream_parameters &p, const stream_thread<S> &at) {
-  if (threadIdx.x == 0) barrier_init(at.meeting, at.warps);
-  if (threadIdx.x < 16) store_number(at.factors + threadIdx.x * STREAM_NUMBER, p.scale * S::same_correction);
-  if (at.warps < 16)
-    for (uint32_t to = at.sums + threadIdx.x * 16; to < at.meeting; to += blockDim.x * 16)
-      store_shared_four(to, 0, 0, 0, 0);
-  if (S::Cluster > 1)
-    for (uint32_t to = at.held + threadIdx.x * 16; to < at.memory + p.first_stage; to += blockDim.x * 16)
-      store_shared_four(to, 0, 0, 0, 0);
-}
-
-/* ---- The ring --------------------------------------------------------------------------------------------------- */
-
-/* The asking side of a warp's ring: the next piece's tile and chunk of k. */
-template <typename S> struct stream_asker {
-  using Piece = typename S::Piece;
-  stream_source<Piece> source;
-  uint32_t row, chunk;
-
-  DEVICE stream_asker(const gemv_stream_parameters &p, const stream_thread<S> &at)
-      : row(at.first_tile * at.rows), chunk(0) {
-    source.set_part(p, at.group_row, at.part_element);
-  }
-  /* Addresses of this lane in a stage, from the stage's first byte. */
-  static DEVICE uint32_t to(const stream_thread<S> &at) { return Piece::exchanged(at.lane) * 16; }
-  static DEVICE uint32_t scales_to(const stream_thread<S> &at) {
-    return Piece::weight_bytes + at.lane * Piece::scale_copy_bytes;
-  }
-  DEVICE void ask(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t own_to, uint32_t own_scales_to,
-                  uint32_t row_step) {
-    if (row < p.m) {
-      source.copy_piece(p, own_to, own_scales_to, min(row, at.last_row));
-      row += row_step;
-      if constexpr (S::Cluster > 1)
-        if (row >= p.m && ++chunk < p.chunks) {
-          row = at.first_tile * at.rows;
-          source.set_part(p, at.group_row, at.part_element + chunk * at.chunk_elements);
-        }
-    }
-    cp_async_commit();
-  }
-  DEVICE void fill(const gemv_stream_parameters &p, const stream_thread<S> &at) {
-    rolled_for (uint32_t i = 0; i < S::Stages - 1; i++)
-      ask(p, at, at.ring + i * Piece::bytes + to(at), at.ring + i * Piece::bytes + scales_to(at),
-          at.tile_step * at.rows);
-  }
-};
 
 /* ---- Vectors ---------------------------------------------------------------------------------------------------- */
 
@@ -267,12 +72,12 @@ template <typename S> struct stream_vectors {
   }
   /* RMS norm; the part's squares go to shared memory. */
   static DEVICE void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at, int a,
-                                      uint32_t element, uint32_t chunk, raw &of) {
+                                      uint32_t element, uint32_t chunk, bool stores, raw &of) {
     float sum = normalise<false, 32>(p, element, of);
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     const uint32_t mine = at.squares + (at.position.part * 16 + at.g + 8 * a) * STREAM_NUMBER;
-    if (at.t == 0 && at.position.group == 0) store_number(mine, chunk ? load_number(mine) + sum : sum);
+    if (at.t == 0 && stores) store_number(mine, chunk ? load_number(mine) + sum : sum);
   }
   DEVICE void convert(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element, uint32_t chunk,
                       uint32_t stage, raw (&loaded)[S::Columns]) {
@@ -280,25 +85,56 @@ template <typename S> struct stream_vectors {
       if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
       exchange(at, stage, loaded[a]);
       if constexpr (S::has_norm)
-        if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, loaded[a]);
+        if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, at.position.group == 0, loaded[a]);
       const float own = convert_vector<S::W, S::V, S::Slices>(p, loaded[a], b[a]);
       if (S::keeps_corrections && at.t == 0) store_number(at.kept_of(at.g + 8 * a), own);
       if constexpr (S::has_correction && !S::keeps_corrections)
         unrolled_for (int i = 0; i < 2; i++) corrections[i] = __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i);
     }
   }
+
+  /* Where operand `a`'s sixteen bytes number i of a slice lie in between: the first slice's in the place of sums of the
+   * warp that converts it, the second's in its free stage. */
+  static DEVICE uint32_t shared_words(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t a, int s,
+                                      int i) {
+    static_assert(!S::shares_vectors || (S::Slices == 2 && S::Sums::slot_bytes == 1024), "two slices have room");
+    const uint32_t sums = at.sums + (8 * a + at.position.part) * S::Sums::slot_bytes + i / 2 * S::Sums::buffer_bytes;
+    const uint32_t warp = a * p.parts + at.position.part;
+    const uint32_t stage = at.memory + p.first_stage + ((warp + 1) * S::Stages - 1) * S::Piece::bytes;
+    return (s == 0 ? sums + i % 2 * 512 : stage + i * 512) + at.lane * 16;
+  }
+  /* The operand of the warp's group: converted here, and for the other group. */
+  static DEVICE void convert_own(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element,
+                                 uint32_t stage, raw &loaded) {
+    const uint32_t a = at.position.group, vector = at.g + 8 * a;
+    exchange(at, stage, loaded);
+    if constexpr (S::has_norm)
+      if (p.norm_epsilon > 0) normalise_column(p, at, (int)a, element, 0, true, loaded);
+    uint32_t mine[S::Slices][16];
+    const float own = convert_vector<S::W, S::V, S::Slices>(p, loaded, mine);
+    unrolled_for (int s = 0; s < S::Slices; s++)
+      unrolled_for (int i = 0; i < 4; i++) store_shared_words(shared_words(p, at, a, s, i), &mine[s][4 * i]);
+    if (at.t == 0)
+      unrolled_for (uint32_t group = 0; group < 2; group++)
+        store_number(at.kept + ((group * p.parts + at.position.part) * 16 + vector) * STREAM_NUMBER, own);
+  }
+  DEVICE void take_both(const gemv_stream_parameters &p, const stream_thread<S> &at) {
+    unrolled_for (int a = 0; a < S::Columns; a++)
+      unrolled_for (int s = 0; s < S::Slices; s++)
+        unrolled_for (int i = 0; i < 4; i++) {
+          const words four = load_shared_words(shared_words(p, at, a, s, i));
+          unrolled_for (int j = 0; j < 4; j++) b[a][s][4 * i + j] = four.word[j];
+        }
+  }
 };
 
-/* By all threads of a block: with RMS norm, the factors of the sums. */
+/* With RMS norm, the factors of the sums: between two barriers of the block. */
 template <typename S> DEVICE void set_factors(const gemv_stream_parameters &p, const stream_thread<S> &at) {
-  if (!(p.norm_epsilon > 0)) return;
-  __syncthreads();
-  if (threadIdx.x < 16) {
+  if (p.norm_epsilon > 0 && threadIdx.x < 16) {
     const uint32_t of_vector = at.squares + threadIdx.x * STREAM_NUMBER;
     const float factor = rms_factor(p, sum_of_parts(of_vector, 16 * STREAM_NUMBER, p.parts));
     store_number(at.factors + threadIdx.x * STREAM_NUMBER, factor * p.scale * S::same_correction);
   }
-  __syncthreads();
 }
 
 /* ---- Products --------------------------------------------------------------------------------------------------- */
@@ -430,7 +266,7 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
   extern __shared__ __align__(1024) unsigned char stream_memory[];
   const stream_thread<S> at(p, stream_memory);
   stream_asker<S> asker(p, at);
-  if (p.early) asker.fill(p, at);
+  if (p.early) asker.fill(p, at, 0, p.early_stages);
   set_shared_memory(p, at);
   __syncthreads();
   wait_and_let_start();
@@ -440,19 +276,32 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
   constexpr uint32_t none = 0xffffffffu;
   uint32_t row = none, held_before = 0; /* of the tile before: its first row, and where its sums are held */
   const uint32_t chunks = S::Cluster > 1 ? p.chunks : 1;
+  const bool shares = S::shares_vectors && p.groups == 2;
   rolled_for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     stream_vectors<S> x;
     {
       const uint32_t element = at.part_element + chunk * at.chunk_elements + at.t * (32 * S::Slices);
       typename stream_vectors<S>::raw raw[S::Columns];
-      x.load_first(p, at, element, raw);
-      if (!p.early && chunk == 0) {
+      if (shares)
+        x.load(p, at, (int)at.position.group, element, raw[0]);
+      else
+        x.load_first(p, at, element, raw);
+      if (chunk == 0) {
         KEEP_ORDER(p, 2);
-        asker.fill(p, at);
+        asker.fill(p, at, p.early ? p.early_stages : 0, S::Stages - 1);
       }
-      x.convert(p, at, element, chunk, stage_before, raw);
+      if constexpr (S::shares_vectors)
+        if (shares) x.convert_own(p, at, element, stage_before, raw[0]);
+      if (!shares) x.convert(p, at, element, chunk, stage_before, raw);
     }
-    if constexpr (S::has_norm && S::Cluster == 1) set_factors(p, at);
+    if constexpr (S::has_norm && S::Cluster == 1)
+      if (shares || p.norm_epsilon > 0) {
+        __syncthreads();
+        set_factors(p, at);
+        if constexpr (S::shares_vectors)
+          if (shares) x.take_both(p, at);
+        __syncthreads();
+      }
     const tile_addresses<S> own(p, at);
     uint32_t held_tile = at.held;
     rolled_for (uint32_t next_row = at.first_tile * at.rows; next_row < p.m; next_row += own.row_step) {

@@ -8,10 +8,10 @@ enum {
   GEMV_STREAM_FIXED_BYTES = 16 + (1 + GEMV_MOST_PARTS + 16) * 16 * 4, /* what follows all of these */
 };
 
-/* gemv_stream.cu: where the first stage begins. */
+/* gemv_stream.cu: where the first stage begins; how many are filled before vectors are asked for. */
 GEMV_PARAMETERS(gemv_stream_parameters) {
   GEMV_COMMON
-  uint32_t first_stage;
+  uint32_t first_stage, early_stages;
 };
 
 /* KERNEL(chips, parameters, name, the most threads of a block, vectors, operands B, slices of a part, stages of a

@@ -63,6 +63,7 @@ enum {
   ROWS = 16, /* of a piece */
   MOST_GROUPS = 2,
   MOST_ROWS = MOST_GROUPS * ROWS,
+  SHORT_K = 3072,
   ALONE_BYTES = 116 << 10, /* more than half of a multiprocessor's */
 };
 
@@ -97,6 +98,13 @@ static bool clusters_finish(const struct gemv_problem *problem) {
   return problem->vectors == RONDO_NVFP4 ? problem->finishing : problem->row_multiple >= ROWS;
 }
 
+/* Vectors in 16 bits wait behind weights that were asked for before them. */
+static int64_t early_stages(const struct gemv_problem *problem, const struct gemv_stream_kernel *kernel) {
+  const int64_t all = kernel->stages - 1;
+  if (problem->vectors == RONDO_NVFP4) return all;
+  return kernel->operands > 1 || problem->k > SHORT_K ? 1 : smaller(all, 2);
+}
+
 /* k by the rule alone, so that its cut is that of all counts and of any rows. */
 static bool plan_by(const struct gemv_problem *problem, const struct rule *rule, struct gemv_plan *plan) {
   const struct gemv_stream_kernel *kernel =
@@ -110,7 +118,10 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
   plan->chunks = divide_up(pieces, most_parts * kernel->cluster);
   plan->parts = divide_up(pieces, plan->chunks * kernel->cluster);
   if (kernel->cluster == 1 && plan->chunks > 1) return false;
-  const bool is_large = problem->m * problem->batch >= MOST_ROWS * problem->multiprocessors;
+  /* Two groups convert two operands in half of the time, which is worth some idle multiprocessors. */
+  const bool converts = kernel->operands > 1 && kernel->cluster == 1 && problem->vectors != RONDO_NVFP4;
+  const bool is_large = problem->m * problem->batch * 10 >= MOST_ROWS * problem->multiprocessors * (converts ? 7 : 10);
+  plan->design.stream.early_stages = early_stages(problem, kernel);
   plan->groups = plan->parts * MOST_GROUPS <= GEMV_MOST_PARTS && is_large ? MOST_GROUPS : least_groups;
   if (problem->m < plan->groups * ROWS) return false;
   plan->threads = 32 * plan->parts * plan->groups;
