@@ -207,6 +207,46 @@ static void repeats(rondo_backend backend) {
 }
 BOTH_BACKENDS(exchange_values, have_the_same_bits_in_a_thousand_replays, repeats)
 
+/* ---- A ring ------------------------------------------------------------------------------------------------------ */
+
+static void ring_add(struct ranks *ranks, struct pair *pair, uint32_t r, bool sends) {
+  const uint32_t peer = (r + (sends ? 1 : ranks->count - 1)) % ranks->count;
+  rondo_exchange_desc desc = {
+      .exchange = ranks->exchange, .rank = r, .ranks = ranks->count, .peer = peer, .timeout_ns = minute_ns};
+  *(sends ? &desc.in : &desc.out) = *(sends ? &pair->in[r] : &pair->out[r]);
+  REQUIRE_OK((sends ? rondo_add_send : rondo_add_receive)(ranks->trials[r].graph, &desc));
+}
+
+/* Each rank sends to the next one. A send waits for its receiver, so rank 0 receives first. */
+static void goes_round(rondo_backend backend) {
+  enum { RANKS = 3, COUNT = 100 };
+  float in[COUNT], out[COUNT];
+  struct ranks ranks;
+  struct pair pair;
+  ranks_describe(&ranks, backend, RANKS, sizeof in);
+  for (uint32_t r = 0; r < RANKS; r++) {
+    REQUIRE_OK(rondo_state(ranks.trials[r].graph, "in", RONDO_F32, 1, (int64_t[]){COUNT}, &pair.in[r]));
+    REQUIRE_OK(rondo_state(ranks.trials[r].graph, "out", RONDO_F32, 1, (int64_t[]){COUNT}, &pair.out[r]));
+    ring_add(&ranks, &pair, r, r != 0);
+    ring_add(&ranks, &pair, r, r == 0);
+  }
+  ranks_instantiate(&ranks);
+  for (uint32_t round = 0; round < 5; round++) {
+    for (uint32_t r = 0; r < RANKS; r++) {
+      for (uint32_t i = 0; i < COUNT; i++) in[i] = (float)(1000 * round + 10 * i + r);
+      trial_set(&ranks.trials[r], pair.in[r], in);
+    }
+    ranks_replay(&ranks);
+    for (uint32_t r = 0; r < RANKS; r++) {
+      trial_get(&ranks.trials[r], pair.out[r], out);
+      for (uint32_t i = 0; i < COUNT; i++)
+        cr_assert_eq(out[i], (float)(1000 * round + 10 * i + (r + RANKS - 1) % RANKS), "rank %u, round %u", r, round);
+    }
+  }
+  ranks_end(&ranks);
+}
+BOTH_BACKENDS(exchange_values, a_ring_goes_round, goes_round)
+
 /* ---- A rank that comes late, or not at all ----------------------------------------------------------------------- */
 
 static void sum_of_halves(struct ranks *ranks, rondo_backend backend, uint64_t timeout_ns) {
