@@ -139,19 +139,18 @@ static void finish(const struct item *item, int64_t vector, const float sums[NUM
 /* ---- Words between ranks ----------------------------------------------------------------------------------------- */
 
 static _Atomic uint32_t *counter(const struct exchange_parameters *p, uint32_t from, int64_t index) {
-  return (_Atomic uint32_t *)(void *)(p->states[p->rank] + from * p->row_bytes) + index;
+  return (_Atomic uint32_t *)(void *)p->here[from] + index;
 }
 
-/* Vector number `index` of what `from` sends to `to`. */
-static _Atomic uint32_t *slot(const struct item *item, uint32_t to, uint32_t from, int64_t index) {
-  const struct exchange_parameters *p = item->p;
-  const uint32_t turn = item->turns >> (to == p->rank ? from : to) & 1;
-  return (_Atomic uint32_t *)(void *)(p->states[to] + from * p->row_bytes + EXCHANGE_HEAD_BYTES + turn * p->slot_bytes +
+/* Vector number `index` of the slot in a row, of the exchange with rank r. */
+static _Atomic uint32_t *slot(const struct item *item, unsigned char *row, uint32_t r, int64_t index) {
+  const uint64_t turn = item->turns >> r & 1;
+  return (_Atomic uint32_t *)(void *)(row + EXCHANGE_HEAD_BYTES + turn * item->p->slot_bytes +
                                       (uint64_t)index * EXCHANGE_VECTOR_BYTES);
 }
 
 static void push(const struct item *item, uint32_t to, int64_t index, const struct vector *vector) {
-  _Atomic uint32_t *there = slot(item, to, item->p->rank, index);
+  _Atomic uint32_t *there = slot(item, item->p->there[to], to, index);
   for (int i = 0; i < EXCHANGE_VECTOR_BYTES / 4; i++)
     atomic_store_explicit(&there[i], ~vector->words[i], memory_order_release);
 }
@@ -174,7 +173,7 @@ static uint32_t await(const struct item *item, uint32_t from, const _Atomic uint
 
 /* Takes a vector from a slot; false: it did not come. */
 static bool pull(const struct item *item, uint32_t from, int64_t index, struct vector *vector) {
-  _Atomic uint32_t *here = slot(item, item->p->rank, from, index);
+  _Atomic uint32_t *here = slot(item, item->p->here[from], from, index);
   for (int i = 0; i < EXCHANGE_VECTOR_BYTES / 4; i++) {
     const uint32_t word = await(item, from, &here[i]);
     if (!word) return false;

@@ -91,6 +91,19 @@ static void sides_fill(const struct op_call *call, struct exchange_parameters *p
 
 static const uint64_t default_timeout_ns = UINT64_C(800) * 1000 * 1000;
 
+/* Where the ranks that the task touches have their rows. */
+static void rows_fill(const struct op_call *call, struct exchange_parameters *parameters) {
+  const struct op_operand *states = call->task->operands + EXCHANGE_STATES;
+  const uint32_t rank = parameters->rank;
+  const int64_t row_bytes = states[rank].shape[1];
+  unsigned char *own = call->data[EXCHANGE_STATES + rank];
+  for (uint32_t r = 0; r < parameters->ranks && own; r++) {
+    unsigned char *state = states[r].present ? call->data[EXCHANGE_STATES + r] : NULL;
+    parameters->here[r] = own + r * row_bytes;
+    if (state) parameters->there[r] = state + rank * row_bytes;
+  }
+}
+
 struct exchange_parameters exchange_parameters_of(const struct op_call *call, const struct exchange_choice *choice) {
   const struct op_task *task = call->task;
   const struct exchange_attributes *attributes = op_attributes(task);
@@ -103,7 +116,6 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
       .fault = (uint64_t *)(void *)call->fault,
       .fault_number = call->fault_number,
       .timeout_ns = attributes->timeout_ns ? attributes->timeout_ns : default_timeout_ns,
-      .row_bytes = (uint64_t)own->shape[1],
       .slot_bytes = (uint64_t)(own->shape[1] - EXCHANGE_HEAD_BYTES) / 2,
       .terms = has_terms ? (uint32_t)in->shape[0] : 1,
       .term = has_terms ? in->stride[0] : 0,
@@ -118,8 +130,7 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
       .keeps = in->present && out->present,
       .widens = sums && in->dtype != RONDO_F32 && (has_residual || out->dtype != in->dtype),
   };
-  for (uint32_t r = 0; r < attributes->ranks; r++)
-    if (task->operands[EXCHANGE_STATES + r].present) parameters.states[r] = call->data[EXCHANGE_STATES + r];
+  rows_fill(call, &parameters);
   shape_fill(task, &parameters);
   sides_fill(call, &parameters);
   return parameters;
@@ -127,19 +138,25 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
 
 /* ---- The choice -------------------------------------------------------------------------------------------------- */
 
-enum { ONE_SHOT_BYTES = 256 * 1024, SMALL_THREADS = 128 };
+/* The way more of two steps takes about 1.3 us, in which a link moves this many bytes. */
+enum { BYTES_OF_A_WAY = 448 * 1024, SMALL_THREADS = 128 };
+
+/* All of a sum go over a rank's links ranks - 1 times in one step, and 2 (ranks - 1) / ranks times in two. */
+static bool has_two_steps(const struct exchange_attributes *attributes, uint32_t vectors) {
+  const int64_t ranks = attributes->ranks, bytes = (int64_t)vectors * EXCHANGE_VECTOR_BYTES;
+  return attributes->kind == EXCHANGE_ALL_REDUCE && (ranks - 1) * (ranks - 2) * bytes > ranks * BYTES_OF_A_WAY;
+}
 
 struct exchange_choice exchange_choose(const struct exchange_attributes *attributes, uint32_t vectors) {
-  const bool has_two_steps = attributes->kind == EXCHANGE_ALL_REDUCE && attributes->ranks > 2 &&
-                             (int64_t)vectors * EXCHANGE_VECTOR_BYTES * attributes->ranks > INT64_C(4) * ONE_SHOT_BYTES;
+  const bool in_two = has_two_steps(attributes, vectors);
   struct exchange_choice choice = {.name = "one step",
                                    .why = "each rank's data goes whole to all that need it: one way over the link"};
-  if (has_two_steps)
-    choice =
-        (struct exchange_choice){.name = "two steps",
-                                 .why = "each rank sums a part and sends it to all, which halves the bytes or more",
-                                 .chunk = (uint32_t)divide_up(vectors, attributes->ranks)};
-  const int64_t work = has_two_steps ? choice.chunk : vectors;
+  if (in_two)
+    choice = (struct exchange_choice){
+        .name = "two steps",
+        .why = "each rank sums a part and sends it to all: fewer bytes, which save more than a second way takes",
+        .chunk = (uint32_t)divide_up(vectors, attributes->ranks)};
+  const int64_t work = in_two ? choice.chunk : vectors;
   choice.threads = (uint32_t)larger(32, smaller(SMALL_THREADS, round_up(work, 32)));
   if (work > (int64_t)SMALL_THREADS * EXCHANGE_BLOCKS_MOST) choice.threads = EXCHANGE_THREADS;
   choice.blocks = (uint32_t)larger(1, smaller(EXCHANGE_BLOCKS_MOST, divide_up(work, choice.threads)));
@@ -153,7 +170,7 @@ rondo_status exchange_select(const struct op_call *call, const struct chip *chip
   (void)chip; /* ranks choose alike */
   const struct exchange_choice choice = exchange_choose(op_attributes(call->task), exchange_vectors(call->task));
   const struct exchange_parameters parameters = exchange_parameters_of(call, &choice);
-  const bool is_short = parameters.sums && !parameters.in.step && !parameters.chunk && parameters.terms == 1 &&
+  const bool is_short = parameters.sums && !parameters.in.step && !parameters.chunk &&
                         parameters.row == parameters.count && parameters.in.is_whole && parameters.out.is_whole &&
                         (!parameters.residual.dtype || parameters.residual.is_whole) &&
                         parameters.count % exchange_numbers(rondo_dtype_bits((rondo_dtype)parameters.dtype)) == 0;

@@ -7,17 +7,31 @@
 
 template <int N, int Ranks> struct sum_of {
   const exchange_parameters &p;
-  uint32_t turns;
+  uint32_t counts[Ranks];
 
-  DEVICE unsigned char *place(uint32_t to, uint32_t from, uint32_t vector) const {
-    return slot_of(p, to, from, turns >> (to == p.rank ? from : to)) + (uint64_t)vector * EXCHANGE_VECTOR_BYTES;
+  /* Of up to eight ranks the last may not be there; and nothing goes to itself. */
+  DEVICE bool is_other(uint32_t r) const { return (Ranks < EXCHANGE_RANKS_MOST || r < p.ranks) && r != p.rank; }
+
+  DEVICE unsigned char *place(unsigned char *row, uint32_t r, uint32_t vector) const {
+    return slot_of(p, row, counts[r]) + (uint64_t)vector * EXCHANGE_VECTOR_BYTES;
   }
 
-  DEVICE uint4 own(uint32_t vector) const { return ((const uint4 *)p.in.data)[vector]; }
+  /* Terms are loaded eight at a time, and added in their order. */
+  DEVICE uint4 own(uint32_t vector) const {
+    const uint4 *in = (const uint4 *)p.in.data + vector;
+    if (N == 8 || p.terms == 1) return *in;
+    float4 sum = *(const float4 *)in;
+#pragma unroll 8
+    for (uint32_t t = 1; t < p.terms; t++) {
+      const float4 term = *(const float4 *)((const float *)in + t * p.term);
+      sum = make_float4(sum.x + term.x, sum.y + term.y, sum.z + term.z, sum.w + term.w);
+    }
+    return make_uint4(__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z), __float_as_uint(sum.w));
+  }
 
   DEVICE void send(uint32_t vector, const uint4 &data) const {
-    unrolled_for (uint32_t r = 1; r < Ranks; r++)
-      if (Ranks < EXCHANGE_RANKS_MOST || r < p.ranks) push(place(other_rank(p, r), p.rank, vector), data);
+    unrolled_for (uint32_t r = 0; r < Ranks; r++)
+      if (is_other(r)) push(place(p.there[r], r, vector), data);
   }
 
   /* The looks at up to four ranks' vectors are in flight together. */
@@ -29,11 +43,11 @@ template <int N, int Ranks> struct sum_of {
     unrolled_for (uint32_t first = 0; first < Ranks; first += LOOKS) {
       uint4 words[LOOKS];
       unrolled_for (uint32_t r = first; r < first + LOOKS; r++)
-        if (p.to >> r & 1) words[r - first] = look(place(p.rank, r, vector));
+        if (is_other(r)) words[r - first] = look(place(p.here[r], r, vector));
       unrolled_for (uint32_t r = first; r < first + LOOKS; r++) {
         if (Ranks == EXCHANGE_RANKS_MOST && r >= p.ranks) continue;
         float numbers[N];
-        const uint4 come = r == p.rank ? data : pull(p, r, place(p.rank, r, vector), words[r - first]);
+        const uint4 come = r == p.rank ? data : pull(p, r, place(p.here[r], r, vector), words[r - first]);
         numbers_of_vector<N>(p.dtype, come, numbers);
         unrolled_for (int k = 0; k < N; k++) sums[k] = r ? sums[k] + numbers[k] : numbers[k];
       }
@@ -43,21 +57,25 @@ template <int N, int Ranks> struct sum_of {
     store_numbers(p.out.dtype, true, p.out.data, number, N, sums);
   }
 
-  /* All is sent before the first wait. */
-  DEVICE void all() const {
+  /* The loads of the first vector and of the counters are in flight together. All is sent before the first wait. The
+   * counters move on meanwhile. */
+  DEVICE void all() {
     const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
-    if (first >= p.vectors) return;
-    const uint4 data = own(first);
-    send(first, data);
+    uint4 data = make_uint4(0, 0, 0, 0);
+    if (first < p.vectors) data = own(first);
+    unrolled_for (uint32_t r = 0; r < Ranks; r++)
+      counts[r] = count_of(p, Ranks < EXCHANGE_RANKS_MOST ? r : min(r, p.ranks - 1));
+    if (first < p.vectors) send(first, data);
     for (uint32_t i = first + step; i < p.vectors; i += step) send(i, own(i));
-    finish(first, data);
+    __syncthreads();
+    unrolled_for (uint32_t r = 0; r < Ranks; r++)
+      if (is_other(r)) count_exchange(p, r, counts[r]);
+    if (first < p.vectors) finish(first, data);
     for (uint32_t i = first + step; i < p.vectors; i += step) finish(i, own(i));
   }
 };
 
-template <int N, int Ranks> DEVICE void sum_vectors(const exchange_parameters &p) {
-  sum_of<N, Ranks>{p, turns_of(p, p.to)}.all();
-}
+template <int N, int Ranks> DEVICE void sum_vectors(const exchange_parameters &p) { sum_of<N, Ranks>{p}.all(); }
 
 template <int N> DEVICE void sum_ranks(const exchange_parameters &p) {
   if (p.ranks == 2)
@@ -75,7 +93,6 @@ DEVICE void exchange_sum(const exchange_parameters &p) {
     sum_ranks<8>(p);
   __syncthreads(); /* one thread that lets them start does so for its block */
   let_successors_start();
-  count_exchange(p, p.to);
 }
 
 EXCHANGE_SUM_KERNELS(DEFINE_EXCHANGE_KERNEL)

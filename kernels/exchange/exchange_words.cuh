@@ -84,17 +84,12 @@ template <int N> DEVICE uint4 vector_of_numbers(uint32_t dtype, const float (&nu
                       word_of(dtype, numbers[4], numbers[5]), word_of(dtype, numbers[6], numbers[7]));
 }
 
-/* Bit r: which of the two slots the exchange with rank r uses. */
-DEVICE uint32_t turns_of(const exchange_parameters &p, uint32_t ranks) {
-  uint32_t turns = 0;
-  unrolled_for (uint32_t r = 0; r < EXCHANGE_RANKS_MOST; r++)
-    if (ranks >> r & 1) turns |= (((const uint32_t *)(p.states[p.rank] + r * p.row_bytes))[blockIdx.x] & 1) << r;
-  return turns;
-}
+/* How many exchanges there were with rank r, as this block's counter has it. */
+DEVICE uint32_t count_of(const exchange_parameters &p, uint32_t r) { return ((const uint32_t *)p.here[r])[blockIdx.x]; }
 
-/* The slot in the state of `to` for what `from` sends. */
-DEVICE unsigned char *slot_of(const exchange_parameters &p, uint32_t to, uint32_t from, uint32_t turn) {
-  return p.states[to] + from * p.row_bytes + EXCHANGE_HEAD_BYTES + (turn & 1) * p.slot_bytes;
+/* The slot of a row that an exchange uses after `count` others. */
+DEVICE unsigned char *slot_of(const exchange_parameters &p, unsigned char *row, uint32_t count) {
+  return row + EXCHANGE_HEAD_BYTES + (count & 1 ? p.slot_bytes : 0);
 }
 
 /* Rank r after this one, in turns: not all ranks send to the same one at the same time. */
@@ -102,15 +97,12 @@ DEVICE uint32_t other_rank(const exchange_parameters &p, uint32_t r) {
   return p.rank + r < p.ranks ? p.rank + r : p.rank + r - p.ranks;
 }
 
-/* At the end of an exchange, after the block has read its counters: there are as many of each kind as blocks may be, so
- * that the next exchange may have more blocks or fewer. */
-DEVICE void count_exchange(const exchange_parameters &p, uint32_t ranks) {
+/* One more exchange with rank r, after all threads of the block have read its counter. There are as many counters as
+ * blocks may be, so that the next exchange may have more blocks or fewer. */
+DEVICE void count_exchange(const exchange_parameters &p, uint32_t r, uint32_t count) {
   for (uint32_t block = blockIdx.x + threadIdx.x * gridDim.x; block < EXCHANGE_BLOCKS_MOST;
        block += blockDim.x * gridDim.x)
-    unrolled_for (uint32_t r = 0; r < EXCHANGE_RANKS_MOST; r++)
-      if (ranks >> r & 1)
-        asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(p.states[p.rank] + r * p.row_bytes + 4 * block)
-                     : "memory");
+    ((uint32_t *)p.here[r])[block] = count + 1;
 }
 
 /* Successors start when a block has all it waits for. Had they started before, those of one rank could take the

@@ -101,11 +101,11 @@ template <int N> struct exchange_of {
   }
 
   DEVICE void send(uint32_t to, uint32_t index, const uint4 &data) const {
-    push(slot_of(p, to, p.rank, turns >> to) + (uint64_t)index * EXCHANGE_VECTOR_BYTES, data);
+    push(slot_of(p, p.there[to], turns >> to) + (uint64_t)index * EXCHANGE_VECTOR_BYTES, data);
   }
 
   DEVICE uint4 receive(uint32_t from, uint32_t index) const {
-    return pull(p, from, slot_of(p, p.rank, from, turns >> from) + (uint64_t)index * EXCHANGE_VECTOR_BYTES);
+    return pull(p, from, slot_of(p, p.here[from], turns >> from) + (uint64_t)index * EXCHANGE_VECTOR_BYTES);
   }
 
   /* The sum over the ranks, in their order, of the vectors number `index` of their slots; `data` is this rank's. */
@@ -210,12 +210,12 @@ template <int N> struct exchange_of {
 /* Ranks between which data goes one way alone: the other way goes one word, when an exchange begins. */
 DEVICE void say_hello(const exchange_parameters &p, uint32_t turns) {
   if (blockIdx.x == 0 && threadIdx.x < p.ranks && (p.from & ~p.to) >> threadIdx.x & 1)
-    push(slot_of(p, threadIdx.x, p.rank, turns >> threadIdx.x), make_uint4(0, 0, 0, 0));
+    push(slot_of(p, p.there[threadIdx.x], turns >> threadIdx.x), make_uint4(0, 0, 0, 0));
 }
 
 DEVICE void hear_hello(const exchange_parameters &p, uint32_t turns) {
   if (blockIdx.x == 0 && threadIdx.x < p.ranks && (p.to & ~p.from) >> threadIdx.x & 1)
-    pull(p, threadIdx.x, slot_of(p, p.rank, threadIdx.x, turns >> threadIdx.x));
+    pull(p, threadIdx.x, slot_of(p, p.here[threadIdx.x], turns >> threadIdx.x));
 }
 
 template <int N> DEVICE void exchange_vectors(const exchange_parameters &p, uint32_t turns) {
@@ -227,8 +227,14 @@ template <int N> DEVICE void exchange_vectors(const exchange_parameters &p, uint
 }
 
 DEVICE void exchange(const exchange_parameters &p) {
-  const uint32_t turns = turns_of(p, p.to | p.from);
+  const uint32_t others = p.to | p.from;
+  uint32_t counts[EXCHANGE_RANKS_MOST], turns = 0;
+  unrolled_for (uint32_t r = 0; r < EXCHANGE_RANKS_MOST; r++) counts[r] = others >> r & 1 ? count_of(p, r) : 0;
+  unrolled_for (uint32_t r = 0; r < EXCHANGE_RANKS_MOST; r++) turns |= (counts[r] & 1) << r;
   say_hello(p, turns);
+  __syncthreads();
+  unrolled_for (uint32_t r = 0; r < EXCHANGE_RANKS_MOST; r++)
+    if (others >> r & 1) count_exchange(p, r, counts[r]);
   if (p.dtype == RONDO_F32)
     exchange_vectors<4>(p, turns);
   else
@@ -236,7 +242,6 @@ DEVICE void exchange(const exchange_parameters &p) {
   hear_hello(p, turns);
   __syncthreads(); /* one thread that lets them start does so for its block */
   let_successors_start();
-  count_exchange(p, p.to | p.from);
 }
 
 EXCHANGE_KERNELS(DEFINE_EXCHANGE_KERNEL)

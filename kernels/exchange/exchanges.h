@@ -41,10 +41,11 @@ struct exchange_side {
 /* Of both kernels. Strides are counted in elements. */
 struct exchange_parameters {
   struct exchange_side in, out, residual;
-  unsigned char *states[EXCHANGE_RANKS_MOST];
-  uint64_t *fault; /* runtime/fault.h */
+  unsigned char *here[EXCHANGE_RANKS_MOST];  /* the row of rank r in this rank's state */
+  unsigned char *there[EXCHANGE_RANKS_MOST]; /* the row of this rank in the state of rank r */
+  uint64_t *fault;                           /* runtime/fault.h */
   uint64_t fault_number, timeout_ns;
-  uint64_t row_bytes, slot_bytes;  /* of a state */
+  uint64_t slot_bytes;
   int64_t term;                    /* from one term to the next */
   uint32_t terms;                  /* of `in` for each rank's number; more than 1: f32, and their sum goes */
   uint32_t extent[EXCHANGE_OUTER]; /* outermost first; 1 for a dimension that does not exist */
