@@ -177,6 +177,8 @@ struct device_ops {
   const struct device_rest_ops *rest; /* NULL: tasks do not need the waiting thread's core */
   /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Waiting threads call it now and then. */
   rondo_status (*health)(struct device *device);
+  /* The same, but of a loss that is known: it asks no driver. */
+  rondo_status (*check)(const struct device *device, const char *phase);
   /* Gives the device up as lost. The first cause stays. */
   rondo_status (*lose)(struct device *device, const char *cause);
   /* Waits until all work that was launched in the lane is done. */

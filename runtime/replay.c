@@ -89,10 +89,12 @@ static rondo_status all_check(const rondo_slot *slots, uint32_t count, const cha
   return status_set(RONDO_INVALID_ARGUMENT, "%s: the slots are NULL, and their count is %u", function, count);
 }
 
-/* Is the slot at `index` ready, and none of those before it? */
+/* Is the slot at `index` ready, none of those before it, and its device not lost? The others would wait for it in vain.
+ */
 static rondo_status ready_once(const rondo_slot *slots, uint32_t index, const char *function) {
   struct slot *slot = NULL;
   rondo_status status = slot_ready(slots[index], function, &slot);
+  if (status == RONDO_OK) status = slots[index].exec->runtime->ops->check(slots[index].exec->runtime->device, "replay");
   for (uint32_t i = 0; i < index && status == RONDO_OK; i++)
     if (slots[i].exec == slots[index].exec && slots[i].index == slots[index].index)
       status = status_set(RONDO_INVALID_ARGUMENT, "%s: the slot is slots[%u] too", function, i);

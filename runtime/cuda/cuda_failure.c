@@ -104,6 +104,10 @@ cu_result device_synchronize(const struct device *device, struct cu_stream *stre
 
 /* ---- Health ------------------------------------------------------------------------------------------------------ */
 
+rondo_status cuda_check(const struct device *device, const char *phase) {
+  return device_lost(device) ? device_lost_status(device, phase) : RONDO_OK;
+}
+
 rondo_status cuda_health(struct device *device) {
   if (device_lost(device)) return device_lost_status(device, "device health");
   const char *function = "cuCtxPushCurrent";

@@ -21,6 +21,7 @@ rondo_status device_lost_status(const struct device *device, const char *phase);
 /* Gives the device up. The first cause stays. */
 rondo_status device_lose(struct device *device, const char *cause);
 /* Asks the driver about the first lane; any lane will do, since a fatal error is fatal for all. */
+rondo_status cuda_check(const struct device *device, const char *phase);
 rondo_status cuda_health(struct device *device);
 
 /* Between the two, captures of other threads do not refuse the calls of this thread. device_relax returns the mode to

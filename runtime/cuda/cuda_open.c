@@ -280,6 +280,7 @@ const struct device_ops cuda_device_ops = {
     .exec_rebind = cuda_exec_rebind,
     .exec_destroy = cuda_exec_destroy,
     .health = cuda_health,
+    .check = cuda_check,
     .lose = device_lose,
     .drain = cuda_drain,
     .in_callback = cuda_in_callback,

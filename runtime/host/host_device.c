@@ -478,6 +478,7 @@ const struct device_ops host_device_ops = {
     .exec_destroy = host_exec_destroy,
     .rest = &rest_ops,
     .health = host_health,
+    .check = check_not_lost,
     .lose = host_lose,
     .drain = host_drain,
     .in_callback = host_in_callback,

@@ -9,7 +9,7 @@
 #include "../../runtime/kernels.h"
 #include "driver_support.h"
 
-enum { RANKS = 3, PAIRS = 6, COUNT = 64, UNAVAILABLE = 46 };
+enum { RANKS = 3, PAIRS = 6, COUNT = 64, UNAVAILABLE = 46, UNKNOWN_ERROR = 999 };
 
 static void set_devices(int32_t count) {
   struct fake_settings settings = fake->settings();
@@ -362,6 +362,22 @@ Test(cuda_group, the_other_ranks_live_on_when_one_is_lost) {
   REQUIRE_ERROR(rondo_instantiate(ring.runtimes[0], ring.graphs[1], NULL, &exec), RONDO_DEVICE_LOST,
                 "instantiate: state 'state' is borrowed from rank 1: ");
   require_no_violation("while rank 1 is lost");
+  ring_close(&ring);
+  require_no_violation("after close");
+}
+
+/* Rank 0 would wait for it in vain. */
+Test(cuda_group, no_rank_starts_when_one_is_known_to_be_lost) {
+  struct ring ring;
+  rondo_exec_usage usage;
+  ring_begin(&ring);
+  fake->fail_call(1, UNKNOWN_ERROR);
+  REQUIRE_ERROR(rondo_runtime_health(ring.runtimes[1]), RONDO_DEVICE_LOST, "device health: cuCtxPushCurrent");
+  set_mode(FAKE_NEVER);
+  REQUIRE_ERROR(rondo_replay_all(ring.slots, RANKS), RONDO_DEVICE_LOST, "(slots[1])");
+  REQUIRE_OK(rondo_exec_info(ring.execs[0], &usage));
+  cr_assert_eq(usage.in_flight_slot_count, 0);
+  set_mode(FAKE_IMMEDIATE);
   ring_close(&ring);
   require_no_violation("after close");
 }
