@@ -143,6 +143,8 @@ template <typename D> struct gemm_block {
 struct gemm_place {
   int p, q, matrix;
 };
+/* So that the compiler finds a place before products and not after them. */
+DEVICE void keep(gemm_place &place) { asm volatile("" : "+r"(place.p), "+r"(place.q), "+r"(place.matrix)); }
 /* Units are walked in groups along P, each for all of Q, so that neighbours in time share tiles of Q. */
 template <typename D>
 DEVICE gemm_place gemm_place_of(const gemm_wgmma_parameters &p, const gemm_block<D> &at, uint32_t turn) {

@@ -19,16 +19,17 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
   static constexpr int GATED = D::STORED / 2, GATED_BOXES = CAN_GATE ? (GATED + 63) / 64 : 0;
   DEVICE static constexpr int gated_begin(int box) { return box == GATED_BOXES - 1 ? GATED - 64 : 64 * box; }
 
+  /* Two groups of eight rows of Q; and a box of them. `to`: this lane's in stmatrix. */
+  template <typename Out> DEVICE static void write_two_groups(const float *x, uint32_t to) {
+    const uint32_t a = pack_two<Out>(x[0], x[1]), b = pack_two<Out>(x[2], x[3]);
+    const uint32_t c = pack_two<Out>(x[4], x[5]), e = pack_two<Out>(x[6], x[7]);
+    if (D::SWAPPED)
+      stmatrix_x4_transposed(to, a, b, c, e);
+    else
+      stmatrix_x4(to, a, b, c, e);
+  }
   template <typename Out> DEVICE void write_box(const float *d, uint32_t to) const {
-    unrolled_for (int j = 0; j < D::BOX / 16; j++) {
-      const float *x = d + 8 * j;
-      const uint32_t a = pack_two<Out>(x[0], x[1]), b = pack_two<Out>(x[2], x[3]);
-      const uint32_t c = pack_two<Out>(x[4], x[5]), e = pack_two<Out>(x[6], x[7]);
-      if (D::SWAPPED)
-        stmatrix_x4_transposed(matrices_at(to, j), a, b, c, e);
-      else
-        stmatrix_x4(matrices_at(to, j), a, b, c, e);
-    }
+    unrolled_for (int j = 0; j < D::BOX / 16; j++) write_two_groups<Out>(d + 8 * j, matrices_at(to, j));
   }
 
   /* Of each two groups a lane has one column. It exchanges those of one group with its neighbour, and then has two

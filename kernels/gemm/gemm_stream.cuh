@@ -49,46 +49,58 @@ template <typename D> struct gemm_streamer : gemm_warpgroup<D> {
 
   /* ---- W is P ---- */
 
+  /* The sums of two groups of eight rows become results and then the next product's vectors. `place` and `to`: of the
+   * groups' first rows. A sum of squares that a lane keeps has the warp's sixteen columns. */
   template <typename T>
-  DEVICE void stream_by_columns(float *d, const row_scales &scales, uint32_t place, int box, int column) const {
+  DEVICE void stream_two_groups(float *d, uint32_t first, uint32_t place, uint32_t to, uint32_t squares_at,
+                                const float (&norms)[2]) const {
     const uint32_t t = lane % 4, g = lane / 4, chunk = 4 * (warp % 2) + g / 4;
-    float squares[2 * GROUPS];
-    const float norms[2] = {one_norm<T>(column), one_norm<T>(column + 8)};
-    unrolled_for (int j = 0; j < GROUPS; j++)
-      unrolled_for (int e = 0; e < 2; e++) {
-        const uint32_t row = 2 * t + e, line = place + (8 * j + row) * 128 + g % 4 * 4;
-        float sum = 0;
-        unrolled_for (int h = 0; h < 2; h++) {
-          const uint32_t at = line + (((chunk + 2 * h) ^ row) << 4);
-          float &x = d[4 * j + 2 * h + e];
-          x = result(x, base::scale_of(scales, j, e), load_number(at));
-          store_number(at, x);
-          sum = fmaf(x, x, sum);
-          x *= norms[h];
-        }
-        squares[2 * j + e] = sum;
+    const auto at = [&](int i) { /* of d[i], which is row 8 (i / 4) + 2 t + i % 2 */
+                                 const uint32_t row = 2 * t + i % 2;
+                                 return place + (i / 4 * 8 + row) * 128 + ((chunk + i / 2 % 2 * 2) ^ row) * 16 +
+                                        g % 4 * 4;
+    };
+    float old[8], squares[4] = {};
+    unrolled_for (int i = 0; i < 8; i++) old[i] = load_number(at(i));
+    unrolled_for (int j = 0; j < 2; j++) {
+      const float2 scales = p.row_factors ? base::factors_of(first + j) : make_float2(p.finish.scale, p.finish.scale);
+      unrolled_for (int i = 4 * j; i < 4 * j + 4; i++) {
+        d[i] = result(d[i], i % 2 ? scales.y : scales.x, old[i]);
+        store_number(at(i), d[i]);
+        squares[i / 4 * 2 + i % 2] = fmaf(d[i], d[i], squares[i / 4 * 2 + i % 2]);
+        d[i] *= norms[i / 2 % 2];
       }
-    add_columns(squares, at.squares + ((index * 4 + warp) * D::STORED + D::BOX * box) * 4);
+    }
+    base::template write_two_groups<T>(d, to);
+    store_number(squares_at + (lane >> 4 & 1) * 32 + (lane >> 3 & 1) * 4, add_columns(squares));
   }
 
-  /* Eight lanes have a column each of the same rows. In each step a lane keeps half of its sums, and adds those of a
-   * lane that keeps the other half. */
-  DEVICE void add_columns(float (&sums)[2 * GROUPS], uint32_t to) const {
-    constexpr int KEPT = GROUPS / 4;
-    unrolled_for (int step = 0; step < 3; step++) {
-      const int half = GROUPS >> step;
+  /* Eight lanes have a column each of the same rows. In each of two steps a lane keeps half of its sums, and adds those
+   * of a lane that keeps the other half; in the last one two lanes get the same sum. */
+  DEVICE float add_columns(float (&sums)[4]) const {
+    unrolled_for (int step = 0; step < 2; step++) {
+      const int half = 2 >> step;
       const uint32_t mask = 16 >> step;
       const bool keeps_upper = lane & mask;
-      unrolled_for (int i = 0; i < GROUPS; i++) {
+      unrolled_for (int i = 0; i < 2; i++) {
         if (i >= half) continue;
         const float sent = keeps_upper ? sums[i] : sums[half + i];
         sums[i] = (keeps_upper ? sums[half + i] : sums[i]) + __shfl_xor_sync(0xffffffffu, sent, mask);
       }
     }
-    const uint32_t first = ((lane >> 4 & 1) * 4 + (lane >> 3 & 1) * 2 + (lane >> 2 & 1)) * KEPT;
-    unrolled_for (int i = 0; i < KEPT; i++) {
-      const uint32_t number = first + i, row = number / 2 * 8 + 2 * (lane % 4) + number % 2;
-      store_number(to + row * 4, sums[i]);
+    return sums[0] + __shfl_xor_sync(0xffffffffu, sums[0], 4);
+  }
+
+  /* A box. The sums move down, so that a loop finds the next ones in the same registers: code that runs once takes
+   * some six cycles an instruction. */
+  template <typename T>
+  DEVICE void stream_by_columns(float *d, uint32_t place, uint32_t to, int box, int column) const {
+    const float norms[2] = {one_norm<T>(column), one_norm<T>(column + 8)};
+    to = base::matrices_at(to, 0);
+    uint32_t squares_at = at.squares + ((index * 4 + warp) * D::STORED + D::BOX * box + lane % 4 * 2) * 4;
+    rolled_for (uint32_t j = 0; j < GROUPS; j += 2, place += 16 * 128, to += 16 * 128, squares_at += 16 * 4) {
+      stream_two_groups<T>(d, D::BOX / 8 * box + j, place, to, squares_at, norms);
+      unrolled_for (int i = 0; i + 8 < 4 * GROUPS; i++) d[i] = d[i + 8];
     }
   }
 
@@ -123,20 +135,22 @@ template <typename D> struct gemm_streamer : gemm_warpgroup<D> {
       float *numbers = d + D::BOX / 2 * box;
       const int q = q0 + D::BOX * box;
       const uint32_t to = base::next_buffer();
-      row_scales scales;
-      base::find_scales(scales, product, D::BOX / 8 * box);
-      const uint32_t places[2] = {stream_at(stage, product, box, 0), stream_at(stage, product, box, 1)};
-      if constexpr (D::SWAPPED)
-        stream_by_columns<T>(numbers, scales, stream_at(stage, product, box, (int)warp / 2), box, lane_p);
-      else
+      if constexpr (D::SWAPPED) {
+        stream_by_columns<T>(numbers, stream_at(stage, product, box, (int)warp / 2), to, box, lane_p);
+      } else {
+        row_scales scales;
+        base::find_scales(scales, product, D::BOX / 8 * box);
+        const uint32_t places[2] = {stream_at(stage, product, box, 0), stream_at(stage, product, box, 1)};
         stream_by_rows<T>(numbers, scales, places, lane_p, q + lane_q, matrix);
-      base::template write_box<T>(numbers, to);
+        base::template write_box<T>(numbers, to);
+      }
       writes_reach_products();
       warps_meet(GEMM_FIRST_BARRIER + index, 128);
       if (thread == 0) {
         const int column = D::SWAPPED ? p0 : q, row = D::SWAPPED ? q : p0;
         unrolled_for (int half = 0; half < 2; half++)
-          if (column + 32 * half < (int)p.columns) box_store(&p.out, column + 32 * half, row, matrix, places[half]);
+          if (column + 32 * half < (int)p.columns)
+            box_store(&p.out, column + 32 * half, row, matrix, stream_at(stage, product, box, half));
         box_store(&p.normed, column, row, matrix, to);
         tensor_store_commit();
       }

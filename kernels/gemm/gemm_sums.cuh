@@ -98,6 +98,11 @@ template <typename D> struct gemm_sums {
     warps_arrive(GEMM_EMPTY_BARRIER + (D::TURNS ? index : slot), D::FACTOR_THREADS);
   }
 
+  /* If W is P, of the lane's two rows of a group. */
+  DEVICE float2 factors_of(int group) const {
+    const uint32_t row = at.part * D::STORED + 8 * group + 2 * (lane % 4);
+    return load_shared_two(at.factors + (slot * D::X_ROWS + row) * 4);
+  }
   /* What sums are multiplied with: if W is P, for the rows of a few groups, from group `first` on; else for two rows.
    */
   using row_scales = float[D::SWAPPED ? GROUPS : 1][2];
@@ -108,8 +113,7 @@ template <typename D> struct gemm_sums {
       unrolled_for (int j = 0; j < COUNT; j++) scales[j][0] = scales[j][1] = p.finish.scale;
     } else if constexpr (D::SWAPPED) {
       unrolled_for (int j = 0; j < COUNT; j++) {
-        const uint32_t row = at.part * D::STORED + 8 * (first + j) + 2 * (lane % 4);
-        const float2 two = load_shared_two(factors + row * 4);
+        const float2 two = factors_of(first + j);
         scales[j][0] = two.x, scales[j][1] = two.y;
       }
     } else {

@@ -117,10 +117,13 @@ DEVICE void multiply_e4m3(const gemm_block<D> &at, const gemm_warpgroup<D> &me, 
 
 /* A warpgroup's tiles, one after the other. */
 template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
+  constexpr bool EARLY_PLACE = D::WARPGROUPS == 1; /* as registers allow */
   gemm_streamer<D> me(p, at);
   for (uint32_t turn = D::TURNS ? me.index : 0; turn < at.tiles; turn += D::TURNS ? 2 : 1) {
     float d[D::PRODUCTS][D::COLUMNS / 2];
     me.fetch_residual(turn);
+    gemm_place place; /* found before the products, where it hides behind the first copies */
+    if (EARLY_PLACE) place = gemm_place_of(p, at, turn), keep(place);
     const uint32_t before = turn * at.fills;
     gemm_reader<D> reader = {at.tiles * at.fills - before, before % D::STAGES, before / D::STAGES & 1};
     /* Only after the other warpgroup's last look at a barrier may this one look at a later stage: both would otherwise
@@ -141,7 +144,7 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
     wgmma_wait<0>();
     unrolled_for (int i = 0; i < D::PRODUCTS; i++) pin(d[i]);
     me.free_stage(reader.left + 1, reader.before());
-    const gemm_place place = gemm_place_of(p, at, turn);
+    if (!EARLY_PLACE) place = gemm_place_of(p, at, turn);
     if (D::IS_WIDE) me.find_lane(); /* so it takes no registers during the products */
     me.begin_factors(turn);
     const bool is_last = turn + 1 == at.tiles;
@@ -162,6 +165,10 @@ template <int Count> DEVICE void fewer_registers() { asm volatile("setmaxnreg.de
 template <int Count> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count)); }
 
 /* ---- A block ----------------------------------------------------------------------------------------------------- */
+
+/* A half of meet_cluster, where nothing but barriers has been written: their initialisation has a fence of its own. A
+ * release would wait for memory. */
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 
 template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   if (threadIdx.x == 128 * D::WARPGROUPS) {
@@ -185,10 +192,12 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
     if (p.boxed) tensor_prefetch(&p.residual);
     if (D::STREAMS && p.streamed) tensor_prefetch(&p.normed);
   }
-  if (D::CLUSTER > 1)
-    meet_cluster();
-  else
+  if (D::CLUSTER > 1) {
+    cluster_arrive();
+    wait_for_cluster();
+  } else {
     __syncthreads();
+  }
 }
 
 template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
