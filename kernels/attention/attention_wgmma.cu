@@ -30,8 +30,8 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
   using base::first_row, base::warpgroup, base::needs_mask, base::edge_end, base::end_accumulate;
 
   static DEVICE void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank,
-                          int position) {
-    copy_tiles<Size, value_copies<Size>>(p, at, rank, position);
+                          const tile_walk<Size> &first) {
+    copy_tiles<Size, value_copies<Size>>(p, at, rank, first);
   }
 
   DEVICE void clear() {

@@ -130,6 +130,11 @@ DEVICE void transpose(uint32_t (&word)[4]) {
   (high ? word[1] : word[3]) = b;
 }
 
+/* The two halves of meet_cluster without its order of writes, which waits until all that a thread has written is in
+ * memory; and this order, for what other blocks read. */
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+DEVICE void cluster_fence() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
+
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
 
 /* A tile has to be computed again, and with it those of the cluster's other blocks, which share copies. */
@@ -140,6 +145,7 @@ template <typename Size> DEVICE void fail(const shared_layout<Size> &at, uint32_
   if constexpr (Size::cluster == 2) {
     or_there(address_in_block(any, cluster_rank() ^ 1), 1);
     or_there(address_in_block(word, cluster_rank() ^ 1), 1u << number % 32);
+    cluster_fence();
   }
 }
 
@@ -147,7 +153,8 @@ template <typename Size> DEVICE void fail(const shared_layout<Size> &at, uint32_
 template <typename Size> DEVICE bool again(const shared_layout<Size> &at, uint32_t pass) {
   __syncwarp();
   if constexpr (Size::cluster > 1) {
-    meet_cluster();
+    cluster_arrive(); /* fail() has a fence */
+    wait_for_cluster();
   } else { /* no __syncthreads: warps come from two places */
     if (threadIdx.x % 32 == 0) barrier_arrive(at.pass_ended);
     barrier_wait(at.pass_ended, pass);

@@ -189,7 +189,7 @@ template <typename Size> struct value_copies {
 /* The warpgroup that copies: warp 0 brings K, warp 2 Q, and warp 1, in e4m3 warp 3 too, V by `Values`. */
 template <typename Size, typename Values>
 DEVICE void copy_tiles(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank,
-                       int position) {
+                       const tile_walk<Size> &first) {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Size::copying_registers));
   const uint32_t warp = uniform(threadIdx.x / 32);
   ring_writer<Size::kv_slots> keys;
@@ -197,7 +197,7 @@ DEVICE void copy_tiles(const attention_wgmma_parameters &p, const shared_layout<
   Values values(p, at, warp / 2);
   uint32_t unused = 0;
   rolled_for (uint32_t pass = 0; pass < PASSES; pass++) {
-    tile_walk<Size> walk = {p, rank, position};
+    tile_walk<Size> walk = first;
     query_tile tile;
     while (warp < 2 + Size::value_warps && next_tile(walk, at, pass, tile)) {
       if (warp == 0) {

@@ -53,8 +53,8 @@ template <typename Size> struct one_byte : warpgroup_products<Size> {
   float totals_factor[2];               /* that totals are still to be multiplied by */
 
   static DEVICE void copy(const attention_wgmma_parameters &p, const shared_layout<Size> &at, uint32_t rank,
-                          int position) {
-    copy_tiles<Size, value_transposer<Size>>(p, at, rank, position);
+                          const tile_walk<Size> &first) {
+    copy_tiles<Size, value_transposer<Size>>(p, at, rank, first);
   }
 
   DEVICE void clear() {

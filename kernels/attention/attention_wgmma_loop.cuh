@@ -104,9 +104,10 @@ template <typename Policy> struct attention_loop : Policy {
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-/* All that needs no predecessor. */
+/* All that needs no predecessor. The warpgroup that copies finds its first tile meanwhile. */
 template <typename Size> DEVICE void prepare(const attention_wgmma_parameters &p, const shared_layout<Size> &at) {
-  if (threadIdx.x == 0) {
+  constexpr uint32_t ZEROING = 160; /* threads from here on */
+  if (threadIdx.x == 128) {
     tensor_prefetch(&p.q);
     tensor_prefetch(&p.k);
     tensor_prefetch(&p.v);
@@ -129,12 +130,16 @@ template <typename Size> DEVICE void prepare(const attention_wgmma_parameters &p
     barrier_init(at.columns_full, 32 * Size::value_warps);
     barriers_are_initialised();
   }
-  for (uint32_t i = threadIdx.x; i < 2 * PASS_BYTES / 4; i += blockDim.x) store_word(at.failed + 4 * i, 0);
+  for (uint32_t i = threadIdx.x - ZEROING; i < 2 * PASS_BYTES / 4; i += blockDim.x - ZEROING)
+    store_word(at.failed + 4 * i, 0);
   at.fill();
-  if (Size::cluster > 1)
-    meet_cluster();
-  else
+  if (Size::cluster > 1) {
+    if (threadIdx.x >= ZEROING) cluster_fence();
+    cluster_arrive();
+    wait_for_cluster();
+  } else {
     __syncthreads();
+  }
 }
 
 template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parameters &p) {
@@ -144,17 +149,21 @@ template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parame
   const uint32_t warpgroup = uniform(threadIdx.x / 128), rank = Size::cluster > 1 ? cluster_rank() : 0;
   int position = 0;
   if (p.position) position = (int)load_settled(p.position);
+  tile_walk<Size> walk = {p, rank};
+  if (warpgroup == 0) walk.begin();
   prepare(p, at);
   keep_early(p.never, (uint32_t)position);
   wait_for_predecessors();
   if (warpgroup == 0) {
-    Policy::copy(p, at, rank, position);
+    walk.position = position;
+    Policy::copy(p, at, rank, walk);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Size::computing_registers));
     attention_loop<Policy> rows(p, at, warpgroup - 1, rank);
     rows.attend();
     rolled_for (uint32_t pass = 1; pass < PASSES && again(at, pass - 1); pass++) rows.attend_again(pass);
   }
-  /* Others of the cluster may still copy into this block's memory, or arrive at its barriers. */
-  if (Size::cluster > 1) meet_cluster();
+  /* Others of the cluster may still copy into this block's memory, or arrive at its barriers. Parts have sent each
+   * other all that they wait for. */
+  if (Size::shares_copies) meet_cluster();
 }

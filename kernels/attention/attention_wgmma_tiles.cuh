@@ -24,15 +24,23 @@ struct query_tile {
 /* A block's way through its tiles. */
 template <typename Size> struct tile_walk {
   const attention_wgmma_parameters &p;
-  uint32_t rank; /* of the block in its cluster */
-  int position;  /* what p.position is the address of */
+  uint32_t rank;    /* of the block in its cluster */
+  int position = 0; /* what p.position is the address of */
   uint32_t number = 0, turn = 0, group = 0, round = 0;
+  uint32_t batch = 0, head = 0, row_tile = 0; /* of the next tile */
+  bool is_there = false;                      /* is there one? */
+
+  /* Before the first next(): what needs no memory. */
+  DEVICE void begin() {
+    if (!Size::general || !p.starts) is_there = next_place(batch, head, row_tile);
+  }
 
   DEVICE bool next(query_tile &tile) {
     if constexpr (Size::general)
       if (p.starts) return next_packed(tile);
-    uint32_t row_tile;
-    if (!next_place(tile.batch, tile.head, row_tile)) return false;
+    if (number) begin();
+    if (!is_there) return false;
+    tile.batch = batch, tile.head = head;
     tile.row_begin = (int)(Size::parts > 1 ? row_tile : row_tile * Size::cluster + rank) * Size::rows;
     tile.item = tile.batch;
     tile.length = p.capacity;
