@@ -989,21 +989,22 @@ RONDO_API rondo_status rondo_exchange_state(rondo_graph *graph, const char *name
 /* A task of each rank, which waits for those of the others.
  *   in, out     f32, f16 or bf16, of one type except for sums
  *   residual    optional, only of all_reduce: out's shape; may be out itself
- *   exchange    `ranks` tensors, the states of ranks 0, 1, ..; the task borrows them. They are large enough for in, of
- *               reduce_scatter for out
+ *   exchange    `ranks` tensors, the states of ranks 0, 1, ..; the task borrows them. They are large enough for a
+ *               rank's part, without terms, in the type of `in`
  *   rank        this one
  *   dimension   of all_gather and reduce_scatter: the one that is `ranks` times as long in out, or in `in`
  *   peer        another rank; of broadcast the source, which alone has `in` and may leave out absent
- *   timeout_ns  after this time the device is lost; 0: 800 ms
+ *   timeout_ns  after this time the device is lost; 0: 800 ms, on the host a minute
  *
  *   all_reduce      out = residual + the sum of the ranks' in; in f32 [terms, out's shape] counts as the sum of its
  *                   terms
  *   all_gather      out = the ranks' in, side by side
  *   reduce_scatter  out = the sum of the ranks' parts number `rank` of in
  *   broadcast       out = the source's in
- *   send, receive   the receiver's out = the sender's in, of one shape
+ *   send, receive   the receiver's out = the sender's in, of one shape. The sender waits for the receiver to begin
  *
- * Any two ranks have the same exchanges with each other in the same order, in all replays; else both wait in vain.
+ * Any two ranks have the same exchanges with each other, of the same types and all with a residual or none, in the same
+ * order in all replays. Else they wait in vain or get other numbers.
  * Sums are fp32, in the order of terms, then of ranks, rounded once. All ranks get the same bits. A NaN may become
  * another NaN. */
 typedef struct rondo_exchange_desc {
@@ -1153,8 +1154,8 @@ typedef struct rondo_exec_options {
  *   - The warm-up runs all tasks, own kernels and captured work too. Inputs and the graph's own states and constants
  *     are zeros in it; borrowed ones are as they are. Afterwards states are zero, and no replay is counted.
  *   - A graph with exchanges has no warm-up. One that writes a borrowed state has none if the state may hold data
- * already or another thread reads it. So instantiate all graphs first, then upload. During the warm-up no other thread
- * replays an exec that shares the state.
+ *     already or another thread reads it. So instantiate all graphs first, then upload. During the warm-up no other
+ *     thread replays an exec that shares the state.
  *   - Each graph that it borrows from has exactly one exec open in the runtime or, if none, in its group.
  *   - The graph may be changed or destroyed afterwards.
  * Errors: as rondo_plan_graph; RONDO_OUT_OF_MEMORY if a pool is too small; RONDO_UNSUPPORTED; RONDO_INVALID_STATE if a
@@ -1249,7 +1250,8 @@ RONDO_API rondo_status rondo_poll(rondo_slot slot);
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
 
-/* Replays slots in this order, such as one of each rank. All are checked before the first starts.
+/* Replays slots in this order, such as one of each rank. All are checked before the first starts. Replays of another
+ * thread may come between: two threads that replay the same ranks exclude each other.
  * Errors: as rondo_replay. If a launch fails, the slots before the one named are in flight. */
 RONDO_API rondo_status rondo_replay_all(const rondo_slot *slots, uint32_t count);
 
