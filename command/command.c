@@ -5,11 +5,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../runtime/cuda/driver.h"
 #include "../runtime/text.h"
 #include "command.h"
 
 const struct choice backend_choices[] = {
     {"auto", RONDO_BACKEND_AUTO}, {"host", RONDO_BACKEND_HOST}, {"cuda", RONDO_BACKEND_CUDA}, {NULL, 0}};
+
+int32_t cuda_device_count(int32_t most) {
+  struct driver driver;
+  int count;
+  if (driver_load(&driver) != RONDO_OK || driver.cuDeviceGetCount(&count) != CU_SUCCESS) return 0;
+  return count < most ? count : most;
+}
 
 int command_failed(const char *format, ...) {
   char text[SENTENCE_BYTES];

@@ -21,6 +21,9 @@ extern const struct choice backend_choices[];
     .offset = offsetof(options, backend), .choices = backend_choices                                                   \
   }
 
+/* The GPUs that the driver has, at most so many. */
+int32_t cuda_device_count(int32_t most);
+
 /* Writes "rondo: sentence" to stderr. Returns EXIT_FAILED. */
 int command_failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -1,6 +1,5 @@
 /* command_info.c - rondo info: shows the device that Rondo chooses by default and the reason, and each device with the
  * lanes that it can be divided into. */
-#include "../runtime/cuda/driver.h"
 #include "command.h"
 
 struct options {
@@ -93,13 +92,6 @@ static void write_device(rondo_backend backend, int32_t device, struct output *o
   json_end(&output->json, '}');
 }
 
-static int cuda_device_count(void) {
-  struct driver driver;
-  int count;
-  if (driver_load(&driver) != RONDO_OK || driver.cuDeviceGetCount(&count) != CU_SUCCESS) return 0;
-  return count;
-}
-
 static int write_all(struct output *output) {
   rondo_runtime *runtime;
   rondo_info info;
@@ -114,7 +106,7 @@ static int write_all(struct output *output) {
   json_text(&output->json, "because", info.reason);
   rondo_close(&runtime);
   json_begin(&output->json, "devices", '[');
-  int count = cuda_device_count();
+  const int32_t count = cuda_device_count(INT32_MAX);
   for (int32_t device = 0; device < count; device++) write_device(RONDO_BACKEND_CUDA, device, output);
   write_device(RONDO_BACKEND_HOST, 0, output);
   json_end(&output->json, ']');

@@ -182,16 +182,6 @@ static void measure(struct report *report, const struct options *options, int32_
   report_figure(report, name, us, "us", 0);
 }
 
-/* The GPUs, at most as many as ranks may be. */
-static int32_t device_count(rondo_backend backend) {
-  int32_t count = 0;
-  for (rondo_runtime *runtime; count < RONDO_MAX_RANKS; count++) {
-    if (rondo_open(&(rondo_options){.backend = backend, .device = count}, &runtime) != RONDO_OK) break;
-    TRY(rondo_close(&runtime));
-  }
-  return count ? count : 1;
-}
-
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
     {.name = "ranks",
@@ -231,7 +221,7 @@ int bench_exchange(int count, char **words) {
   TRY(rondo_open(&(rondo_options){.backend = options.backend}, &runtime));
   TRY(rondo_runtime_info(runtime, &info));
   options.backend = info.backend;
-  const int32_t devices = info.backend == RONDO_BACKEND_CUDA ? device_count(info.backend) : 1;
+  const int32_t devices = info.backend == RONDO_BACKEND_CUDA ? cuda_device_count(RONDO_MAX_RANKS) : 1;
   if (!options.ranks) options.ranks = devices < 2 ? 2 : devices;
   report_begin(&report, options.json);
   report_machine(&report, &info);

@@ -166,23 +166,11 @@ static void describe(struct random_model *model) {
   }
 }
 
-/* The GPUs that this program can use, up to `most`. */
-static int32_t count_devices(int32_t most) {
-  int32_t count = 0;
-  rondo_runtime *runtime;
-  while (count < most &&
-         rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device = count}, &runtime) == RONDO_OK) {
-    TRY(rondo_close(&runtime));
-    count++;
-  }
-  return count;
-}
-
 static void open_runtimes(struct random_model *model, rondo_backend backend) {
   rondo_options options[RONDO_MAX_RANKS];
   rondo_runtime *runtimes[RONDO_MAX_RANKS];
   rondo_info info;
-  model->devices = model->ranks > 1 && backend != RONDO_BACKEND_HOST ? count_devices((int32_t)model->ranks) : 1;
+  model->devices = model->ranks > 1 && backend != RONDO_BACKEND_HOST ? cuda_device_count((int32_t)model->ranks) : 1;
   for (uint32_t r = 0; r < model->ranks; r++) {
     rondo_graph *graphs[] = {model->rank[r].graph, model->rank[r].exchange};
     rondo_plan plan;
