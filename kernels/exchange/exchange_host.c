@@ -203,8 +203,11 @@ static bool sum(const struct item *item, int64_t index, const struct vector *own
 static bool one_step(const struct item *item) {
   const struct exchange_parameters *p = item->p;
   for (int64_t i = item->begin; i < item->end; i++)
-    for (uint32_t r = 0; r < p->ranks; r++)
-      if (has(p->to, r)) push(item, r, i, &(struct vector[]){load(item, r, i)}[0]);
+    for (uint32_t r = 0; r < p->ranks; r++) {
+      if (!has(p->to, r)) continue;
+      const struct vector vector = load(item, r, i);
+      push(item, r, i, &vector);
+    }
   for (int64_t i = item->begin; i < item->end; i++) {
     struct vector own = {{0}};
     float sums[NUMBERS_MOST] = {0};
@@ -261,8 +264,10 @@ static bool two_steps(const struct item *item) {
   const struct exchange_parameters *p = item->p;
   float sums[NUMBERS_MOST] = {0};
   for (uint32_t r = 0; r < p->ranks; r++)
-    for (int64_t i = item->begin; has(p->to, r) && i < chunk_end(item, r); i++)
-      push(item, r, i, &(struct vector[]){load(item, 0, r * (int64_t)p->chunk + i)}[0]);
+    for (int64_t i = item->begin; has(p->to, r) && i < chunk_end(item, r); i++) {
+      const struct vector vector = load(item, 0, r * (int64_t)p->chunk + i);
+      push(item, r, i, &vector);
+    }
   for (int64_t i = item->begin; i < chunk_end(item, p->rank); i++) {
     const int64_t vector = p->rank * (int64_t)p->chunk + i;
     const struct vector own = load(item, 0, vector);

@@ -125,7 +125,8 @@ EXCHANGE_FUNCTION(rondo_add_receive, EXCHANGE_RECEIVE, &op_receive)
 /* ---- The check --------------------------------------------------------------------------------------------------- */
 
 static rondo_status numbers_check(const char *name, const struct op_operand *operand) {
-  return rows_are_numbers(operand->dtype) ? RONDO_OK : op_unexpected(name, operand, "f32, f16 or bf16");
+  if (operand->present && rows_are_numbers(operand->dtype)) return RONDO_OK;
+  return op_unexpected(name, operand, "f32, f16 or bf16");
 }
 
 static rondo_status absent_check(const char *name, const struct op_operand *operand, const char *why) {
@@ -153,36 +154,42 @@ static rondo_status terms_check(const struct op_operand *in, const struct op_ope
   return op_expect("in", in, RONDO_F32, in->rank, shape);
 }
 
+/* The source may have `out`, the other ranks have nothing else. */
+static rondo_status broadcast_check(bool is_source, const struct op_operand *in, const struct op_operand *out) {
+  if (!is_source) {
+    rondo_status status = absent_check("in", in, "but only the peer's is sent");
+    return status == RONDO_OK ? numbers_check("out", out) : status;
+  }
+  rondo_status status = numbers_check("in", in);
+  return status == RONDO_OK && out->present ? op_expect("out", out, in->dtype, in->rank, in->shape) : status;
+}
+
 static rondo_status shapes_check(const struct op_task *task) {
   const struct exchange_attributes *attributes = op_attributes(task);
   const struct op_operand *in = &task->operands[EXCHANGE_IN], *out = &task->operands[EXCHANGE_OUT];
   const struct op_operand *residual = &task->operands[EXCHANGE_RESIDUAL];
-  const bool is_source = attributes->rank == attributes->peer;
   rondo_status status = RONDO_OK;
   switch ((enum exchange_kind)attributes->kind) {
   case EXCHANGE_ALL_REDUCE:
-    if (!out->present) return op_unexpected("out", out, "f32, f16 or bf16");
-    if (residual->present) status = op_expect("residual", residual, residual->dtype, out->rank, out->shape);
+    status = numbers_check("out", out);
+    if (status == RONDO_OK && residual->present)
+      status = op_expect("residual", residual, residual->dtype, out->rank, out->shape);
     return status == RONDO_OK ? terms_check(in, out) : status;
   case EXCHANGE_ALL_GATHER:
-    if (!in->present) return op_unexpected("in", in, "f32, f16 or bf16");
-    status = parts_check(attributes, "in", in, "out", out);
+    status = numbers_check("in", in);
+    if (status == RONDO_OK) status = parts_check(attributes, "in", in, "out", out);
     return status == RONDO_OK ? op_expect("out", out, in->dtype, out->rank, out->shape) : status;
   case EXCHANGE_REDUCE_SCATTER:
-    if (!out->present) return op_unexpected("out", out, "f32, f16 or bf16");
-    return parts_check(attributes, "out", out, "in", in);
+    status = numbers_check("out", out);
+    return status == RONDO_OK ? parts_check(attributes, "out", out, "in", in) : status;
   case EXCHANGE_BROADCAST:
-    if (!is_source) status = absent_check("in", in, "but only the peer's is sent");
-    if (status != RONDO_OK || !is_source)
-      return status != RONDO_OK || out->present ? status : op_unexpected("out", out, "f32, f16 or bf16");
-    if (!in->present) return op_unexpected("in", in, "f32, f16 or bf16");
-    return out->present ? op_expect("out", out, in->dtype, in->rank, in->shape) : RONDO_OK;
+    return broadcast_check(attributes->rank == attributes->peer, in, out);
   case EXCHANGE_SEND:
-    if (!in->present) return op_unexpected("in", in, "f32, f16 or bf16");
-    return absent_check("out", out, "but the peer receives");
+    status = numbers_check("in", in);
+    return status == RONDO_OK ? absent_check("out", out, "but the peer receives") : status;
   case EXCHANGE_RECEIVE:
-    if (!out->present) return op_unexpected("out", out, "f32, f16 or bf16");
-    return absent_check("in", in, "but the peer sends");
+    status = numbers_check("out", out);
+    return status == RONDO_OK ? absent_check("in", in, "but the peer sends") : status;
   }
   return RONDO_OK;
 }
