@@ -1,6 +1,6 @@
-/* fault.h - what a task leaves behind that waited for another rank in vain. A kernel can end only by a trap then, and
- * the driver's error names neither the task nor the rank. So the task first stores both in a word of the device's, in
- * pinned memory. The first cause of the loss quotes it. Shared by host code and kernels. */
+/* fault.h - a word in pinned memory, one for each device: the task that waited for a rank in vain, and the rank. The
+ * task stores it before it ends. For a kernel that is a trap, and the driver's error names neither. The first cause of
+ * the device's loss quotes the word. Shared by host code and kernels. */
 #pragma once
 
 #include <stddef.h>
