@@ -76,6 +76,11 @@ int64_t random_between(struct random *random, int64_t low, int64_t high); /* bot
 #define IN_A_PROCESS_OF_ITS_OWN "in a process of its own"
 #define OWN_PROCESS             .description = IN_A_PROCESS_OF_ITS_OWN
 
+/* For the rows of a test's own operations: any task is right, and has one item of work. */
+struct op_task;
+rondo_status accept_any_task(const struct op_task *task);
+int64_t one_item(const struct op_task *task);
+
 /* Ends the test as skipped under valgrind, which cannot do what the test needs. */
 void skip_under_valgrind(const char *reason);
 /* For what takes long under sanitizers, and shows them nothing that other tests do not: arithmetic at large sizes. */

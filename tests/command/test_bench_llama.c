@@ -67,15 +67,20 @@ Test(bench_llama, shows_rivals_beside_ours_of_the_same_token_in_bf16) {
   cr_assert_not_null(strstr(plain, "\n  over torch.compile, A "), "%s", ran.out);
 }
 
+/* The row `label` comes after `samples`, with two times and their ratio. */
+static void require_ratio(const char *output, const char *label, const char *samples) {
+  const char *row = strstr(output, label), *before = strstr(output, samples);
+  double a = 0, b = 0, ratio = 0;
+  cr_assert(row && before && before < row, "%s", output);
+  cr_assert_eq(sscanf(row + strlen(label), "%lf / %lf us = %lfx", &a, &b, &ratio), 3);
+  cr_assert(a > 0 && b > 0, "%s", row);
+  cr_assert_float_eq(ratio, a / b, 0.001);
+}
+
 Test(bench_llama, shows_the_times_of_ranks_beside_those_of_one) {
   struct ran ran = shell_rondo("", "%s --weights bf16 --ranks 3", short_llama);
   REQUIRE_CODE(ran, 0);
-  const char *row = strstr(ran.out, "\n  over one rank "), *samples = strstr(ran.out, "context 128, 3 ranks ");
-  double all = 0, one = 0, ratio = 0;
-  cr_assert(row && samples && samples < row, "%s", ran.out);
-  cr_assert_eq(sscanf(row, "\n  over one rank %lf / %lf us = %lfx", &all, &one, &ratio), 3);
-  cr_assert(all > 0 && one > 0, "%s", row);
-  cr_assert_float_eq(ratio, all / one, 0.001);
+  require_ratio(ran.out, "\n  over one rank ", "context 128, 3 ranks ");
   cr_assert_eq(shell_occurrences(ran.out, "context 128 "), 1, "one rank alone: %s", ran.out);
   ran = shell_rondo("", "%s --ranks 2", short_llama); /* of 9 heads */
   REQUIRE_CODE(ran, 1);
@@ -88,12 +93,7 @@ Test(bench_llama, shows_the_times_of_ranks_beside_those_of_one) {
 Test(bench_llama, shows_tokens_of_repeats_beside_those_replayed_one_by_one) {
   struct ran ran = shell_rondo("", "%s --weights bf16", short_llama);
   REQUIRE_CODE(ran, 0);
-  const char *row = strstr(ran.out, "\n  in repeats, over one by one "), *samples = strstr(ran.out, "context 128 ");
-  double repeated = 0, one_by_one = 0, ratio = 0;
-  cr_assert(row && samples && samples < row, "%s", ran.out);
-  cr_assert_eq(sscanf(row, "\n  in repeats, over one by one %lf / %lf us = %lfx", &repeated, &one_by_one, &ratio), 3);
-  cr_assert(repeated > 0 && one_by_one > 0, "%s", row);
-  cr_assert_float_eq(ratio, repeated / one_by_one, 0.001);
+  require_ratio(ran.out, "\n  in repeats, over one by one ", "context 128 ");
   cr_assert_eq(shell_occurrences(ran.out, "left out"), 0, "%s", ran.out);
 }
 

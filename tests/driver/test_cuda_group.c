@@ -409,11 +409,6 @@ struct waiting_parameters {
 static const struct op_kernel waiting_kernel =
     KERNEL_ENTRY(EVERY_CHIP, waiting_parameters, mapped_copy, 32, "of a test");
 
-static rondo_status accept_all(const struct op_task *task) {
-  (void)task;
-  return RONDO_OK;
-}
-
 static rondo_status waiting_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip;
   struct waiting_parameters parameters = {.fault = (uint64_t *)(void *)call->fault, .fault_number = call->fault_number};
@@ -422,7 +417,7 @@ static rondo_status waiting_select(const struct op_call *call, const struct chip
 }
 
 static const struct op waiting = {
-    .name = "waiting", .waits_for_others = true, .check = accept_all, .select = waiting_select};
+    .name = "waiting", .waits_for_others = true, .check = accept_any_task, .select = waiting_select};
 
 static uint32_t runs;
 

@@ -26,11 +26,6 @@ static const struct op_kernel mapped_kernel = KERNEL_ENTRY(EVERY_CHIP, mapped_pa
 
 /* ---- The operation ----------------------------------------------------------------------------------------------- */
 
-static rondo_status accept_all(const struct op_task *task) {
-  (void)task;
-  return RONDO_OK;
-}
-
 static rondo_status mapped_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip;
   const struct op_operand *src = &call->task->operands[SRC];
@@ -49,8 +44,8 @@ static rondo_status crooked_select(const struct op_call *call, const struct chip
 }
 
 static const struct op mapped = {
-    .name = "mapped", .once_operands = 1u << SRC | 1u << DST, .check = accept_all, .select = mapped_select};
-static const struct op crooked = {.name = "crooked", .check = accept_all, .select = crooked_select};
+    .name = "mapped", .once_operands = 1u << SRC | 1u << DST, .check = accept_any_task, .select = mapped_select};
+static const struct op crooked = {.name = "crooked", .check = accept_any_task, .select = crooked_select};
 
 static void mapped_run(const struct fake_launch *launch) {
   struct mapped_parameters p;

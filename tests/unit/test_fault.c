@@ -6,16 +6,6 @@
 #include "../../runtime/op.h"
 #include "../support.h"
 
-static rondo_status accept_all(const struct op_task *task) {
-  (void)task;
-  return RONDO_OK;
-}
-
-static int64_t one_item(const struct op_task *task) {
-  (void)task;
-  return 1;
-}
-
 static atomic_int runs;
 
 /* Rank 1 has not come once the task's operand is not zero. */
@@ -27,7 +17,7 @@ static void wait_for_rank_1(const struct op_call *call, int64_t first, int64_t l
 
 static const struct op waiting = {.name = "waiting",
                                   .waits_for_others = true,
-                                  .check = accept_all,
+                                  .check = accept_any_task,
                                   .host_items = one_item,
                                   .host_run = wait_for_rank_1};
 

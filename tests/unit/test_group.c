@@ -313,16 +313,6 @@ enum { ARRIVED, LEFT, WORDS };
 enum { OWN, PEERS };
 static uint64_t meeting_ns = UINT64_C(20) * 1000 * 1000 * 1000;
 
-static rondo_status accept_all(const struct op_task *task) {
-  (void)task;
-  return RONDO_OK;
-}
-
-static int64_t one_item(const struct op_task *task) {
-  (void)task;
-  return 1;
-}
-
 /* Counts up in the peer's state, and waits until the peer has counted up as often in the own one. */
 static void meet(const struct op_call *call, int64_t first, int64_t last) {
   (void)first, (void)last;
@@ -340,7 +330,7 @@ static void meet(const struct op_call *call, int64_t first, int64_t last) {
 }
 
 static const struct op meeting = {
-    .name = "meeting", .waits_for_others = true, .check = accept_all, .host_items = one_item, .host_run = meet};
+    .name = "meeting", .waits_for_others = true, .check = accept_any_task, .host_items = one_item, .host_run = meet};
 
 struct meeting {
   rondo_runtime *runtimes[RANKS];
