@@ -13,9 +13,9 @@
  *
  * A test runs in a process of its own, a fork of this one, so that no test sees what another has left. Only tests of
  * kernels whose name ends with _cuda share processes, because making a GPU's context takes longer than most of them. A
- * process that shares takes test after test. It ends with the first that fails, and the tests after it get a new
- * process. The number of a process's test is in memory that all processes see. So a test that crashes is named too.
- * What is found at a process's end, such as a leak, is said of its last test.
+ * process that shares takes test after test. It ends with the first that fails, and before one that shares none: what
+ * follows gets a new process. The number of a process's test is in memory that all processes see. So a test that crashes
+ * is named too. What is found at a process's end, such as a leak, is said of its last test.
  *
  * Criterion's own main function starts a program for each test, which takes longer than most tests. */
 #include <criterion/criterion.h>
@@ -146,8 +146,12 @@ void cr_log(enum criterion_severity severity, const char *format, ...) { (void)s
 
 /* ---- In a test's process ----------------------------------------------------------------------------------------- */
 
+static bool is_alone(const struct criterion_test *test) {
+  return test->data->description && !strcmp(test->data->description, IN_A_PROCESS_OF_ITS_OWN);
+}
+
 static bool shares_process(const struct criterion_test *test) {
-  return !options.keeps_apart && !fnmatch("*_cuda", test->name, 0) &&
+  return !options.keeps_apart && !is_alone(test) && !fnmatch("*_cuda", test->name, 0) &&
          !fnmatch("*tests/kernels/*", test->data->file_, 0);
 }
 
@@ -193,10 +197,6 @@ static void run(unsigned number) {
   shared->results[number].processor_seconds = processor_seconds() - processor_begin;
 }
 
-static bool is_alone(const struct criterion_test *test) {
-  return test->data->description && !strcmp(test->data->description, IN_A_PROCESS_OF_ITS_OWN);
-}
-
 /* Of the tests from `begin` on, the end of those that one process takes at once. */
 static unsigned end_of(unsigned begin) {
   unsigned end = begin + 1;
@@ -205,11 +205,11 @@ static unsigned end_of(unsigned begin) {
   return end;
 }
 
-/* False: no test is left. */
-static bool take(struct taken *taken) {
+/* False: no test is left, or the next one needs a new process and this one has run others. */
+static bool take(struct taken *taken, bool is_new_process) {
   unsigned begin = atomic_load(&shared->next), end;
   do {
-    if (begin >= count) return false;
+    if (begin >= count || (!is_new_process && !shares_process(tests[begin]))) return false;
     end = end_of(begin);
   } while (!atomic_compare_exchange_weak(&shared->next, &begin, end));
   *taken = (struct taken){begin, end};
@@ -220,7 +220,7 @@ static bool take(struct taken *taken) {
 static void run_taken(struct taken *taken) {
   do {
     for (run(taken->running); taken->running + 1 < taken->end; run(taken->running)) taken->running++;
-  } while (shares_process(tests[taken->running]) && take(taken));
+  } while (shares_process(tests[taken->running]) && take(taken, false));
 }
 
 /* ---- All processes ----------------------------------------------------------------------------------------------- */
@@ -240,7 +240,7 @@ static void judge(unsigned number, int status) {
 static pid_t start(struct taken *taken) {
   if (taken->running + 1 < taken->end)
     taken->running++;
-  else if (!take(taken))
+  else if (!take(taken, true))
     return 0;
   pid_t child = fork();
   if (child < 0) perror("fork"), exit(2);

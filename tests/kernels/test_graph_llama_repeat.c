@@ -33,6 +33,7 @@ static void check(struct machine *m, int sequences) {
   REQUIRE_OK(rondo_repeat(slot, &(rondo_repeat_options){.count = STEPS}));
   REQUIRE_OK(rondo_repeat_wait(slot, STEPS, RONDO_FOREVER, &done));
   cr_assert_eq(done, STEPS);
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
   trial_get(&m->trials[0], t->position, position);
   for (int s = 0; s < sequences; s++) cr_assert_eq(position[s], STEPS);
   begin(m, sequences);
