@@ -14,8 +14,8 @@
  * A test runs in a process of its own, a fork of this one, so that no test sees what another has left. Only tests of
  * kernels whose name ends with _cuda share processes, because making a GPU's context takes longer than most of them. A
  * process that shares takes test after test. It ends with the first that fails, and before one that shares none: what
- * follows gets a new process. The number of a process's test is in memory that all processes see. So a test that crashes
- * is named too. What is found at a process's end, such as a leak, is said of its last test.
+ * follows gets a new process. The number of a process's test is in memory that all processes see. So a test that
+ * crashes is named too. What is found at a process's end, such as a leak, is said of its last test.
  *
  * Criterion's own main function starts a program for each test, which takes longer than most tests. */
 #include <criterion/criterion.h>
