@@ -38,7 +38,7 @@
 #include "../kernels/qr/qr_tile.h"
 #include "../kernels/qr/qr_tile_apply.h"
 #include "../kernels/sample/argmax.h"
-#include "../kernels/sample/penalty.h"
+#include "../kernels/sample/recent.h"
 #include "../kernels/sample/sampling.h"
 
 static void print(const char *name, size_t parameter_bytes, int threads, uint32_t chips) {
@@ -107,7 +107,7 @@ int main(void) {
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ARGMAX_KERNELS(PRINT);
   ARGMAX_CLUSTER_KERNELS(PRINT);
-  PENALTY_KERNELS(PRINT);
+  RECENT_KERNELS(PRINT);
   SAMPLE_KERNELS(PRINT);
   SAMPLE_CLUSTER_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);

@@ -773,6 +773,32 @@ typedef struct rondo_sample_desc {
 } rondo_sample_desc;
 RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc);
 
+/* Speculation: accepts drafted tokens and drafts the next ones, by prompt lookup (Saxena, 2023). The rows of a replay
+ * are a token and drafts of those behind it, and each chooses the token after it. Accepted are the first row's choice,
+ * and those of further rows while the choice before equals their draft. So drafts only change how many tokens come at
+ * once, not which; drawn ones keep their distribution (Leviathan et al., 2023).
+ *   chosen    i32 [rows], of an argmax or a draw; rows are 1 or as many as tokens
+ *   tokens    i32 [1 + drafts], at most 128: becomes the last accepted token and the next drafts
+ *   position  i32 [1], of the first row; grows by the number of accepted tokens
+ *   last      optional i32 [1], at replay, with 1 row: added to position first, such as a prompt's last row
+ *   history   i32 [capacity], tokens by position: gets the accepted ones
+ *   stops     optional i32 [up to 16], at replay: nothing is accepted after one of these; -1 stands for none
+ *   limit     optional i32 [1], at replay: position grows to it at most, or by 1; 0: no limit
+ *   accepted  i32 [rows]: the accepted tokens, then -1
+ *   matched   i32 [1]: -1 after a stop token or at the limit; else the length of the match below, or 0
+ * Drafts continue the longest run of 2 to 8 tokens in history that equals its last tokens, of several the latest, and
+ * repeat from there. Without a match they are the last token. */
+typedef struct rondo_prompt_lookup_desc {
+  const char *name;
+  rondo_tensor chosen;
+  rondo_tensor tokens, position;
+  rondo_tensor last;
+  rondo_tensor history;
+  rondo_tensor stops, limit;
+  rondo_tensor accepted, matched;
+} rondo_prompt_lookup_desc;
+RONDO_API rondo_status rondo_add_prompt_lookup(rondo_graph *graph, const rondo_prompt_lookup_desc *desc);
+
 /* Layer halves of a decoder (Llama and similar models), for 1 to 16 rows, each as one task. If a GPU has no kernel for
  * the sizes, and on the host, a half runs as rondo_add_gemv and rondo_add_attention, one after the other.
  *

@@ -20,6 +20,7 @@
 #include "qr/qr.h"
 #include "sample/argmax.h"
 #include "sample/penalty.h"
+#include "sample/prompt_lookup.h"
 #include "sample/sampling.h"
 
 /* OP(name, check, host_items, host_run, select, other fields of struct op)
@@ -84,6 +85,8 @@
      .scratch_bytes = feed_forward_scratch_bytes, .step = feed_forward_step)                                           \
   OP(penalty, penalty_check, penalty_host_items, penalty_host_run, penalty_select, .once_operands = 1u << PENALTY_IDS, \
      .touched_elements = penalty_touched_elements)                                                                     \
+  OP(prompt_lookup, prompt_lookup_check, prompt_lookup_host_items, prompt_lookup_host_run, prompt_lookup_select,       \
+     .once_operands = 1u << LOOKUP_ACCEPTED | 1u << LOOKUP_MATCHED)                                                    \
   OP(attention_new_rows, attention_task_check, attention_new_rows_host_items, attention_new_rows_host_run,             \
      attention_select)                                                                                                 \
   OP(attention_rows, attention_task_check, attention_rows_host_items, attention_rows_host_run, attention_select)       \

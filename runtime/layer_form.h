@@ -45,3 +45,6 @@ rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_bloc
 
 /* out = position + more, of i32 [1]; more is not 0. */
 rondo_status position_add(rondo_graph *graph, const char *name, rondo_tensor position, int32_t more, rondo_tensor out);
+
+/* rondo_add_sample of rows that follow each other in one sequence: step is that of the first. */
+rondo_status sample_rows_add(rondo_graph *graph, const rondo_sample_desc *desc);

@@ -4,13 +4,14 @@
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
+#include "../../runtime/layer_form.h"
 #include "../common/launch.h"
 #include "../common/rows.h"
 #include "sample_number.h"
 #include "setting.h"
 
-rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_sample: the description is NULL");
+static rondo_status sample_add(rondo_graph *graph, const rondo_sample_desc *desc, int32_t steps_follow) {
+  const struct sample_attributes attributes = {.steps_follow = steps_follow};
   struct op_argument arguments[] = {
       [SAMPLE_X] = {"x", desc->x, RONDO_READ, 0},
       [SAMPLE_OUT] = {"out", desc->out, RONDO_WRITE, 0},
@@ -20,8 +21,15 @@ rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc)
       [SAMPLE_SEED] = {"seed", desc->seed, RONDO_READ, 0},
       [SAMPLE_STEP] = {"step", desc->step, RONDO_READ, 0},
   };
-  return graph_add(graph, &op_sample, desc->name, arguments, SAMPLE_OPERANDS, NULL, 0);
+  return graph_add(graph, &op_sample, desc->name, arguments, SAMPLE_OPERANDS, &attributes, sizeof attributes);
 }
+
+rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_sample: the description is NULL");
+  return sample_add(graph, desc, 0);
+}
+
+rondo_status sample_rows_add(rondo_graph *graph, const rondo_sample_desc *desc) { return sample_add(graph, desc, 1); }
 
 rondo_status sample_check(const struct op_task *task) {
   const struct op_operand *x = &task->operands[SAMPLE_X];
@@ -55,6 +63,7 @@ enum { STATIC_BYTES = 1024 }; /* the most static shared memory of the kernels */
 rondo_status sample_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct op_task *task = call->task;
   const struct op_operand *x = &task->operands[SAMPLE_X];
+  const struct sample_attributes *attributes = op_attributes(task);
   launches->count = 0;
   if (x->shape[0] == 0) return RONDO_OK;
   struct sample_parameters parameters = {
@@ -73,7 +82,7 @@ rondo_status sample_select(const struct op_call *call, const struct chip *chip, 
       .many_ks = setting_is_of_each_row(task, SAMPLE_TOP_K),
       .many_ps = setting_is_of_each_row(task, SAMPLE_TOP_P),
       .many_seeds = setting_is_of_each_row(task, SAMPLE_SEED),
-      .many_steps = setting_is_of_each_row(task, SAMPLE_STEP),
+      .many_steps = attributes->steps_follow ? 2 : setting_is_of_each_row(task, SAMPLE_STEP),
   };
   bool clusters = row_has_cluster(x, SAMPLE_CLUSTER, chip);
   int64_t columns = round_up(divide_up(x->shape[1], clusters ? SAMPLE_CLUSTER : 1), 8);

@@ -411,7 +411,8 @@ template <int Blocks> struct sampler {
     const float temperature = p.temperature ? p.temperature[p.many_temperatures ? row : 0] : 1.0f;
     const float top_p = p.top_p ? p.top_p[p.many_ps ? row : 0] : 1.0f;
     const int32_t top_k = p.top_k ? p.top_k[p.many_ks ? row : 0] : 0;
-    const uint32_t seed = p.seed[p.many_seeds ? row : 0], step = p.step[p.many_steps ? row : 0];
+    const uint32_t seed = p.seed[p.many_seeds ? row : 0],
+                   step = p.step[p.many_steps == 1 ? row : 0] + (p.many_steps == 2 ? row : 0);
     const uint64_t key = largest_key();
     largest = sample_value_of_key(key), factor = sample_factor(temperature);
     if (!sample_is_drawn(largest, temperature, factor)) return key;

@@ -33,8 +33,8 @@ struct sample_parameters {
   uint32_t dtype;
   uint32_t is_aligned;                          /* 1: rows begin at multiples of 16 bytes */
   uint32_t many_temperatures, many_ks, many_ps; /* 1: one value for each row; 0: one for all */
-  uint32_t many_seeds, many_steps;
-  uint32_t columns; /* the most columns of a block; a multiple of 8 */
+  uint32_t many_seeds, many_steps;              /* many_steps 2: the first one, and one more for each row */
+  uint32_t columns;                             /* the most columns of a block; a multiple of 8 */
   uint32_t is_held; /* 1: shared memory holds the block's columns, after SAMPLE_SHARED_BYTES */
   struct completion done;
 };
@@ -58,6 +58,11 @@ enum {
   SAMPLE_STEP,
   SAMPLE_OPERANDS
 }; /* operands */
+
+/* Of op_sample. */
+struct sample_attributes {
+  int32_t steps_follow; /* 1: step is [1], of the first row, and grows by 1 with each row */
+};
 
 extern const struct op op_sample;
 OP_FUNCTIONS(sample);

@@ -89,8 +89,10 @@ static uint64_t draw(const struct op_call *call, int64_t index, struct row *row)
   last = top_k > 0 ? find(row, true, (uint64_t)top_k) : 0;
   sum = sum_down_to(row, last);
   if (!(top_p >= 1)) sum = sum_down_to(row, find(row, false, sample_needed(top_p, sum)));
-  uint64_t random = sample_random((uint32_t)setting_whole(call, SAMPLE_SEED, index, 0),
-                                  (uint32_t)setting_whole(call, SAMPLE_STEP, index, 0));
+  const struct sample_attributes *attributes = op_attributes(call->task);
+  const uint32_t step =
+      (uint32_t)setting_whole(call, SAMPLE_STEP, index, 0) + (attributes->steps_follow ? (uint32_t)index : 0);
+  uint64_t random = sample_random((uint32_t)setting_whole(call, SAMPLE_SEED, index, 0), step);
   return find(row, false, sample_drawn(random, sum));
 }
 

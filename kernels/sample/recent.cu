@@ -1,10 +1,11 @@
-/* penalty.cu - makes columns less likely whose ids were drawn recently. It accesses these columns only.
+/* recent.cu - the kernel of two operations on recent tokens: a penalty, which makes columns less likely whose ids were
+ * drawn recently and accesses these columns only; and prompt lookup (prompt_lookup.cuh).
  *
- * Bound by the time to the first instruction and by two dependent loads: the id, then its column. A row has one block,
- * an id one thread. */
+ * A penalty is bound by the time to the first instruction and by two dependent loads: the id, then its column. A row
+ * has one block, an id one thread. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
-#include "penalty.h"
+#include "prompt_lookup.cuh"
 
 DEVICE float setting(const float *settings, uint32_t many, float absent) {
   return settings ? settings[many ? blockIdx.x : 0] : absent;
@@ -39,4 +40,11 @@ DEVICE void penalize_row(const penalty_parameters &p) {
   }
 }
 
-PENALTY_KERNELS(DEFINE_SHORT_KERNEL)
+DEVICE void look_at_recent(const recent_parameters &p) {
+  if (p.is_lookup)
+    look_up(p.lookup);
+  else
+    penalize_row(p.penalty);
+}
+
+RECENT_KERNELS(DEFINE_SHORT_KERNEL)
