@@ -136,6 +136,8 @@ static const struct argument llama_fields[] = {
     COUNT(llama, with_logits, "1: logits are an output too"),
     COUNT(llama, with_sampling, "1: the next token is drawn"),
     COUNT(llama, penalized, "recent tokens that penalties apply to, up to 1024; 0: no penalties"),
+    COUNT(llama, draft, "drafted tokens; 0: none"),
+    COUNT(llama, verify, "with draft: 1: rows are the token and its drafts"),
     SIZE(llama, page_rows, "rows of a page of the KV caches; 0: no pages"),
     SIZE(llama, pages, "of a layer's K, and of its V"),
 };

@@ -37,13 +37,6 @@ static rondo_status ends_add(const struct llama_builder *b) {
   return status;
 }
 
-/* i32 or f32 [count]. */
-static rondo_status list_add(const struct llama_builder *b, llama_tensor_function add, const char *part,
-                             rondo_dtype dtype, int64_t count, rondo_tensor *tensor) {
-  char name[NAME_BYTES];
-  return add(b->graph, llama_name(b, name, "%s", part), dtype, 1, &count, tensor);
-}
-
 /* In a prefill the sequence's item of a list, else the list. */
 static rondo_status item_of(const struct llama_builder *b, rondo_tensor list, rondo_tensor *item) {
   *item = list;
@@ -56,31 +49,36 @@ static rondo_status places_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const rondo_graph_llama_tensors lent = desc->lender ? *desc->lender : (rondo_graph_llama_tensors){0};
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = llama_items(b), sequences = desc->sequences;
+  const int64_t items = llama_items(b), sequences = desc->sequences, tokens = sequences + desc->draft;
+  const bool has_prompt = llama_is_prefill(b) && !b->verifies;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;
   if (desc->feed_back) {
-    status = llama_resident_add(b, rondo_state, llama_name(b, name, "token"), RONDO_I32, 1, &sequences, lent.token,
+    status = llama_resident_add(b, rondo_state, llama_name(b, name, "token"), RONDO_I32, 1, &tokens, lent.token,
                                 &made->token);
     if (status == RONDO_OK)
       status = llama_resident_add(b, rondo_state, llama_name(b, name, "position"), RONDO_I32, 1, &sequences,
                                   lent.position, &made->position);
-    if (status == RONDO_OK) status = list_add(b, rondo_input, "advance", RONDO_I32, items, &made->advance);
+    if (status == RONDO_OK && !desc->draft)
+      status = llama_list_add(b, rondo_input, "advance", RONDO_I32, items, &made->advance);
   } else {
-    if (!llama_is_prefill(b)) status = list_add(b, rondo_input, "token", RONDO_I32, items, &made->token);
-    if (status == RONDO_OK) status = list_add(b, rondo_input, "position", RONDO_I32, items, &made->position);
+    if (!llama_is_prefill(b)) status = llama_list_add(b, rondo_input, "token", RONDO_I32, items, &made->token);
+    if (status == RONDO_OK) status = llama_list_add(b, rondo_input, "position", RONDO_I32, items, &made->position);
   }
-  if (status == RONDO_OK && llama_is_prefill(b))
-    status = list_add(b, rondo_input, "prompt", RONDO_I32, b->rows, &made->prompt);
+  if (status == RONDO_OK && has_prompt)
+    status = llama_list_add(b, rondo_input, "prompt", RONDO_I32, b->rows, &made->prompt);
   if (status == RONDO_OK && desc->packed)
-    status = list_add(b, rondo_input, "row offsets", RONDO_I32, items + 1, &made->row_offsets);
+    status = llama_list_add(b, rondo_input, "row offsets", RONDO_I32, items + 1, &made->row_offsets);
   if (status == RONDO_OK && llama_has_last_row(b))
-    status = list_add(b, rondo_input, "last", RONDO_I32, items, &made->last);
+    status = llama_list_add(b, rondo_input, "last", RONDO_I32, items, &made->last);
   if (status == RONDO_OK && desc->page_rows)
     status = rondo_input(b->graph, llama_name(b, name, "kv pages"), RONDO_I32, 2,
                          (int64_t[]){items, (desc->context + desc->page_rows - 1) / desc->page_rows}, &made->kv_pages);
-  b->ids = llama_is_prefill(b) ? made->prompt : made->token;
-  return status == RONDO_OK ? item_of(b, made->position, &b->position) : status;
+  b->ids = has_prompt ? made->prompt : made->token;
+  if (status == RONDO_OK && desc->draft && !llama_is_prefill(b)) /* without its drafts */
+    status = rondo_view(b->graph, made->token, (int64_t[]){0}, (int64_t[]){1}, &b->ids);
+  if (status == RONDO_OK) status = item_of(b, made->position, &b->position);
+  return status == RONDO_OK && desc->draft ? llama_draft_add(b) : status;
 }
 
 /* ---- After the layers -------------------------------------------------------------------------------------------- */
@@ -181,8 +179,8 @@ static rondo_status head_add(const struct llama_builder *b, rondo_tensor *logits
 static rondo_status draw_step_add(const struct llama_builder *b, rondo_tensor *step) {
   char name[NAME_BYTES];
   *step = b->position;
-  if (!llama_is_prefill(b)) return RONDO_OK;
-  rondo_status status = list_add(b, rondo_temporary, "last position", RONDO_I32, 1, step);
+  if (!llama_is_prefill(b) || b->verifies) return RONDO_OK;
+  rondo_status status = llama_list_add(b, rondo_temporary, "last position", RONDO_I32, 1, step);
   if (status != RONDO_OK) return status;
   return rondo_add_add(
       b->graph, &(rondo_add_desc){
@@ -191,23 +189,24 @@ static rondo_status draw_step_add(const struct llama_builder *b, rondo_tensor *s
 
 static rondo_status draw_add(const struct llama_builder *b, rondo_tensor logits, rondo_tensor next) {
   rondo_graph_llama_tensors *made = b->made;
-  const int64_t items = llama_results(b);
+  const int64_t items = b->verifies ? 1 : llama_results(b);
   char name[NAME_BYTES];
   rondo_tensor step;
-  rondo_status status = list_add(b, rondo_input, "temperature", RONDO_F32, items, &made->temperature);
-  if (status == RONDO_OK) status = list_add(b, rondo_input, "top_k", RONDO_I32, items, &made->top_k);
-  if (status == RONDO_OK) status = list_add(b, rondo_input, "top_p", RONDO_F32, items, &made->top_p);
-  if (status == RONDO_OK) status = list_add(b, rondo_input, "seed", RONDO_I32, items, &made->seed);
+  rondo_status status = llama_list_add(b, rondo_input, "temperature", RONDO_F32, items, &made->temperature);
+  if (status == RONDO_OK) status = llama_list_add(b, rondo_input, "top_k", RONDO_I32, items, &made->top_k);
+  if (status == RONDO_OK) status = llama_list_add(b, rondo_input, "top_p", RONDO_F32, items, &made->top_p);
+  if (status == RONDO_OK) status = llama_list_add(b, rondo_input, "seed", RONDO_I32, items, &made->seed);
   if (status == RONDO_OK) status = draw_step_add(b, &step);
   if (status != RONDO_OK) return status;
-  return rondo_add_sample(b->graph, &(rondo_sample_desc){.name = llama_name(b, name, "next"),
-                                                         .x = logits,
-                                                         .out = next,
-                                                         .temperature = made->temperature,
-                                                         .top_k = made->top_k,
-                                                         .top_p = made->top_p,
-                                                         .seed = made->seed,
-                                                         .step = step});
+  const rondo_sample_desc draw = {.name = llama_name(b, name, "next"),
+                                  .x = logits,
+                                  .out = next,
+                                  .temperature = made->temperature,
+                                  .top_k = made->top_k,
+                                  .top_p = made->top_p,
+                                  .seed = made->seed,
+                                  .step = step};
+  return (b->verifies ? sample_rows_add : rondo_add_sample)(b->graph, &draw);
 }
 
 /* Makes the tokens that the caller lists less likely, in place. */
@@ -217,9 +216,9 @@ static rondo_status penalty_add(const struct llama_builder *b, rondo_tensor logi
   char name[NAME_BYTES];
   rondo_status status = rondo_input(b->graph, llama_name(b, name, "recent"), RONDO_I32, 2,
                                     (int64_t[]){items, b->desc.penalized}, &made->recent);
-  if (status == RONDO_OK) status = list_add(b, rondo_input, "repetition", RONDO_F32, items, &made->repetition);
-  if (status == RONDO_OK) status = list_add(b, rondo_input, "frequency", RONDO_F32, items, &made->frequency);
-  if (status == RONDO_OK) status = list_add(b, rondo_input, "presence", RONDO_F32, items, &made->presence);
+  if (status == RONDO_OK) status = llama_list_add(b, rondo_input, "repetition", RONDO_F32, items, &made->repetition);
+  if (status == RONDO_OK) status = llama_list_add(b, rondo_input, "frequency", RONDO_F32, items, &made->frequency);
+  if (status == RONDO_OK) status = llama_list_add(b, rondo_input, "presence", RONDO_F32, items, &made->presence);
   if (status != RONDO_OK) return status;
   return rondo_add_penalty(b->graph, &(rondo_penalty_desc){.name = llama_name(b, name, "penalty"),
                                                            .x = logits,
@@ -229,20 +228,26 @@ static rondo_status penalty_add(const struct llama_builder *b, rondo_tensor logi
                                                            .presence = made->presence});
 }
 
+static rondo_status choice_add(const struct llama_builder *b, rondo_tensor logits, rondo_tensor out) {
+  char name[NAME_BYTES];
+  if (b->desc.with_sampling) return draw_add(b, logits, out);
+  return rondo_add_argmax(b->graph, &(rondo_argmax_desc){.name = llama_name(b, name, "next"), .x = logits, .out = out});
+}
+
 /* The next token: to the host, and with feed_back to the sequence's state. */
 static rondo_status next_add(const struct llama_builder *b, rondo_tensor logits) {
   rondo_graph_llama_tensors *made = b->made;
   char name[NAME_BYTES];
   rondo_tensor next;
-  rondo_status status = list_add(b, rondo_output, "next", RONDO_I32, llama_results(b), &made->next);
+  rondo_status status = llama_list_add(b, rondo_output, "next", RONDO_I32, llama_results(b), &made->next);
   next = made->next;
-  if (status == RONDO_OK && b->desc.feed_back) status = item_of(b, made->token, &next);
-  if (status != RONDO_OK) return status;
-  status = b->desc.with_sampling
-               ? draw_add(b, logits, next)
-               : rondo_add_argmax(b->graph,
-                                  &(rondo_argmax_desc){.name = llama_name(b, name, "next"), .x = logits, .out = next});
+  if (status == RONDO_OK && b->desc.draft)
+    status = llama_list_add(b, rondo_temporary, "chosen", RONDO_I32, llama_results(b), &next);
+  else if (status == RONDO_OK && b->desc.feed_back)
+    status = item_of(b, made->token, &next);
+  if (status == RONDO_OK) status = choice_add(b, logits, next);
   if (status != RONDO_OK || !b->desc.feed_back) return status;
+  if (b->desc.draft) return llama_lookup_add(b, next);
   status = rondo_add_copy(b->graph,
                           &(rondo_copy_desc){.name = llama_name(b, name, "token"), .src = next, .dst = made->next});
   if (status != RONDO_OK) return status;
@@ -334,6 +339,8 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
                {"sequences", desc->sequences, 1, LLAMA_MOST_SEQUENCES},
                {"tokens", desc->tokens, 0, LLAMA_MOST_TOKENS},
                {"penalized", desc->penalized, 0, LLAMA_MOST_PENALIZED},
+               {"draft", desc->draft, 0, LLAMA_MOST_DRAFT},
+               {"verify", desc->verify, 0, desc->draft && !desc->tokens ? 1 : 0},
                {"packed", desc->packed, 0, desc->tokens ? 1 : 0},
                {"sequence", desc->sequence, 0, desc->tokens && !desc->packed ? (int64_t)desc->sequences - 1 : 0},
                {"every_row", desc->every_row, 0, desc->tokens ? 1 : 0},
@@ -348,10 +355,10 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
   if (desc->embedding != desc->dtype && desc->embedding != RONDO_NVFP4)
     return status_set(RONDO_INVALID_ARGUMENT, "embedding is %s, expected %s or nvfp4",
                       rondo_dtype_name(desc->embedding), rondo_dtype_name(desc->dtype));
-  const int64_t rows = desc->tokens ? desc->tokens : desc->sequences;
-  if (rows > LLAMA_MOST_VECTORS && desc->weights == RONDO_E4M3)
+  const int64_t tokens = desc->verify ? 1 + desc->draft : desc->tokens;
+  if ((tokens ? tokens : desc->sequences) > LLAMA_MOST_VECTORS && desc->weights == RONDO_E4M3)
     return status_set(RONDO_INVALID_ARGUMENT, "weights is e4m3, expected %s or nvfp4 with more than %d %s",
-                      rondo_dtype_name(desc->dtype), LLAMA_MOST_VECTORS, desc->tokens ? "tokens" : "sequences");
+                      rondo_dtype_name(desc->dtype), LLAMA_MOST_VECTORS, tokens ? "tokens" : "sequences");
   if (desc->every_row && (desc->feed_back || desc->with_sampling || desc->penalized))
     return status_set(RONDO_INVALID_ARGUMENT, "every_row is 1, expected 0 with %s",
                       desc->feed_back       ? "feed_back"
@@ -363,7 +370,8 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
   if (desc->name && strlen(desc->name) > NAME_MOST)
     return status_set(RONDO_INVALID_ARGUMENT, "name has %zu characters, expected at most %d, as it begins all others",
                       strlen(desc->name), NAME_MOST);
-  const rondo_status status = llama_ranks_check(desc);
+  rondo_status status = llama_draft_check(desc);
+  if (status == RONDO_OK) status = llama_ranks_check(desc);
   return status == RONDO_OK && desc->lender ? lender_check(desc) : status;
 }
 
@@ -383,6 +391,8 @@ static rondo_status prepare(struct llama_builder *b) {
   const rondo_status status = desc_check(&b->desc);
   if (status != RONDO_OK) return status;
   llama_ranks_divide(b);
+  b->verifies = b->desc.verify != 0;
+  if (b->verifies) b->desc.tokens = 1 + b->desc.draft, b->desc.every_row = 1; /* the rows are those of a prompt */
   b->rows = b->desc.tokens ? b->desc.tokens : b->desc.sequences;
   b->q_columns = b->desc.query_heads * b->desc.head_dimension;
   b->kv_columns = b->desc.kv_heads * b->desc.head_dimension;

@@ -1,6 +1,6 @@
 /* graph_llama.h - shared by the files of the ready-made Llama graph: graph_llama_layer.c adds the layers, graph_llama.c
- * all other tasks, graph_llama_tensors.c named tensors and products, graph_llama_ranks.c what several ranks exchange.
- */
+ * all other tasks, graph_llama_tensors.c named tensors and products, graph_llama_ranks.c what several ranks exchange,
+ * graph_llama_draft.c drafted tokens. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,6 +10,8 @@
 #include <rondo_graphs.h>
 
 enum {
+  LLAMA_MOST_DRAFT = 127, /* tokens of rondo_add_prompt_lookup, but for the first */
+  LLAMA_MOST_STOPS = 16,
   LLAMA_MOST_VECTORS = 16, /* rows of a step whose products are rondo_add_gemv's; more are rondo_add_gemm's */
   LLAMA_PADDING = LLAMA_MOST_VECTORS - 1, /* rows of a cache after the context */
   LLAMA_MOST_SEQUENCES = 256,
@@ -33,6 +35,7 @@ struct llama_builder {
   rondo_graph_llama_desc desc; /* with defaults filled in; heads and feed_forward are the rank's own */
   rondo_graph_llama_tensors *made;
   int64_t rows, q_columns, kv_columns;       /* rows: the tokens of a step */
+  bool verifies;                             /* desc.verify: rows of one sequence, whose ids are a state */
   int64_t head_rows;                         /* the vocabulary, or the rank's part of it */
   struct layer_form form;                    /* all zero: five tasks */
   rondo_tensor ids, position;                /* read by the tasks */
@@ -85,6 +88,9 @@ rondo_status llama_weights_add(const struct llama_builder *b, const char *name, 
 rondo_status llama_stream_add(const struct llama_builder *b, rondo_gemv_desc product, rondo_tensor next_norm);
 /* Adds a product that ends the norm. */
 rondo_status llama_normed_product_add(const struct llama_builder *b, rondo_gemv_desc product);
+/* i32 or f32 [count]. */
+rondo_status llama_list_add(const struct llama_builder *b, llama_tensor_function add, const char *part,
+                            rondo_dtype dtype, int64_t count, rondo_tensor *tensor);
 /* Adds a product with `rows` vectors, with the scale, the order of sums and the epsilon that all products of the graph
  * have. With many rows the norm is a task before it, "NAME norm", which writes b->normed. */
 rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, int64_t rows,
@@ -113,6 +119,15 @@ rondo_status llama_logits_part_add(const struct llama_builder *b, rondo_tensor l
 rondo_status llama_logits_gather(const struct llama_builder *b, rondo_tensor part, rondo_tensor logits);
 /* Of the largest exchange. */
 uint64_t llama_exchange_bytes(const struct llama_builder *b);
+
+/* ---- graph_llama_draft.c ---- */
+
+/* Do draft and verify fit the other fields? */
+rondo_status llama_draft_check(const rondo_graph_llama_desc *desc);
+/* History, stops and limit; and the prompt into the history. */
+rondo_status llama_draft_add(const struct llama_builder *b);
+/* Adds the task "lookup": `chosen` of all rows becomes made->next, and the token with its drafts. */
+rondo_status llama_lookup_add(const struct llama_builder *b, rondo_tensor chosen);
 
 /* ---- graph_llama_layer.c ---- */
 

@@ -33,6 +33,12 @@ rondo_status llama_resident_add(const struct llama_builder *b, llama_tensor_func
   return status_set(RONDO_INVALID_ARGUMENT, "the lender's '%s' is %s, expected %s", name, has, expected);
 }
 
+rondo_status llama_list_add(const struct llama_builder *b, llama_tensor_function add, const char *part,
+                            rondo_dtype dtype, int64_t count, rondo_tensor *tensor) {
+  char name[NAME_BYTES];
+  return add(b->graph, llama_name(b, name, "%s", part), dtype, 1, &count, tensor);
+}
+
 rondo_status llama_norm_add(const struct llama_builder *b, const char *name, rondo_tensor lent, rondo_tensor *tensor) {
   return llama_resident_add(b, rondo_constant, name, b->desc.dtype, 1, &b->desc.hidden, lent, tensor);
 }

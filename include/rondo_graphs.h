@@ -187,6 +187,12 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * a program only replays and reads next. rondo_upload sets the states; for one sequence it takes a view made before
  * rondo_instantiate.
  *
+ * With draft (one sequence, feed_back), graphs keep the sequence's tokens in `history` and draft as many of the next
+ * ones (rondo_add_prompt_lookup). There is no advance: positions move by the accepted tokens. With verify, decode's
+ * rows are the token and its drafts, so a replay gives 1 to 1 + draft tokens. Its sums are a prompt's: a token may be
+ * another one than without verify where two logits differ by less than roundings. Repeats may take turns: decode until
+ * `matched` is not 0, verify until it is 0 or -1.
+ *
  * With ranks, each rank of a group has a graph, described alike but for `rank`. All are replayed with the same inputs
  * and have the same results, to the bit. A task "layer0.attention sum", or of another half, output or down, adds what
  * the ranks have; "logits" joins their columns. Sizes of constants and caches below are then divided by ranks: q, k, v,
@@ -224,10 +230,13 @@ typedef struct rondo_graph_llama_desc {
   int32_t with_logits;             /* 1: logits are an output */
   int32_t with_sampling;           /* 1: rondo_add_sample draws the next token */
   int32_t penalized;               /* ids of a row for rondo_add_penalty, up to 1024; 0: no penalties */
+  int32_t draft;                   /* drafted tokens, up to 127; 0: none. Without pages, penalties and ranks */
+  int32_t verify;                  /* decode with draft: 1: rows are the token and its drafts */
   int64_t page_rows, pages;        /* of KV caches in pages (kv_pages); 0: none */
   /* The graph whose constants and states this one borrows, and whose exec is open first; NULL: none. Its description
-   * may differ in name, one_order, tokens, sequence, packed, every_row, with_logits and with_sampling; in sequences
-   * with page_rows; in feed_back if only the lender has it. Else RONDO_INVALID_ARGUMENT. Read during the call only. */
+   * may differ in name, one_order, tokens, sequence, packed, every_row, verify, with_logits and with_sampling; in
+   * sequences with page_rows; in feed_back if only the lender has it. Else RONDO_INVALID_ARGUMENT. Read during the call
+   * only. */
   const struct rondo_graph_llama_tensors *lender;
   uint32_t rank, ranks;         /* ranks divides heads, feed_forward and vocabulary; 0: 1 */
   const rondo_tensor *exchange; /* [ranks]: of rondo_exchange_desc, for rondo_graph_llama_exchange_bytes */
@@ -251,20 +260,23 @@ typedef struct rondo_graph_llama_tensors {
   rondo_tensor norm;                        /* constant [hidden] */
   rondo_tensor head, head_scales;           /* constant [vocabulary, hidden]; not with tied_embedding */
   rondo_tensor frequencies;                 /* constant f32 [head_dimension / 2], of rondo_rope_desc */
-  /* decode: input i32 [n]. With feed_back, of prefill too: state [sequences] */
+  /* decode: input i32 [n]. With feed_back, of prefill too: state [sequences], with draft [1 + draft] */
   rondo_tensor token;
   /* of the token, or of prefill's first one: input i32 [n], with feed_back state [sequences] */
   rondo_tensor position;
-  rondo_tensor prompt;      /* prefill: input i32 [tokens] */
-  rondo_tensor last;        /* prefill: input i32 [n]: the last row that counts */
-  rondo_tensor row_offsets; /* packed: input i32 [sequences + 1], of rondo_add_attention */
-  rondo_tensor kv_pages;    /* page_rows: input i32 [n, context / page_rows, rounded up], of rondo_add_attention */
-  rondo_tensor advance;     /* feed_back: input i32 [n], added to positions: 1, for prefill last + 1 */
+  rondo_tensor prompt;       /* prefill: input i32 [tokens] */
+  rondo_tensor last;         /* prefill: input i32 [n]: the last row that counts */
+  rondo_tensor row_offsets;  /* packed: input i32 [sequences + 1], of rondo_add_attention */
+  rondo_tensor kv_pages;     /* page_rows: input i32 [n, context / page_rows, rounded up], of rondo_add_attention */
+  rondo_tensor advance;      /* feed_back: input i32 [n], added to positions: 1, for prefill last + 1 */
+  rondo_tensor history;      /* draft: state i32 [context + 8192], tokens by position */
+  rondo_tensor stops, limit; /* draft, decode: inputs i32 [16] and [1] of rondo_add_prompt_lookup */
+  rondo_tensor matched;      /* draft: output i32 [1] */
   /* with_sampling: inputs [n] of rondo_add_sample. Its step is the position of the row drawn from. */
   rondo_tensor temperature, top_k, top_p, seed;
   /* penalized: inputs i32 [n, penalized], and f32 [n] each. Output logits include penalties. */
   rondo_tensor recent, repetition, frequency, presence;
-  rondo_tensor next;              /* output i32 [n], with every_row [tokens] */
+  rondo_tensor next;              /* output i32 [n], with every_row [tokens], with verify [1 + draft]: then -1 */
   rondo_tensor logits;            /* output f32 [n, vocabulary], with every_row [tokens, vocabulary] */
   rondo_llama_layer *layers;      /* set before the call: room for desc->layers; undefined after a failed call */
   int32_t layer_count, sequences; /* from here on: values that a borrower's description must share */

@@ -1,0 +1,218 @@
+/* test_graph_llama_draft.c - a Llama's answers with drafted tokens. Each token is a likeliest one after those before
+ * it, by the oracle in fp64; on the host, where with one_order a row has the same bits in any replay, all are those of
+ * decode. A repeat has the tokens of replays one by one. Faults that would show: a token accepted behind a wrong draft,
+ * a row that sees a rejected one, keys of rejected rows that stay, a draw of another position. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/llama_oracle.h"
+
+enum { VERIFY, DECODE, PREFILL, PROMPT = 12, PROMPT_ROWS = 16, MOST_ROWS = 32, ROOM = 140, RUN = 8 };
+
+struct answer {
+  int count, replays, accepted_most;
+  int32_t tokens[ROOM + MOST_ROWS];
+};
+
+static void set_draws(struct machine *m, int graph) {
+  const rondo_graph_llama_tensors *t = &m->tensors[graph];
+  if (!t->seed.graph) return;
+  trial_set(&m->trials[graph], t->temperature, &(float){0.15f}), trial_set(&m->trials[graph], t->top_p, &(float){0.9f});
+  trial_set(&m->trials[graph], t->top_k, &(int32_t){20}), trial_set(&m->trials[graph], t->seed, &(int32_t){17});
+}
+
+/* Most tokens get one that always follows, so that answers repeat runs of RUN tokens: the head's row for it is the
+ * token's of the embedding. What begins a run depends on all tokens before. */
+static void make_repetitive(struct llama *l) {
+  const rondo_dtype table = l->desc.embedding                ? l->desc.embedding
+                            : l->desc.weights == RONDO_NVFP4 ? RONDO_NVFP4
+                                                             : l->desc.dtype;
+  const size_t row = (size_t)l->desc.hidden, codes = row * rondo_dtype_bits(table) / 8, scales = row / 16;
+  for (size_t i = 1; i < VOCABULARY; i++) {
+    if (i % RUN == 0) continue;
+    memcpy((char *)l->head.codes + i * codes, (const char *)l->embedding.codes + (i - 1) * codes, codes);
+    if (table == RONDO_NVFP4)
+      memcpy((char *)l->head.scales + i * scales, (const char *)l->embedding.scales + (i - 1) * scales, scales);
+    memcpy(l->head.numbers + i * row, l->embedding.numbers + (i - 1) * row, row * sizeof(double));
+  }
+}
+
+/* The answer ends at this position, or at the stop token. */
+static void set_ends(struct machine *m, int graph, int32_t limit, int32_t stop) {
+  int32_t stops[16];
+  for (int i = 0; i < 16; i++) stops[i] = i == 3 ? stop : -1;
+  llama_set_lists(m, graph, m->tensors[graph].stops, stops, m->tensors[graph].limit, &limit);
+}
+
+/* Processes a prompt, with padding. Returns the first token of the answer. */
+static int32_t begin(struct machine *m, int32_t prompt[PROMPT_ROWS]) {
+  const rondo_graph_llama_tensors *t = &m->tensors[PREFILL];
+  int32_t next;
+  for (int i = 0; i < PROMPT_ROWS; i++) prompt[i] = llama_some_token(i % 5 + i / PROMPT, 3);
+  trial_set(&m->trials[VERIFY], m->tensors[VERIFY].position, &(int32_t){0});
+  llama_set_lists(m, PREFILL, t->prompt, prompt, t->last, &(int32_t){PROMPT - 1});
+  set_draws(m, PREFILL);
+  trial_replay(&m->trials[PREFILL]);
+  trial_get(&m->trials[PREFILL], t->next, &next);
+  return next;
+}
+
+/* Replays a graph until the answer ends. */
+static struct answer answer_by(struct machine *m, int graph, int32_t limit, int32_t stop) {
+  const rondo_graph_llama_tensors *t = &m->tensors[graph];
+  struct answer answer = {0};
+  int32_t prompt[PROMPT_ROWS], matched = 0, position;
+  uint64_t bytes;
+  REQUIRE_OK(rondo_tensor_bytes(t->next, &bytes));
+  set_ends(m, graph, limit, stop), set_draws(m, graph);
+  answer.tokens[answer.count++] = begin(m, prompt);
+  while (matched >= 0 && answer.count < ROOM) {
+    const int32_t *next;
+    int accepted = 0;
+    trial_replay(&m->trials[graph]);
+    next = trial_output(&m->trials[graph], t->next);
+    for (; accepted < (int)(bytes / sizeof *next) && next[accepted] >= 0; accepted++)
+      answer.tokens[answer.count++] = next[accepted];
+    trial_get(&m->trials[graph], t->matched, &matched);
+    trial_get(&m->trials[VERIFY], m->tensors[VERIFY].position, &position);
+    cr_assert(accepted > 0 && position == PROMPT + answer.count - 1, "position %d", (int)position);
+    answer.replays++;
+    if (accepted > answer.accepted_most) answer.accepted_most = accepted;
+  }
+  return answer;
+}
+
+/* Is each token nearly the likeliest after those before it? */
+static void check_likeliest(const struct llama *l, const struct answer *answer, const char *where) {
+  static struct history history;
+  double logits[VOCABULARY];
+  int32_t prompt[PROMPT_ROWS];
+  for (int i = 0; i < PROMPT; i++) {
+    prompt[i] = llama_some_token(i % 5 + i / PROMPT, 3);
+    llama_step(l, &history, prompt[i], i, logits);
+  }
+  for (int i = 0; i < answer->count; i++) {
+    double most = -INFINITY, squares = 0;
+    for (int column = 0; column < VOCABULARY; column++)
+      most = fmax(most, logits[column]), squares += logits[column] * logits[column];
+    cr_assert_geq(logits[answer->tokens[i]], most - 2 * llama_logits_gate(l) * sqrt(squares / VOCABULARY),
+                  "%s: token %d of %d", where, i, answer->count);
+    llama_step(l, &history, answer->tokens[i], PROMPT + i, logits);
+  }
+}
+
+static void require_same(const struct answer *a, const struct answer *b, const char *where) {
+  cr_assert_eq(a->count, b->count, "%s: %d and %d tokens", where, a->count, b->count);
+  for (int i = 0; i < a->count; i++)
+    cr_assert_eq(a->tokens[i], b->tokens[i], "%s: token %d is %d, expected %d", where, i, (int)a->tokens[i],
+                 (int)b->tokens[i]);
+}
+
+/* The same answer by a repeat, which stops where the answer ends. */
+static void check_repeat(struct machine *m, const struct answer *expected, int32_t limit, int32_t stop) {
+  const rondo_graph_llama_tensors *t = &m->tensors[VERIFY];
+  const rondo_slot slot = m->trials[VERIFY].slot;
+  static const int32_t end = -1;
+  struct answer answer = {0};
+  int32_t prompt[PROMPT_ROWS];
+  uint32_t done = 0;
+  uint64_t bytes;
+  REQUIRE_OK(rondo_tensor_bytes(t->next, &bytes));
+  set_ends(m, VERIFY, limit, stop), set_draws(m, VERIFY);
+  answer.tokens[answer.count++] = begin(m, prompt);
+  REQUIRE_OK(rondo_repeat(
+      slot, &(rondo_repeat_options){.count = m->repeat_steps, .until = t->matched, .values = &end, .value_count = 1}));
+  for (uint32_t i = 0; rondo_repeat_wait(slot, i + 1, RONDO_FOREVER, &done) == RONDO_OK && done > i; i++) {
+    const int32_t *next = rondo_repeat_data(slot, t->next, i);
+    for (int row = 0; row < (int)(bytes / sizeof *next) && next[row] >= 0; row++)
+      answer.tokens[answer.count++] = next[row];
+  }
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  cr_assert_eq((int)done, expected->replays);
+  require_same(&answer, expected, "repeat");
+}
+
+static void check(struct machine *m, const struct llama *l, rondo_backend backend) {
+  const int32_t limit = PROMPT + ROOM - 1;
+  const struct answer plain = answer_by(m, DECODE, limit, -1), drafted = answer_by(m, VERIFY, limit, -1);
+  cr_assert_eq(drafted.count, ROOM);
+  cr_assert_lt(drafted.replays, ROOM - 1, "no draft was right");
+  cr_assert_leq(drafted.accepted_most, l->desc.draft + 1);
+  if (!l->desc.with_sampling) check_likeliest(l, &drafted, "verify");
+  if (backend == RONDO_BACKEND_HOST && l->desc.one_order) require_same(&drafted, &plain, "verify");
+  check_repeat(m, &drafted, limit, -1);
+  /* One token a replay: the same rows, with drafts that are of no use. */
+  int first = 0;
+  while (first + 1 < drafted.count && drafted.tokens[first] != drafted.tokens[drafted.count - 1]) first++;
+  const struct answer stopped = answer_by(m, VERIFY, limit, drafted.tokens[drafted.count - 1]);
+  cr_assert_eq(stopped.tokens[stopped.count - 1], drafted.tokens[drafted.count - 1]);
+  if (first > 0) cr_assert_eq(stopped.count, first + 1);
+  check_repeat(m, &stopped, limit, drafted.tokens[drafted.count - 1]);
+}
+
+static void drafted(rondo_backend backend) {
+  static const struct {
+    int64_t hidden, query_heads, kv_heads, feed_forward; /* SmolLM2's have kernels of their own */
+    rondo_dtype weights;
+    int draft, with_sampling, one_order;
+  } cases[] = {{0, 0, 0, 0, RONDO_BF16, 3, 0, 1},        {576, 9, 3, 1536, RONDO_BF16, 15, 0, 0},
+               {576, 9, 3, 1536, RONDO_BF16, 31, 0, 0},  {576, 9, 3, 1536, RONDO_BF16, 15, 0, 1},
+               {576, 9, 3, 1536, RONDO_NVFP4, 7, 0, 0},  {576, 9, 3, 1536, RONDO_BF16, 15, 1, 0},
+               {576, 9, 3, 1536, RONDO_NVFP4, 15, 1, 1}, {0, 0, 0, 0, RONDO_E4M3, 9, 1, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct llama l;
+    struct machine m = {.repeat_steps = ROOM};
+    rondo_graph_llama_desc desc = llama_plain_desc();
+    desc.hidden = cases[i].hidden, desc.query_heads = cases[i].query_heads, desc.kv_heads = cases[i].kv_heads;
+    desc.feed_forward = cases[i].feed_forward, desc.weights = cases[i].weights, desc.head_dimension = 64;
+    desc.with_sampling = cases[i].with_sampling, desc.draft = cases[i].draft;
+    desc.one_order = cases[i].one_order;
+    desc.feed_back = 1, desc.context = MOST_CONTEXT, desc.with_logits = 0;
+    llama_make(&l, desc, 900 + i);
+    make_repetitive(&l);
+    l.desc.verify = 1;
+    machine_add(&m, backend, l.desc);
+    l.desc.verify = 0;
+    machine_add(&m, backend, l.desc);
+    l.desc.tokens = PROMPT_ROWS;
+    machine_add(&m, backend, l.desc);
+    l.desc.tokens = 0;
+    machine_start(&m, &l);
+    check(&m, &l, backend);
+    machine_end(&m);
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, drafts_change_no_token, drafted)
+
+Test(graph_llama, drafts_refuse_what_does_not_fit) {
+  rondo_graph *graph;
+  rondo_llama_layer layers[LAYERS];
+  rondo_graph_llama_tensors tensors = {.layers = layers};
+  rondo_graph_llama_desc desc = llama_plain_desc();
+  desc.layers = LAYERS, desc.hidden = 64, desc.query_heads = 4, desc.kv_heads = 2, desc.feed_forward = 96;
+  desc.vocabulary = VOCABULARY, desc.context = CONTEXT, desc.draft = 5;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+#define REFUSED(fragment) REQUIRE_ERROR(rondo_graph_llama(graph, &desc, &tensors), RONDO_INVALID_ARGUMENT, fragment)
+  REFUSED("draft is 5, expected 0 without feed_back");
+  desc.feed_back = 1, desc.sequences = 2;
+  REFUSED("draft is 5, expected 0 with several sequences");
+  desc.sequences = 1, desc.penalized = 3;
+  REFUSED("draft is 5, expected 0 with penalized");
+  desc.penalized = 0, desc.ranks = 2;
+  REFUSED("draft is 5, expected 0 with several ranks");
+  desc.ranks = 0, desc.page_rows = 16, desc.pages = 4;
+  REFUSED("draft is 5, expected 0 with page_rows");
+  desc.page_rows = 0, desc.pages = 0, desc.draft = 128;
+  REFUSED("draft is 128, expected 0 to 127");
+  desc.draft = 5, desc.verify = 1, desc.tokens = 4;
+  REFUSED("verify is 1, expected 0 to 0");
+  desc.tokens = 0, desc.weights = RONDO_E4M3, desc.draft = 16;
+  REFUSED("weights is e4m3, expected bf16 or nvfp4 with more than 16 tokens");
+#undef REFUSED
+  desc.weights = RONDO_BF16, desc.draft = 5;
+  REQUIRE_OK(rondo_graph_llama(graph, &desc, &tensors));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
