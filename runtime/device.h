@@ -14,6 +14,13 @@
 struct device;      /* a backend's own */
 struct device_exec; /* one launchable graph, of one slot */
 
+/* A library that Rondo calls itself. Its tasks wait for those of other ranks. */
+struct called_library {
+  const char *name;
+  const char *why_gpu;  /* "is a call of NCCL": why the host refuses the task */
+  const char *why_host; /* after the refusal of a host callback: why it enqueued one */
+};
+
 /* The work of rondo_add_kernel or rondo_add_capture, in one piece with all it points to; see user_work.h. */
 struct user_work {
   const void *image; /* NULL: a capture */
@@ -25,6 +32,7 @@ struct user_work {
   uint16_t argument_bytes[RONDO_MAX_ARGUMENTS]; /* of a value; 0: a tensor */
   unsigned char *values;                        /* USER_VALUE_BYTES for each argument that is one */
   rondo_capture_function capture;
+  const struct called_library *library; /* whose work `capture` enqueues; NULL: the user's own callback */
   rondo_host_function host;
   void *user;
 };

@@ -115,6 +115,19 @@ struct graph_mark {
 rondo_status graph_begin(rondo_graph *graph, const char *function, struct graph_mark *mark);
 rondo_status graph_end(rondo_graph *graph, const struct graph_mark *mark, rondo_status status);
 
+/* Adds captured work of a library that Rondo calls. `check` is as that of an operation, and its task's attributes are
+ * the call. The call is also the last address that `capture` gets, after those of the operands; capture returns not 0
+ * after status_set. */
+struct library_work {
+  const struct called_library *library;
+  const char *default_name;
+  rondo_status (*check)(const struct op_task *task);
+  rondo_capture_function capture;
+};
+rondo_status graph_add_library_work(rondo_graph *graph, const struct library_work *work, const char *name,
+                                    const struct op_argument *arguments, uint32_t argument_count, const void *call,
+                                    size_t call_bytes);
+
 /* The task as its operation sees it. `operands` has room for OP_MAX_OPERANDS, or for as many as the task has. */
 struct op_task graph_op_task(const rondo_graph *graph, const struct task *task, struct op_operand *operands);
 

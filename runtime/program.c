@@ -185,7 +185,8 @@ bool program_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor) {
 const char *program_waiting_task(const rondo_exec *exec) {
   for (uint32_t n = 0; n < exec->program.node_count; n++) {
     const struct op *op = exec->program.tasks[n].op;
-    if (op && op->waits_for_others) return exec->program.names[n];
+    const struct user_work *work = exec->program.nodes[n].user_work;
+    if (op ? op->waits_for_others : work && work->library) return exec->program.names[n];
   }
   return NULL;
 }

@@ -222,6 +222,29 @@ rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *des
   return user_task_commit(graph, task, &work);
 }
 
+rondo_status graph_add_library_work(rondo_graph *graph, const struct library_work *added, const char *name,
+                                    const struct op_argument *arguments, uint32_t argument_count, const void *call,
+                                    size_t call_bytes) {
+  struct task *task;
+  rondo_status status = task_begin(graph, name, added->default_name, &task);
+  if (status == RONDO_OK) status = operands_fill(graph, task, arguments, argument_count);
+  if (status != RONDO_OK) return status;
+  memcpy(task->attributes, call, call_bytes);
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task op_task = graph_op_task(graph, task, operands);
+  status = added->check(&op_task);
+  if (status != RONDO_OK) return refused_by_check(status, graph, task, arguments, argument_count);
+  status = operands_check_overlap(graph, task, arguments, argument_count);
+  if (status != RONDO_OK) return status;
+  unsigned char value[USER_VALUE_BYTES] = {0};
+  memcpy(value, call, call_bytes);
+  struct user_work work = {
+      .capture = added->capture, .library = added->library, .values = value, .argument_count = argument_count + 1};
+  work.argument_bytes[argument_count] = (uint16_t)call_bytes;
+  task->tensors[task->operand_count++] = NO_TENSOR;
+  return user_task_commit(graph, task, &work);
+}
+
 rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task) {
   rondo_status status = graph_check(graph, "rondo_last_task");
   if (status != RONDO_OK) return status;

@@ -98,7 +98,9 @@ rondo_status capture_into(struct device *device, const struct lane *lane, struct
   driver->cuThreadExchangeStreamCaptureMode(&mode);
   atomic_store(&device->capturer, 0);
   rondo_status status = RONDO_OK;
-  if (refused)
+  if (refused && work->library)
+    status = status_set(RONDO_DEVICE_ERROR, "instantiate: task '%s': %s", task, rondo_error_text());
+  else if (refused)
     status = status_set(RONDO_DEVICE_ERROR, "instantiate: task '%s': the callback returned %d", task, refused);
   if (status == RONDO_OK) status = read_leaves(device, lane, task, &captured->leaf_count);
   /* In any case, or the stream would capture for ever. The driver destroys the graph of a broken capture. */

@@ -65,13 +65,17 @@ static void build_start(struct build *build, struct device *device, const struct
  * were added, which gives a node its task for the error text. */
 static rondo_status audit(const struct build *build) {
   const char *forbidden = NULL, *task = "";
+  const struct called_library *library = NULL;
   size_t index = 0;
   rondo_status status = capture_audit(build->device, build->exec->graph, &forbidden, &index);
   if (status != RONDO_OK || !forbidden) return status;
   for (uint32_t n = build->program->node_count; n-- > 0;)
-    if (build->exits[n].node_count > index) task = build->program->nodes[n].call.task->name;
-  return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': the callback enqueued %s, which no replay may do", task,
-                    forbidden);
+    if (build->exits[n].node_count > index) {
+      task = build->program->nodes[n].call.task->name;
+      library = build->program->nodes[n].user_work->library;
+    }
+  return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': %s enqueued %s, which no replay may do%s", task,
+                    library ? library->name : "the callback", forbidden, library ? library->why_host : "");
 }
 
 /* A node of one thread that waits for build->waits. */

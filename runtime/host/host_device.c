@@ -392,13 +392,16 @@ static rondo_status host_exec_create(struct device *device, const struct device_
                                .nodes = program->nodes,
                                .shared_data = program->data};
   if (program->operand_count) memcpy(exec->data, program->data, program->operand_count * sizeof(void *));
-  for (uint32_t n = 0; n < program->node_count; n++)
-    if (program->nodes[n].user_work && !program->nodes[n].user_work->host)
-      return status_set(
-          RONDO_UNSUPPORTED,
-          "instantiate: task '%s' has no host function, and this is the host backend: give it one, or open the "
-          "runtime with RONDO_BACKEND_CUDA",
-          program->nodes[n].call.task->name);
+  for (uint32_t n = 0; n < program->node_count; n++) {
+    const struct user_work *work = program->nodes[n].user_work;
+    if (!work || work->host) continue;
+    return status_set(RONDO_UNSUPPORTED,
+                      "instantiate: task '%s' %s, and this is the host backend: %sopen the runtime with "
+                      "RONDO_BACKEND_CUDA",
+                      program->nodes[n].call.task->name,
+                      work->library ? work->library->why_gpu : "has no host function",
+                      work->library ? "" : "give it one, or ");
+  }
   *exec_out = exec;
   return RONDO_OK;
 }
