@@ -2,19 +2,21 @@
  *
  * The ranks are the GPUs of this machine. Where there is one GPU or none, two ranks share it, or the host's cores: that
  * is slower than one rank, but the same program. All ranks must have the same bits, and the sum is compared with fp64.
- */
+ * If a command such as torchrun or mpirun starts several processes, each is a rank: see parallel_nccl.h. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sample.h"
+#include "parallel_nccl.h"
 
 static const char help[] =
     "usage: parallel [OPTION VALUE]... WEIGHTS.npy VECTORS.npy\n\n"
     "Multiplies WEIGHTS, float16 [m, k], with 1 to 16 VECTORS, float16 [count, k], on all GPUs; k is a multiple of\n"
-    "their number.\n\n"
+    "their number. Several processes that torchrun, mpirun or srun started multiply together, by NCCL, each on the "
+    "GPU\n"
+    "of its number on its machine.\n\n"
     "  --backend auto|host|cuda  default auto: GPUs if there are any\n"
     "  --replays N               number of replays; default 100\n"
     "  --out FILE.npy            write y, float32 [count, m]\n";
@@ -97,8 +99,7 @@ static void open_all(struct product *product, const struct options *options, int
   }
 }
 
-/* Columns first .. first + columns of [rows, k] in float16, dense. */
-static void take_columns(const struct npy *from, int64_t first, int64_t columns, uint16_t *to) {
+void take_columns(const struct npy *from, int64_t first, int64_t columns, uint16_t *to) {
   for (int64_t row = 0; row < from->shape[0]; row++)
     memcpy(to + row * columns, (const uint16_t *)from->data + row * from->shape[1] + first,
            (size_t)columns * sizeof *to);
@@ -143,11 +144,10 @@ static uint32_t replay_all(const struct product *product, const struct options *
   return different;
 }
 
-static bool check_product(const struct product *product, const struct npy *weights, const struct npy *vectors) {
-  const float *y = rondo_data(product->slots[0], product->rank[0].y);
-  const int64_t m = product->m, k = product->k;
+bool check_product(const float *y, const struct npy *weights, const struct npy *vectors) {
+  const int64_t m = weights->shape[0], k = weights->shape[1];
   double worst = 0;
-  for (int64_t vector = 0; vector < product->count; vector++)
+  for (int64_t vector = 0; vector < vectors->shape[0]; vector++)
     for (int64_t row = 0; row < m; row++) {
       double sum = 0, magnitude = 0;
       for (int64_t i = 0; i < k; i++) {
@@ -174,6 +174,31 @@ static void close_all(struct product *product) {
   }
 }
 
+static void require_parts(const struct options *options, int64_t k, uint32_t ranks) {
+  if (k % ranks != 0)
+    give_up("%s: the weights have %lld columns, expected a multiple of %u ranks", options->paths[0], (long long)k,
+            ranks);
+}
+
+/* The ranks of one process. True: all checks passed. */
+static bool multiply_alone(struct product *product, const struct options *options, const struct npy *weights,
+                           const struct npy *vectors) {
+  const int32_t gpus = count_gpus(options->backend);
+  product->ranks = gpus > 1 ? (uint32_t)gpus : 2;
+  require_parts(options, product->k, product->ranks);
+  printf("parallel: weights %lld x %lld, %lld vectors, %u ranks on %d GPU%s\n", (long long)product->m,
+         (long long)product->k, (long long)product->count, product->ranks, (int)gpus, gpus == 1 ? "" : "s");
+  open_all(product, options, gpus);
+  give_parts(product, weights, vectors);
+  const uint32_t different = replay_all(product, options);
+  void *y = rondo_data(product->slots[0], product->rank[0].y);
+  bool fine = check("results of a rank with other bits", different, 0);
+  fine = check_product(y, weights, vectors) && fine;
+  write_array(options, &(struct npy){.type = NPY_F32, .rank = 2, .shape = {product->count, product->m}, .data = y});
+  close_all(product);
+  return fine;
+}
+
 int main(int argc, char **argv) {
   struct options options = options_parse(argc, argv, help, 2);
   struct npy weights = read_array(options.paths[0], NPY_F16, 2), vectors = read_array(options.paths[1], NPY_F16, 2);
@@ -182,24 +207,15 @@ int main(int argc, char **argv) {
   if (vectors.shape[1] != product.k)
     give_up("%s: the vectors have %lld elements, expected %lld, the columns of the weights", options.paths[1],
             (long long)vectors.shape[1], (long long)product.k);
-  const int32_t gpus = count_gpus(options.backend);
-  product.ranks = gpus > 1 ? (uint32_t)gpus : 2;
-  if (product.k % product.ranks != 0)
-    give_up("%s: the weights have %lld columns, expected a multiple of %u ranks", options.paths[0],
-            (long long)product.k, product.ranks);
-  printf("parallel: weights %lld x %lld, %lld vectors, %u ranks on %d GPU%s\n", (long long)product.m,
-         (long long)product.k, (long long)product.count, product.ranks, (int)gpus, gpus == 1 ? "" : "s");
-
-  open_all(&product, &options, gpus);
-  give_parts(&product, &weights, &vectors);
-  const uint32_t different = replay_all(&product, &options);
-  bool fine = check("results of a rank with other bits", different, 0);
-  fine = check_product(&product, &weights, &vectors) && fine;
-  write_array(&options, &(struct npy){.type = NPY_F32,
-                                      .rank = 2,
-                                      .shape = {product.count, product.m},
-                                      .data = rondo_data(product.slots[0], product.rank[0].y)});
-  close_all(&product);
+  struct world world = world_open();
+  bool fine;
+  if (world.ranks > 1) {
+    require_parts(&options, product.k, (uint32_t)world.ranks);
+    fine = multiply_in_processes(&world, &options, &weights, &vectors);
+  } else {
+    fine = multiply_alone(&product, &options, &weights, &vectors);
+  }
+  world_close(&world);
   npy_free(&weights);
   npy_free(&vectors);
   return fine ? SAMPLE_OK : SAMPLE_WRONG;

@@ -1,12 +1,13 @@
 /* bench_exchange.c - rondo bench exchange: times exchanges between ranks, each one of a chain in one graph. Every rank
  * has a GPU of its own as far as there are as many. A replay of a long chain and one of a short chain of the same
- * exchanges differ by the exchanges alone. */
+ * exchanges differ by the exchanges alone. With --engine nccl each exchange is a rondo_add_nccl. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../json_lines.h"
 #include "bench.h"
+#include "nccl_ranks.h"
 #include "timing.h"
 
 enum { SHORT_CHAIN = 50, LONG_CHAIN = 550, HOST_CHAIN = 8, RIVALS_MOST = 256, NAME_BYTES = JSON_TEXT_BYTES };
@@ -14,9 +15,12 @@ enum { SHORT_CHAIN = 50, LONG_CHAIN = 550, HOST_CHAIN = 8, RIVALS_MOST = 256, NA
 struct options {
   rondo_backend backend;
   int64_t samples;
-  int32_t ranks;
+  int32_t ranks, engine;
   const char *json, *rivals;
 };
+
+enum { OWN_ENGINE, NCCL_ENGINE };
+static const struct choice engines[] = {{"own", OWN_ENGINE}, {"nccl", NCCL_ENGINE}, {NULL, 0}};
 
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
@@ -26,26 +30,27 @@ typedef rondo_status (*exchange_function)(rondo_graph *graph, const rondo_exchan
 struct exchange_case {
   const char *name;
   exchange_function add;
-  int64_t bytes; /* of the largest operand, in bf16 */
+  rondo_nccl_call call; /* the same of NCCL */
+  int64_t bytes;        /* of the largest operand, in bf16 */
   double limit;
   int64_t terms; /* of all_reduce: `in` is f32 [terms, ..], as a decoder's layer half leaves it, and so is out */
 };
 
 static const struct exchange_case cases[] = {
-    {"all_reduce", rondo_add_all_reduce, 4096, 0.33, 0},
-    {"all_reduce", rondo_add_all_reduce, 8192, 0.33, 0},
-    {"all_reduce", rondo_add_all_reduce, 16384, 0, 0},
-    {"all_reduce", rondo_add_all_reduce, 65536, 0, 0},
-    {"all_reduce", rondo_add_all_reduce, 262144, 0.35, 0},
-    {"all_reduce", rondo_add_all_reduce, 1048576, 0.45, 0},
-    {"all_reduce", rondo_add_all_reduce, 4194304, 0, 0},
-    {"all_reduce and terms", rondo_add_all_reduce, 8192, 0, 8},
-    {"all_gather", rondo_add_all_gather, 8192, 0, 0},
-    {"all_gather", rondo_add_all_gather, 1048576, 0, 0},
-    {"reduce_scatter", rondo_add_reduce_scatter, 8192, 0, 0},
-    {"reduce_scatter", rondo_add_reduce_scatter, 1048576, 0, 0},
-    {"broadcast", rondo_add_broadcast, 8192, 0, 0},
-    {"broadcast", rondo_add_broadcast, 1048576, 0, 0},
+    {"all_reduce", rondo_add_all_reduce, RONDO_NCCL_ALL_REDUCE, 4096, 0.33, 0},
+    {"all_reduce", rondo_add_all_reduce, RONDO_NCCL_ALL_REDUCE, 8192, 0.33, 0},
+    {"all_reduce", rondo_add_all_reduce, RONDO_NCCL_ALL_REDUCE, 16384, 0, 0},
+    {"all_reduce", rondo_add_all_reduce, RONDO_NCCL_ALL_REDUCE, 65536, 0, 0},
+    {"all_reduce", rondo_add_all_reduce, RONDO_NCCL_ALL_REDUCE, 262144, 0.35, 0},
+    {"all_reduce", rondo_add_all_reduce, RONDO_NCCL_ALL_REDUCE, 1048576, 0.45, 0},
+    {"all_reduce", rondo_add_all_reduce, RONDO_NCCL_ALL_REDUCE, 4194304, 0, 0},
+    {"all_reduce and terms", rondo_add_all_reduce, RONDO_NCCL_ALL_REDUCE, 8192, 0, 8},
+    {"all_gather", rondo_add_all_gather, RONDO_NCCL_ALL_GATHER, 8192, 0, 0},
+    {"all_gather", rondo_add_all_gather, RONDO_NCCL_ALL_GATHER, 1048576, 0, 0},
+    {"reduce_scatter", rondo_add_reduce_scatter, RONDO_NCCL_REDUCE_SCATTER, 8192, 0, 0},
+    {"reduce_scatter", rondo_add_reduce_scatter, RONDO_NCCL_REDUCE_SCATTER, 1048576, 0, 0},
+    {"broadcast", rondo_add_broadcast, RONDO_NCCL_BROADCAST, 8192, 0, 0},
+    {"broadcast", rondo_add_broadcast, RONDO_NCCL_BROADCAST, 1048576, 0, 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -63,6 +68,7 @@ struct ranks {
   rondo_runtime *runtimes[RONDO_MAX_RANKS];
   rondo_exec *lenders[RONDO_MAX_RANKS], *execs[RONDO_MAX_RANKS];
   rondo_slot slots[RONDO_MAX_RANKS];
+  struct ncclComm **communicators; /* NULL: Rondo's own exchanges */
 };
 
 /* Exchanges of the same operands: the own state alone orders them. */
@@ -79,7 +85,10 @@ static void chain_add(struct ranks *ranks, uint32_t rank, const struct exchange_
     TRY(rondo_state(graph, "in", RONDO_BF16, 1, c->add == rondo_add_all_gather ? &part : &whole, &in));
   if (!c->terms && (c->add != rondo_add_broadcast || !is_source))
     TRY(rondo_state(graph, "out", RONDO_BF16, 1, c->add == rondo_add_reduce_scatter ? &part : &whole, &out));
-  for (int i = 0; i < length; i++)
+  for (int i = 0; i < length && ranks->communicators; i++)
+    TRY(rondo_add_nccl(
+        graph, &(rondo_nccl_desc){.call = c->call, .communicator = ranks->communicators[rank], .in = in, .out = out}));
+  for (int i = 0; i < length && !ranks->communicators; i++)
     TRY(c->add(graph, &(rondo_exchange_desc){.in = in,
                                              .out = out,
                                              .exchange = ranks->exchange,
@@ -111,10 +120,10 @@ static void ranks_open(struct ranks *ranks, const struct options *options, int32
   TRY(rondo_open_group(each, ranks->count, ranks->runtimes));
   for (uint32_t r = 0; r < ranks->count; r++)
     TRY(rondo_instantiate(ranks->runtimes[r], ranks->lending[r], NULL, &ranks->lenders[r]));
-  for (uint32_t r = 0; r < ranks->count; r++) {
-    TRY(rondo_instantiate(ranks->runtimes[r], ranks->graphs[r], NULL, &ranks->execs[r]));
-    TRY(rondo_acquire(ranks->execs[r], &ranks->slots[r]));
-  }
+  char text[NCCL_TEXT_BYTES];
+  if (nccl_ranks_instantiate(ranks->count, ranks->runtimes, ranks->graphs, ranks->execs, text) != RONDO_OK)
+    fprintf(stderr, "%s\n", text), exit(EXIT_FAILED);
+  for (uint32_t r = 0; r < ranks->count; r++) TRY(rondo_acquire(ranks->execs[r], &ranks->slots[r]));
 }
 
 static void ranks_close(struct ranks *ranks) {
@@ -131,6 +140,8 @@ static void ranks_close(struct ranks *ranks) {
 }
 
 /* ---- Measurements ------------------------------------------------------------------------------------------------ */
+
+static struct ncclComm *communicators[RONDO_MAX_RANKS];
 
 static double chain_us(struct ranks *ranks, const struct options *options, int32_t devices,
                        const struct exchange_case *c, int length) {
@@ -166,7 +177,8 @@ static void rival_take(void *user, const struct json_object *object) {
 
 static void measure(struct report *report, const struct options *options, int32_t devices, const struct rivals *rivals,
                     const struct exchange_case *c) {
-  struct ranks ranks = {.count = (uint32_t)options->ranks};
+  struct ranks ranks = {.count = (uint32_t)options->ranks,
+                        .communicators = options->engine == NCCL_ENGINE ? communicators : NULL};
   char name[NAME_BYTES];
   case_name(c, ranks.count, name);
   /* On the host an exchange takes so long that the launch is nothing beside a few. */
@@ -176,7 +188,8 @@ static void measure(struct report *report, const struct options *options, int32_
   const double us = (chain_us(&ranks, options, devices, c, more) - small) / (more - less);
   for (size_t i = 0; i < rivals->count; i++) {
     if (strcmp(rivals->items[i].name, name) != 0) continue;
-    report_ratio(report, name, us, rivals->items[i].us, "us", ranks.count == 2 && devices >= 2 ? c->limit : 0);
+    report_ratio(report, name, us, rivals->items[i].us, "us",
+                 ranks.count == 2 && devices >= 2 && !ranks.communicators ? c->limit : 0);
     return;
   }
   report_figure(report, name, us, "us", 0);
@@ -190,6 +203,11 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, ranks),
      .least = 2,
      .most = RONDO_MAX_RANKS},
+    {.name = "engine",
+     .help = "whose exchanges: own, Rondo's (the default), or nccl, for which each rank has a GPU",
+     .kind = VALUE_CHOICE,
+     .offset = offsetof(struct options, engine),
+     .choices = engines},
     {.name = "samples",
      .help = "replays of each chain, whose median is taken; default 25",
      .kind = VALUE_INT64,
@@ -228,6 +246,12 @@ int bench_exchange(int count, char **words) {
   report_heading(&report, devices < options.ranks ? "ranks share a device" : "each rank has a device",
                  info.multiprocessors);
   TRY(rondo_close(&runtime));
-  for (int i = 0; i < CASES; i++) measure(&report, &options, devices, &rivals, &cases[i]);
+  const char *why = "NCCL needs a GPU for each rank";
+  const bool by_nccl = options.engine == NCCL_ENGINE;
+  if (by_nccl && (devices < options.ranks || !nccl_ranks_open((uint32_t)options.ranks, communicators, &why)))
+    return fprintf(stderr, "rondo bench exchange: %s\n", why), EXIT_FAILED;
+  for (int i = 0; i < CASES; i++)
+    if (!by_nccl || !cases[i].terms) measure(&report, &options, devices, &rivals, &cases[i]);
+  if (by_nccl) nccl_ranks_close((uint32_t)options.ranks, communicators);
   return report_end(&report);
 }
