@@ -89,7 +89,9 @@ rondo_status capture_into(struct device *device, const struct lane *lane, struct
   if (result != CU_SUCCESS)
     return device_failed(device, result, "instantiate: task '%s': cuStreamBeginCaptureToGraph", task);
   atomic_store(&device->capturer, (uintptr_t)pthread_self());
-  int mode = CU_CAPTURE_THREAD_LOCAL; /* not relaxed: what would break a capture of its own is refused */
+  /* Not relaxed: what would break a capture of its own is refused. But NCCL's first call in a thread connects the
+   * ranks, and then it makes driver calls which only a relaxed thread may make. */
+  int mode = work->library ? CU_CAPTURE_RELAXED : CU_CAPTURE_THREAD_LOCAL;
   driver->cuThreadExchangeStreamCaptureMode(&mode);
   sigset_t ours;
   pthread_sigmask(SIG_SETMASK, &device->signals, &ours); /* the callback has the mask that the caller has */

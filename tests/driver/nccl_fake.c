@@ -93,21 +93,39 @@ static void receive_numbers(void *const *arguments) {
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
+/* Of the fake driver, whose mode for captures of this thread is noted. */
+static const struct fake_driver *find_driver(void) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *function = NULL;
+  void *table = library ? dlsym(library, "fake_driver") : NULL;
+  void *finder = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
+  fake_driver_function find;
+  cu_result (*find_entry)(const char *, void **, int, uint64_t, int *);
+  cu_result (*exchange_mode)(int *);
+  int unused;
+  if (!table || !finder) return NULL;
+  memcpy(&find, &table, sizeof find);
+  memcpy(&find_entry, &finder, sizeof find_entry);
+  if (find_entry("cuThreadExchangeStreamCaptureMode", &function, 13000, 0, &unused) != CU_SUCCESS) return NULL;
+  memcpy(&exchange_mode, &function, sizeof exchange_mode);
+  fake.mode = CU_CAPTURE_RELAXED;
+  if (exchange_mode(&fake.mode) != CU_SUCCESS) return NULL;
+  int mode = fake.mode;
+  return exchange_mode(&mode) == CU_SUCCESS ? find() : NULL;
+}
+
 static int enqueue(const char *function, void (*run)(void *const *), const void *in, void *out, size_t count, int type,
                    int peer, void *stream) {
   note(fake.calls, sizeof fake.calls, "%s %zu of type %d", function, count, type);
   note(fake.calls, sizeof fake.calls, peer < 0 ? "\n" : ", rank %d\n", peer);
   if (result_of(function) != SUCCESS) return result_of(function);
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol = library ? dlsym(library, "fake_driver") : 0;
-  if (!symbol) return SYSTEM_ERROR;
-  fake_driver_function find;
-  memcpy(&find, &symbol, sizeof find);
+  const struct fake_driver *driver = find_driver();
+  if (!driver) return SYSTEM_ERROR;
   const size_t numbers = type == BYTES ? count / sizeof(uint32_t) : count;
   const struct fake_work work[] = {
       {CU_NODE_KERNEL, run, {(void *)(uintptr_t)in, out, (void *)numbers, (void *)(uintptr_t)peer}, NULL},
       {.type = CU_NODE_HOST}};
-  int result = find()->enqueue(stream, work, 1);
-  if (result == CU_SUCCESS && fake.settings.host_callbacks) result = find()->enqueue(stream, work + 1, 1);
+  int result = driver->enqueue(stream, work, 1);
+  if (result == CU_SUCCESS && fake.settings.host_callbacks) result = driver->enqueue(stream, work + 1, 1);
   return result == CU_SUCCESS ? SUCCESS : SYSTEM_ERROR;
 }
 

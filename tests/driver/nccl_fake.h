@@ -24,6 +24,7 @@ struct nccl_fake {
   char calls[2048];  /* a line each: "ncclAllReduce 40 of type 2" */
   char ran[2048];    /* the functions whose work ran, in its order: a line each */
   uint32_t sent[64]; /* what was sent last */
+  int32_t mode;      /* the thread's for captures, in the last call that enqueued work */
 };
 
 /* Exported by the fake under this name. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../../runtime/cuda/abi.h"
 #include "driver_bench.h"
 #include "nccl_fake.h"
 
@@ -75,6 +76,7 @@ Test(nccl, an_all_reduce_runs_between_the_tasks_around_it) {
   add_copy(bench.graph, "copy after", desc.out, bench.y);
   REQUIRE_OK(bench_instantiate(&bench));
   require_calls("ncclAllReduce 40 of type 2\n");
+  cr_assert_eq(nccl->mode, CU_CAPTURE_RELAXED, "NCCL may connect the ranks now: mode %d", nccl->mode);
   require_result(&bench, "all_reduce", summed);
   bench_end(&bench);
 }
