@@ -16,15 +16,20 @@ template <int N, int Ranks> struct sum_of {
     return slot_of(p, row, counts[r]) + (uint64_t)vector * EXCHANGE_VECTOR_BYTES;
   }
 
-  /* Terms are loaded eight at a time, and added in their order. */
+  /* The loads of eight terms are in flight together; terms are added in their order. */
   DEVICE uint4 own(uint32_t vector) const {
+    enum { AT_ONCE = 8 };
     const uint4 *in = (const uint4 *)p.in.data + vector;
     if (N == 8 || p.terms == 1) return *in;
-    float4 sum = *(const float4 *)in;
-#pragma unroll 8
-    for (uint32_t t = 1; t < p.terms; t++) {
-      const float4 term = *(const float4 *)((const float *)in + t * p.term);
-      sum = make_float4(sum.x + term.x, sum.y + term.y, sum.z + term.z, sum.w + term.w);
+    float4 sum = make_float4(-0.0f, -0.0f, -0.0f, -0.0f); /* changes no number */
+    rolled_for (uint32_t t = 0; t < p.terms; t += AT_ONCE) {
+      float4 terms[AT_ONCE];
+      unrolled_for (uint32_t i = 0; i < AT_ONCE; i++) {
+        terms[i] = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
+        if (t + i < p.terms) terms[i] = *(const float4 *)((const float *)in + (t + i) * p.term);
+      }
+      unrolled_for (uint32_t i = 0; i < AT_ONCE; i++)
+        sum = make_float4(sum.x + terms[i].x, sum.y + terms[i].y, sum.z + terms[i].z, sum.w + terms[i].w);
     }
     return make_uint4(__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z), __float_as_uint(sum.w));
   }
