@@ -79,35 +79,54 @@ static void require_whole_rounds(const struct feed_forward_product *product, con
             which, product->cuts, product->tiles);
 }
 
+static const struct chip h200 = {90, 132, 232448};
+
+/* Of a feed forward with x in f32, without a norm's weights. */
+static void feed_forward_launches(const struct half *h, struct op_launches *launches) {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct trial trial;
+  rondo_feed_forward_desc desc = {.norm_epsilon = h->epsilon};
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  const int64_t x[] = {h->rows, h->hidden}, gate_up[] = {2 * h->columns, h->hidden}, down[] = {h->hidden, h->columns},
+                parts[] = {h->out_parts, h->rows, h->hidden};
+  REQUIRE_OK(rondo_input(trial.graph, "x", h->stream, 2, x, &desc.x));
+  REQUIRE_OK(rondo_constant(trial.graph, "gate_up", h->weights, 2, gate_up, &desc.gate_up));
+  REQUIRE_OK(rondo_constant(trial.graph, "down", h->weights, 2, down, &desc.down));
+  REQUIRE_OK(rondo_output(trial.graph, "out", h->stream, 2, x, &desc.out));
+  REQUIRE_OK(rondo_output(trial.graph, "parts", RONDO_F32, 3, parts, &desc.out_parts));
+  REQUIRE_OK(rondo_add_feed_forward(trial.graph, &desc));
+  struct op_task task = graph_op_task(trial.graph, &trial.graph->tasks[0], operands);
+  REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &h200, launches));
+  trial_end(&trial);
+}
+
 Test(decoder, no_two_warps_of_a_feed_forward_have_the_same_work) {
-  const struct chip chip = {90, 132, 232448};
   for (int64_t hidden = 64; hidden <= 2048; hidden += 64)
     for (int64_t columns = 256; columns <= 8192; columns += 768) {
       const int64_t rows = 1 + (hidden / 64 + columns / 256) % 16;
       struct half h = with_types((struct half){.hidden = hidden, .columns = columns}, IN_BF16, rows, false);
-      struct op_operand operands[OP_MAX_OPERANDS];
       struct op_launches launches;
       struct feed_forward_parameters told;
-      struct trial trial;
-      rondo_feed_forward_desc desc = {0};
-      trial_describe(&trial, RONDO_BACKEND_HOST);
-      const int64_t x[] = {rows, hidden}, gate_up[] = {2 * h.columns, hidden}, down[] = {hidden, h.columns},
-                    parts[] = {1 + columns / 256 % 8, rows, hidden};
-      REQUIRE_OK(rondo_input(trial.graph, "x", h.stream, 2, x, &desc.x));
-      REQUIRE_OK(rondo_constant(trial.graph, "gate_up", h.weights, 2, gate_up, &desc.gate_up));
-      REQUIRE_OK(rondo_constant(trial.graph, "down", h.weights, 2, down, &desc.down));
-      REQUIRE_OK(rondo_output(trial.graph, "out", h.stream, 2, x, &desc.out));
-      desc.norm_epsilon = h.epsilon;
-      REQUIRE_OK(rondo_output(trial.graph, "parts", RONDO_F32, 3, parts, &desc.out_parts));
-      REQUIRE_OK(rondo_add_feed_forward(trial.graph, &desc));
-      struct op_task task = graph_op_task(trial.graph, &trial.graph->tasks[0], operands);
-      REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chip, &launches));
-      if (launches.count == 1 && launches.items[0].parameter_bytes == sizeof told) {
-        memcpy(&told, launches.items[0].parameters, sizeof told);
-        require_whole_rounds(&told.gate_up, &h, "first"), require_whole_rounds(&told.down, &h, "second");
-      }
-      trial_end(&trial);
+      h.out_parts = 1 + columns / 256 % 8;
+      feed_forward_launches(&h, &launches);
+      if (launches.count != 1 || launches.items[0].parameter_bytes != sizeof told) continue;
+      memcpy(&told, launches.items[0].parameters, sizeof told);
+      require_whole_rounds(&told.gate_up, &h, "first"), require_whole_rounds(&told.down, &h, "second");
     }
+}
+
+/* Two of a launch's blocks on one multiprocessor would leave another one without. */
+Test(decoder, blocks_of_a_wide_feed_forward_have_a_multiprocessor_each) {
+  enum { OF_MULTIPROCESSOR = 228 << 10, RESERVED_OF_BLOCK = 1 << 10, WIDE = 15 };
+  for (int64_t columns = 1024; columns <= 8192; columns += 512) {
+    struct half h = with_types((struct half){.hidden = 2048, .columns = columns}, IN_BF16, 1, false);
+    struct op_launches launches;
+    h.out_parts = WIDE;
+    feed_forward_launches(&h, &launches);
+    cr_assert_eq(launches.count, 1);
+    cr_assert_gt(2 * (launches.items[0].shared_bytes + RESERVED_OF_BLOCK), OF_MULTIPROCESSOR, "%d columns",
+                 (int)columns);
+  }
 }
 
 /* One token and NVFP4: clusters with unlike shares, half a chunk of columns left over, warps without work. */
