@@ -122,6 +122,11 @@ struct cu_kernel_node {
   struct cu_context *context;
 };
 
+struct cu_child_node {
+  struct cu_graph *graph; /* of which the node gets a copy */
+  int32_t ownership;      /* 0: the caller keeps the graph */
+};
+
 struct cu_conditional_node {
   uint64_t handle;
   int32_t type;
@@ -137,6 +142,7 @@ struct cu_node_parameters {
   union {
     int64_t padding[29];
     struct cu_kernel_node kernel;
+    struct cu_child_node child;
     struct cu_conditional_node conditional;
   };
   int64_t reserved1;

@@ -245,8 +245,37 @@ static rondo_status add_user_kernel(const struct build *build, const struct devi
 
 /* ---- Any node ---------------------------------------------------------------------------------------------------- */
 
+/* NCCL knows a capture by the driver's number for it, and the driver has one number for all captures into one graph: at
+ * the second, NCCL would wait for streams of the first (error 905). So its work is captured into a graph of its own,
+ * which becomes one node. */
+static rondo_status add_library_capture(struct build *build, const struct device_node *node, struct exit *exit) {
+  const struct driver *driver = &build->device->driver;
+  const char *task = node->call.task->name;
+  struct captured captured = {0};
+  struct cu_node_parameters parameters;
+  memset(&parameters, 0, sizeof parameters);
+  parameters.type = CU_NODE_GRAPH;
+  size_t node_count = 0;
+  cu_result result = driver->cuGraphCreate(&parameters.child.graph, 0);
+  if (result != CU_SUCCESS) return build_failed(build, result, task, "cuGraphCreate");
+  rondo_status status =
+      capture_into(build->device, build->exec->lane, &parameters.child.graph, node, NULL, 0, &captured);
+  struct waits plain = {build->waits.nodes, NULL, build->waits.count}; /* only kernels have programmatic edges */
+  if (status == RONDO_OK)
+    status = captured.node_count ? add_node(build, task, &parameters, &plain, exit)
+                                 : add_empty_node(build, task, &plain, exit);
+  if (parameters.child.graph && !device_lost(build->device)) driver->cuGraphDestroy(parameters.child.graph);
+  if (status != RONDO_OK) return status;
+  result = driver->cuGraphGetNodes(build->graph, NULL, &node_count);
+  if (result != CU_SUCCESS) return build_failed(build, result, task, "cuGraphGetNodes");
+  build->has_captures = true;
+  exit->node_count = (uint32_t)node_count;
+  return RONDO_OK;
+}
+
 static rondo_status add_capture(struct build *build, const struct device_node *node, struct exit *exit) {
   struct captured captured = {0};
+  if (node->user_work->library) return add_library_capture(build, node, exit);
   rondo_status status = capture_into(build->device, build->exec->lane, &build->exec->graph, node, build->waits.nodes,
                                      build->waits.count, &captured);
   if (status != RONDO_OK) return status;

@@ -118,6 +118,10 @@ SAME_MEMBER(struct cu_kernel_node, extra, CUDA_KERNEL_NODE_PARAMS_v3, extra);
 SAME_MEMBER(struct cu_kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS_v3, kern);
 SAME_MEMBER(struct cu_kernel_node, context, CUDA_KERNEL_NODE_PARAMS_v3, ctx);
 
+SAME(sizeof(struct cu_child_node), sizeof(CUDA_CHILD_GRAPH_NODE_PARAMS));
+SAME_MEMBER(struct cu_child_node, graph, CUDA_CHILD_GRAPH_NODE_PARAMS, graph);
+SAME_MEMBER(struct cu_child_node, ownership, CUDA_CHILD_GRAPH_NODE_PARAMS, ownership);
+SAME(0, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
 SAME(sizeof(struct cu_conditional_node), sizeof(CUDA_CONDITIONAL_NODE_PARAMS));
 SAME_MEMBER(struct cu_conditional_node, handle, CUDA_CONDITIONAL_NODE_PARAMS, handle);
 SAME_MEMBER(struct cu_conditional_node, type, CUDA_CONDITIONAL_NODE_PARAMS, type);
@@ -130,6 +134,7 @@ SAME_MEMBER(struct cu_node_parameters, type, CUgraphNodeParams, type);
 SAME_MEMBER(struct cu_node_parameters, reserved0, CUgraphNodeParams, reserved0);
 SAME_MEMBER(struct cu_node_parameters, padding, CUgraphNodeParams, reserved1);
 SAME_MEMBER(struct cu_node_parameters, kernel, CUgraphNodeParams, kernel);
+SAME_MEMBER(struct cu_node_parameters, child, CUgraphNodeParams, graph);
 SAME_MEMBER(struct cu_node_parameters, conditional, CUgraphNodeParams, conditional);
 SAME_MEMBER(struct cu_node_parameters, reserved1, CUgraphNodeParams, reserved2);
 

@@ -119,6 +119,48 @@ static void capture_of_nothing_behind_nothing(void) {
   REQUIRE_TRUE(instantiated() && launched() && synchronized());
 }
 
+/* The number is called unique to a capture; NCCL takes it for that of the capture's graph, and so it is. */
+static void captures_into_one_graph_have_its_number(void) {
+  uint64_t numbers[2] = {0}, other = 0;
+  int status = -1;
+  for (int i = 0; i < 2; i++) {
+    REQUIRE_TRUE(begun(NULL));
+    REQUIRE(cuStreamGetCaptureInfo(stream, &status, &numbers[i], NULL, NULL, NULL, NULL));
+    REQUIRE_TRUE(ended());
+  }
+  expect_number("the second capture's number", numbers[1], numbers[0]);
+  REQUIRE(cuGraphDestroy(graph));
+  REQUIRE(cuGraphCreate(&graph, 0));
+  REQUIRE_TRUE(begun(NULL));
+  REQUIRE(cuStreamGetCaptureInfo(stream, &status, &other, NULL, NULL, NULL, NULL));
+  REQUIRE_TRUE(ended());
+  if (other == numbers[0]) fail("expected another number for another graph, got the same");
+}
+
+/* A node with a copy of a captured graph, which is destroyed before the launch. */
+static void capture_becomes_a_child(void) {
+  struct cu_graph *whole = NULL;
+  struct cu_graph_node *node;
+  struct cu_node_parameters parameters = {.type = CU_NODE_GRAPH};
+  REQUIRE_TRUE(upload(0, 70) && begun(NULL));
+  REQUIRE(cuMemsetD8Async(piece(0), 7, PIECE_BYTES / 2, stream));
+  REQUIRE(cuMemsetD8Async(piece(0) + PIECE_BYTES / 2, 8, PIECE_BYTES / 2, stream));
+  REQUIRE_TRUE(ended());
+  REQUIRE(cuGraphCreate(&whole, 0));
+  parameters.child.graph = graph;
+  REQUIRE(cuGraphAddNode(&node, whole, NULL, NULL, 0, &parameters));
+  REQUIRE(cuGraphDestroy(graph));
+  graph = whole;
+  expect_number("the count of nodes", node_count(), 1);
+  REQUIRE_TRUE(has_type(node, CU_NODE_GRAPH) && instantiated() && launched() && synchronized());
+  REQUIRE(cuMemcpyDtoHAsync(host_memory, piece(0), PIECE_BYTES, stream));
+  REQUIRE_TRUE(synchronized());
+  for (uint32_t i = 0; i < PIECE_BYTES; i++) {
+    const int expected = i < PIECE_BYTES / 2 ? 7 : 8;
+    if (host_memory[i] != expected) fail("expected byte %u to be %d, got %d", i, expected, host_memory[i]);
+  }
+}
+
 /* The documentation calls it an error to synchronise with a stream that captures, or to query it, and names no code for
  * either function; the fake assumes 900. */
 static void capture_is_invalid_after_synchronize(void) {
@@ -222,6 +264,8 @@ const struct behaviour capture_behaviours[] = {
     {NAMED(capture_does_nothing_yet), NOTHING},
     {NAMED(capture_of_nothing_has_its_dependencies_as_leaves), NOTHING},
     {NAMED(capture_of_nothing_behind_nothing), NOTHING},
+    {NAMED(captures_into_one_graph_have_its_number), NOTHING},
+    {NAMED(capture_becomes_a_child), NOTHING},
     {NAMED(capture_is_invalid_after_synchronize), NOTHING},
     {NAMED(capture_is_invalid_after_query), NOTHING},
     {NAMED(capture_with_nodes_is_invalid_after_synchronize), NOTHING},

@@ -230,6 +230,7 @@ struct node {
 
 struct graph {
   void *handle;
+  uint64_t number; /* that captures into it have */
   bool is_child;
   const struct condition *loop; /* whose body it is; NULL: none */
   struct condition *conditions;
@@ -259,6 +260,7 @@ struct exec {
 struct node *graph_append(struct graph *graph, const struct node_work *work, struct node *const *dependencies,
                           size_t count);
 struct graph *graph_new(bool is_child);
+struct graph *graph_clone(const struct graph *from); /* a child */
 void graph_free(struct graph *graph);
 void exec_free(struct exec *exec);
 /* cudaGraphSetConditional, as a kernel calls it. */

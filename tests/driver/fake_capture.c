@@ -69,7 +69,7 @@ cu_result fake_cuStreamGetCaptureInfo(struct cu_stream *handle, int *status, uin
   if (!stream) return CU_INVALID_HANDLE;
   *status = stream->capture;
   if (stream->capture != CU_CAPTURE_ACTIVE) return CU_SUCCESS; /* documented: the others are left alone */
-  if (id) *id = 1;
+  if (id) *id = stream->graph->number;                         /* of all captures into the graph: conformance */
   if (graph) *graph = stream->graph->handle;
   if (dependencies) *dependencies = stream->frontier_count ? (struct cu_graph_node *const *)stream->frontier : NULL;
   if (edges) *edges = NULL;

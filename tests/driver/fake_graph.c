@@ -12,6 +12,8 @@ enum { MOST_THREADS = 1024, MOST_GRID_YZ = 65535, EDGE_TYPE_PROGRAMMATIC = 1, PO
 struct graph *graph_new(bool is_child) {
   struct graph *graph = calloc(1, sizeof *graph);
   if (!graph) abort();
+  static uint64_t last_number;
+  graph->number = ++last_number;
   graph->is_child = is_child;
   graph->handle = object_create(GRAPH, graph);
   return graph;
@@ -56,6 +58,20 @@ struct node *graph_append(struct graph *graph, const struct node_work *work, str
   return node;
 }
 
+struct graph *graph_clone(const struct graph *from) {
+  struct graph *graph = graph_new(true);
+  for (uint32_t n = 0; n < from->node_count; n++) {
+    const struct node *node = from->nodes[n];
+    struct node **dependencies = calloc(node->dependency_count + 1u, sizeof(struct node *));
+    if (!dependencies) abort();
+    for (uint32_t i = 0; i < node->dependency_count; i++) dependencies[i] = graph->nodes[node->dependencies[i]->index];
+    struct node *copy = graph_append(graph, &node->work, dependencies, node->dependency_count);
+    if (node->child) copy->child = graph_clone(node->child);
+    free(dependencies);
+  }
+  return graph;
+}
+
 cu_result fake_cuGraphCreate(struct cu_graph **graph, unsigned flags) {
   CALL(cuGraphCreate);
   if (flags) return CU_INVALID_VALUE;
@@ -91,6 +107,7 @@ static bool unused_bytes_are_zero(const struct cu_node_parameters *parameters) {
   const unsigned char *bytes = (const unsigned char *)parameters;
   size_t begin = offsetof(struct cu_node_parameters, padding);
   if (parameters->type == CU_NODE_KERNEL) begin += sizeof(struct cu_kernel_node);
+  if (parameters->type == CU_NODE_GRAPH) begin += sizeof(struct cu_child_node);
   if (parameters->type == CU_NODE_CONDITIONAL) begin += sizeof(struct cu_conditional_node);
   return is_zero(parameters->reserved0, sizeof parameters->reserved0) &&
          is_zero(bytes + begin, sizeof *parameters - begin);
@@ -183,6 +200,15 @@ static cu_result check_body(const struct graph *graph, const struct cu_node_para
   return CU_INVALID_VALUE;
 }
 
+/* The graph that the node gets a copy of. */
+static cu_result child_work(const struct graph *graph, const struct cu_child_node *given, struct graph **child) {
+  *child = object_body(given->graph, GRAPH, "cuGraphAddNode");
+  if (!*child) return CU_INVALID_HANDLE;
+  if (*child != graph && !(*child)->conditions && !given->ownership) return CU_SUCCESS;
+  violation("cuGraphAddNode: the child is the graph itself, has a loop or is given away");
+  return CU_INVALID_VALUE;
+}
+
 static void add_body(struct node *node, struct cu_conditional_node *given) {
   node->child = graph_new(true);
   node->child->loop = node->work.condition;
@@ -235,11 +261,14 @@ cu_result fake_cuGraphAddNode(struct cu_graph_node **node, struct cu_graph *hand
     return CU_INVALID_VALUE;
   }
   struct node_work work = {.type = parameters->type};
+  struct graph *child = NULL;
   cu_result result = CU_SUCCESS;
   if (work.type == CU_NODE_KERNEL)
     result = kernel_work(&parameters->kernel, &work);
   else if (work.type == CU_NODE_CONDITIONAL)
     result = loop_work(graph, &parameters->conditional, &work);
+  else if (work.type == CU_NODE_GRAPH)
+    result = child_work(graph, &parameters->child, &child);
   else if (work.type != CU_NODE_EMPTY)
     result = CU_INVALID_VALUE; /* Rondo adds no others; captured ones come from fake_enqueue */
   if (graph->loop && result == CU_SUCCESS) result = check_body(graph, parameters);
@@ -253,6 +282,7 @@ cu_result fake_cuGraphAddNode(struct cu_graph_node **node, struct cu_graph *hand
   if (result == CU_SUCCESS) {
     struct node *added = graph_append(graph, &work, nodes, count);
     if (work.condition) add_body(added, &parameters->conditional);
+    if (child) added->child = graph_clone(child);
     *node = added->handle;
   }
   free(nodes);

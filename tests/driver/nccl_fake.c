@@ -93,24 +93,43 @@ static void receive_numbers(void *const *arguments) {
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
-/* Of the fake driver, whose mode for captures of this thread is noted. */
-static const struct fake_driver *find_driver(void) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *function = NULL;
-  void *table = library ? dlsym(library, "fake_driver") : NULL;
-  void *finder = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
-  fake_driver_function find;
-  cu_result (*find_entry)(const char *, void **, int, uint64_t, int *);
-  cu_result (*exchange_mode)(int *);
+/* An entry of the fake driver; NULL: none. */
+static void *find_entry(void *library, const char *name) {
+  void *function = NULL, *finder = dlsym(library, "cuGetProcAddress_v2");
+  cu_result (*find)(const char *, void **, int, uint64_t, int *);
   int unused;
-  if (!table || !finder) return NULL;
-  memcpy(&find, &table, sizeof find);
-  memcpy(&find_entry, &finder, sizeof find_entry);
-  if (find_entry("cuThreadExchangeStreamCaptureMode", &function, 13000, 0, &unused) != CU_SUCCESS) return NULL;
-  memcpy(&exchange_mode, &function, sizeof exchange_mode);
+  if (!finder) return NULL;
+  memcpy(&find, &finder, sizeof find);
+  return find(name, &function, 13000, 0, &unused) == CU_SUCCESS ? function : NULL;
+}
+
+/* Notes this thread's mode for captures. False: the stream's capture is one that an earlier task was in. */
+static bool look_at_capture(void *library, void *stream) {
+  void *exchanges = find_entry(library, "cuThreadExchangeStreamCaptureMode");
+  void *asks = find_entry(library, "cuStreamGetCaptureInfo");
+  cu_result (*exchange_mode)(int *);
+  cu_result (*ask)(void *, int *, uint64_t *, void *, void *, void *, void *);
+  int status = 0;
+  uint64_t number = 0;
+  if (!exchanges || !asks) return false;
+  memcpy(&exchange_mode, &exchanges, sizeof exchange_mode);
+  memcpy(&ask, &asks, sizeof ask);
   fake.mode = CU_CAPTURE_RELAXED;
-  if (exchange_mode(&fake.mode) != CU_SUCCESS) return NULL;
+  exchange_mode(&fake.mode);
   int mode = fake.mode;
-  return exchange_mode(&mode) == CU_SUCCESS ? find() : NULL;
+  exchange_mode(&mode);
+  if (ask(stream, &status, &number, NULL, NULL, NULL, NULL) != CU_SUCCESS) return false;
+  const bool is_new = number != fake.capture || fake.is_group > 1;
+  fake.capture = number;
+  fake.is_group += fake.is_group > 0;
+  return is_new;
+}
+
+static const struct fake_driver *find_driver(void *library) {
+  void *table = dlsym(library, "fake_driver");
+  fake_driver_function find;
+  memcpy(&find, &table, sizeof find);
+  return table ? find() : NULL;
 }
 
 static int enqueue(const char *function, void (*run)(void *const *), const void *in, void *out, size_t count, int type,
@@ -118,8 +137,9 @@ static int enqueue(const char *function, void (*run)(void *const *), const void 
   note(fake.calls, sizeof fake.calls, "%s %zu of type %d", function, count, type);
   note(fake.calls, sizeof fake.calls, peer < 0 ? "\n" : ", rank %d\n", peer);
   if (result_of(function) != SUCCESS) return result_of(function);
-  const struct fake_driver *driver = find_driver();
-  if (!driver) return SYSTEM_ERROR;
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  const struct fake_driver *driver = library ? find_driver(library) : NULL;
+  if (!driver || !look_at_capture(library, stream)) return SYSTEM_ERROR;
   const size_t numbers = type == BYTES ? count / sizeof(uint32_t) : count;
   const struct fake_work work[] = {
       {CU_NODE_KERNEL, run, {(void *)(uintptr_t)in, out, (void *)numbers, (void *)(uintptr_t)peer}, NULL},
@@ -152,11 +172,13 @@ PUBLIC(int, ncclCommUserRank, const void *communicator, int *rank) {
 
 PUBLIC(int, ncclGroupStart, void) {
   note(fake.calls, sizeof fake.calls, "ncclGroupStart\n");
+  fake.is_group = 1;
   return result_of(__func__);
 }
 
 PUBLIC(int, ncclGroupEnd, void) {
   note(fake.calls, sizeof fake.calls, "ncclGroupEnd\n");
+  fake.is_group = 0;
   return result_of(__func__);
 }
 

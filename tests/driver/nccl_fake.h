@@ -24,6 +24,8 @@ struct nccl_fake {
   char calls[2048];  /* a line each: "ncclAllReduce 40 of type 2" */
   char ran[2048];    /* the functions whose work ran, in its order: a line each */
   uint32_t sent[64]; /* what was sent last */
+  uint64_t capture;  /* the number of the last capture; a task with that number fails, as NCCL does */
+  int32_t is_group;  /* not 0: inside of a group, whose calls are one task; 1: before the first */
   int32_t mode;      /* the thread's for captures, in the last call that enqueued work */
 };
 

@@ -11,7 +11,7 @@
 #include "driver_bench.h"
 #include "nccl_fake.h"
 
-enum { HALF = COUNT / 2, RANKS = 2, RANK = 1 };
+enum { RANKS = 2, RANK = 1, OUT_OF_MEMORY = 2 };
 
 /* ---- NCCL, as the loader finds it -------------------------------------------------------------------------------- */
 
@@ -341,6 +341,38 @@ Test(nccl, a_call_that_nccl_refuses_has_its_words_and_leaves_nothing) {
   }
 }
 
+/* Of two calls, each driver call in turn. */
+Test(nccl, a_driver_call_that_fails_leaves_nothing) {
+  uint32_t failures = 0;
+  for (uint64_t n = 1;; n++) {
+    struct bench bench;
+    char text[256];
+    driver_setup();
+    bench_begin(&bench);
+    rondo_nccl_desc desc = all_reduce_of(&bench);
+    REQUIRE_OK(rondo_add_nccl(bench.graph, &desc));
+    REQUIRE_OK(rondo_add_nccl(bench.graph, &desc));
+    rondo_options options = options_for(bench.graph, RONDO_BACKEND_CUDA, SLOTS);
+    REQUIRE_OK(rondo_open(&options, &bench.runtime));
+    fake->fail_call(n, OUT_OF_MEMORY);
+    const rondo_status status = bench_instantiate(&bench);
+    const char *failed = fake->failed_call();
+    fake->fail_call(0, 0);
+    require_no_violation("a call that fails");
+    if (status == RONDO_DEVICE_LOST) { /* not even its health could be asked */
+      REQUIRE_OK(rondo_close(&bench.runtime));
+      REQUIRE_OK(rondo_graph_destroy(&bench.graph));
+      continue;
+    }
+    failures += status != RONDO_OK;
+    if (status != RONDO_OK)
+      cr_assert_leq(fake->live(text, sizeof text), 7, "%s failed, and there is still: %s", failed, text);
+    bench_end(&bench);
+    if (!failed) break;
+  }
+  cr_assert_gt(failures, 20);
+}
+
 Test(nccl, a_communicator_that_nccl_does_not_know_is_refused) {
   static const char *const functions[] = {"ncclCommCount", "ncclCommUserRank"};
   struct bench bench;
@@ -399,82 +431,4 @@ Test(nccl, the_first_function_that_nccl_lacks_is_named) {
 Test(nccl, the_last_function_that_nccl_lacks_is_named) {
   hidden = "ncclRecv";
   require_unloaded("describe: rondo_add_nccl: libnccl.so.2 has no ncclRecv");
-}
-
-/* ---- Descriptions that do not fit -------------------------------------------------------------------------------- */
-
-/* x and y have 40 numbers, half 20; columns has gaps, numbers are e4m3. */
-struct operands {
-  rondo_tensor x, y, half, columns, numbers;
-};
-
-static rondo_nccl_desc wrong(uint32_t i, const struct operands *o) {
-  const rondo_nccl_desc all[] = {
-      {.call = (rondo_nccl_call)5, .in = o->x, .out = o->y},
-      {.out = o->y},
-      {.in = o->x},
-      {.in = o->x, .out = o->half},
-      {.in = o->columns, .out = o->y},
-      {.in = o->numbers, .out = o->numbers},
-      {.call = RONDO_NCCL_ALL_GATHER, .in = o->x, .out = o->y},
-      {.call = RONDO_NCCL_REDUCE_SCATTER, .in = o->x, .out = o->y},
-      {.call = RONDO_NCCL_BROADCAST, .in = o->x, .out = o->y, .from = 2},
-      {.call = RONDO_NCCL_BROADCAST, .in = o->x, .out = o->y},
-      {.call = RONDO_NCCL_BROADCAST, .from = RANK},
-      {.call = RONDO_NCCL_BROADCAST, .in = o->x, .out = o->half, .from = RANK},
-      {.call = RONDO_NCCL_BROADCAST},
-      {.call = RONDO_NCCL_SEND_RECEIVE},
-      {.call = RONDO_NCCL_SEND_RECEIVE, .in = o->x, .to = 7},
-      {.call = RONDO_NCCL_SEND_RECEIVE, .out = o->y, .from = 7},
-      {.call = RONDO_NCCL_SEND_RECEIVE, .in = o->y, .out = o->y},
-  };
-  return all[i];
-}
-
-static const char *const wrong_sentences[] = {
-    "call 5 does not exist",
-    "task 1 'all_reduce': in is absent",
-    "task 1 'all_reduce': out is absent",
-    "task 1 'all_reduce': out is [20] i32, expected [40] i32 (out: state 'half')",
-    "task 1 'all_reduce': in has gaps, expected a dense tensor (in: state 'matrix')",
-    "task 1 'all_reduce': in is [40] e4m3, expected f64, f32, f16, bf16, i32 or u8 (in: state 'numbers')",
-    "task 1 'all_gather': out is [40] i32, expected [80] i32 (out: output 'y')",
-    "task 1 'reduce_scatter': in is [40] i32, expected [80] i32 (in: input 'x')",
-    "task 1 'broadcast': `from` is 2, expected a rank below 2",
-    "task 1 'broadcast': in is given, but rank 0 sends and this is rank 1 (in: input 'x')",
-    "task 1 'broadcast': in is absent",
-    "task 1 'broadcast': out is [20] i32, expected [40] i32 (out: state 'half')",
-    "task 1 'broadcast': out is absent",
-    "task 1 'send_receive': in and out are absent",
-    "task 1 'send_receive': `to` is 7, expected a rank below 2",
-    "task 1 'send_receive': `from` is 7, expected a rank below 2",
-    "task 1 'send_receive': in and out overlap in 'y' and one of them is written",
-};
-
-Test(nccl, a_description_that_does_not_fit_is_refused_and_changes_nothing) {
-  struct bench bench;
-  struct operands o;
-  rondo_tensor matrix;
-  bench_begin(&bench);
-  o.x = bench.x, o.y = bench.y;
-  o.half = add_vector(rondo_state, bench.graph, "half", HALF);
-  REQUIRE_OK(rondo_state(bench.graph, "matrix", RONDO_I32, 2, (int64_t[]){8, 10}, &matrix));
-  REQUIRE_OK(rondo_view(bench.graph, matrix, (int64_t[]){0, 0}, (int64_t[]){8, 5}, &o.columns));
-  REQUIRE_OK(rondo_state(bench.graph, "numbers", RONDO_E4M3, 1, (int64_t[]){COUNT}, &o.numbers));
-  add_copy(bench.graph, "copy", bench.x, bench.y);
-  for (uint32_t i = 0; i < sizeof wrong_sentences / sizeof *wrong_sentences; i++) {
-    char sentence[256];
-    rondo_nccl_desc desc = wrong(i, &o);
-    desc.communicator = communicator;
-    snprintf(sentence, sizeof sentence, "describe: rondo_add_nccl: %s", wrong_sentences[i]);
-    require_error(rondo_add_nccl(bench.graph, &desc), RONDO_INVALID_ARGUMENT, sentence, wrong_sentences[i]);
-  }
-  rondo_nccl_desc desc = {.in = o.x, .out = o.y};
-  require_error(rondo_add_nccl(bench.graph, &desc), RONDO_INVALID_ARGUMENT,
-                "describe: rondo_add_nccl: the communicator is NULL", "no communicator");
-  require_error(rondo_add_nccl(bench.graph, NULL), RONDO_INVALID_ARGUMENT,
-                "describe: rondo_add_nccl: the description is NULL", "no description");
-  REQUIRE_OK(bench_instantiate(&bench));
-  require_result(&bench, "the copy alone", kept);
-  bench_end(&bench);
 }
