@@ -7,6 +7,7 @@
 
 #include "../json_lines.h"
 #include "bench.h"
+#include "exchange_plot.h"
 #include "nccl_ranks.h"
 #include "timing.h"
 
@@ -16,7 +17,7 @@ struct options {
   rondo_backend backend;
   int64_t samples;
   int32_t ranks, engine;
-  const char *json, *rivals;
+  const char *json, *rivals, *plot;
 };
 
 enum { OWN_ENGINE, NCCL_ENGINE };
@@ -175,8 +176,15 @@ static void rival_take(void *user, const struct json_object *object) {
   rivals->items[rivals->count++].us = json_object_number(object, "us");
 }
 
+/* The time of NCCL, or 0. */
+static double rival_us(const struct rivals *rivals, const char *name) {
+  for (size_t i = 0; i < rivals->count; i++)
+    if (!strcmp(rivals->items[i].name, name)) return rivals->items[i].us;
+  return 0;
+}
+
 static void measure(struct report *report, const struct options *options, int32_t devices, const struct rivals *rivals,
-                    const struct exchange_case *c) {
+                    const struct exchange_case *c, struct exchange_plot *plot) {
   struct ranks ranks = {.count = (uint32_t)options->ranks,
                         .communicators = options->engine == NCCL_ENGINE ? communicators : NULL};
   char name[NAME_BYTES];
@@ -186,13 +194,14 @@ static void measure(struct report *report, const struct options *options, int32_
   const int less = is_host ? 0 : SHORT_CHAIN, more = is_host ? HOST_CHAIN : LONG_CHAIN;
   const double small = less ? chain_us(&ranks, options, devices, c, less) : 0;
   const double us = (chain_us(&ranks, options, devices, c, more) - small) / (more - less);
-  for (size_t i = 0; i < rivals->count; i++) {
-    if (strcmp(rivals->items[i].name, name) != 0) continue;
-    report_ratio(report, name, us, rivals->items[i].us, "us",
+  const double nccl_us = rival_us(rivals, name);
+  if (nccl_us > 0)
+    report_ratio(report, name, us, nccl_us, "us",
                  ranks.count == 2 && devices >= 2 && !ranks.communicators ? c->limit : 0);
-    return;
-  }
-  report_figure(report, name, us, "us", 0);
+  else
+    report_figure(report, name, us, "us", 0);
+  if (c->add == rondo_add_all_reduce && !c->terms && plot->count < EXCHANGE_POINTS_MOST)
+    plot->points[plot->count++] = (struct exchange_point){c->bytes, us, nccl_us};
 }
 
 static const struct argument arguments[] = {
@@ -219,6 +228,11 @@ static const struct argument arguments[] = {
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, rivals),
      .value_name = "FILE"},
+    {.name = "plot",
+     .help = "draw an SVG: the time of all_reduce over the bytes",
+     .kind = VALUE_TEXT,
+     .offset = offsetof(struct options, plot),
+     .value_name = "FILE"},
     JSON_ARGUMENT(struct options),
 };
 
@@ -229,18 +243,24 @@ int bench_exchange(int count, char **words) {
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   static struct rivals rivals;
+  static struct exchange_plot plot;
   struct options options = {.samples = 25};
   struct report report = {0};
   rondo_runtime *runtime;
   rondo_info info;
   const int done = arguments_read(&grammar, count, words, &options, NULL);
   if (done != ARGUMENTS_READ) return done;
+  if (options.plot && options.engine == NCCL_ENGINE)
+    return command_failed("bench exchange: --plot goes with Rondo's own exchanges");
   if (options.rivals && !json_lines_read(options.rivals, rival_take, &rivals)) return EXIT_FAILED;
   TRY(rondo_open(&(rondo_options){.backend = options.backend}, &runtime));
   TRY(rondo_runtime_info(runtime, &info));
   options.backend = info.backend;
   const int32_t devices = info.backend == RONDO_BACKEND_CUDA ? cuda_device_count(RONDO_MAX_RANKS) : 1;
   if (!options.ranks) options.ranks = devices < 2 ? 2 : devices;
+  snprintf(plot.title, sizeof plot.title, "all_reduce of bf16 between %d ranks, each one of a chain in a graph",
+           options.ranks);
+  snprintf(plot.device, sizeof plot.device, "%s", info.device_name);
   report_begin(&report, options.json);
   report_machine(&report, &info);
   report_heading(&report, devices < options.ranks ? "ranks share a device" : "each rank has a device",
@@ -251,7 +271,8 @@ int bench_exchange(int count, char **words) {
   if (by_nccl && (devices < options.ranks || !nccl_ranks_open((uint32_t)options.ranks, communicators, &why)))
     return fprintf(stderr, "rondo bench exchange: %s\n", why), EXIT_FAILED;
   for (int i = 0; i < CASES; i++)
-    if (!by_nccl || !cases[i].terms) measure(&report, &options, devices, &rivals, &cases[i]);
+    if (!by_nccl || !cases[i].terms) measure(&report, &options, devices, &rivals, &cases[i], &plot);
   if (by_nccl) nccl_ranks_close((uint32_t)options.ranks, communicators);
+  if (options.plot && !exchange_plot_write(options.plot, &plot)) return EXIT_FAILED;
   return report_end(&report);
 }
