@@ -26,6 +26,7 @@ enum {
   MOST_SEQUENCES = 256,
   MOST_TOKENS = 8192,  /* of a replay */
   REPEAT_TOKENS = 200, /* of a repeat */
+  DRAFT_TOKENS = 16,   /* of replays one by one, where positions change */
   RIVALS_MOST = 128
 };
 
@@ -65,6 +66,7 @@ struct options {
   uint32_t models, weights; /* bits. models 0: all but the largest; weights 0: bf16 and nvfp4 */
   int32_t ranks;            /* more than 1: measured beside one */
   int32_t sequences, context, capacity;
+  int32_t draft;   /* tokens; 0: none */
   int32_t prompt;  /* tokens; 0: decode */
   int32_t prompts; /* in a replay */
   int32_t page_rows;
@@ -157,18 +159,24 @@ struct token_time {
   double p50, p99_9, one_by_one, repeated;
 };
 
-static struct token_time measure(const struct random_model *model, const struct options *options, struct report *report,
-                                 const char *name, int32_t context) {
+static void set_positions(const struct random_model *model, int32_t context) {
   int32_t positions[MOST_SEQUENCES];
-  const size_t count = (size_t)options->samples, rounds = (count + REPEAT_TOKENS - 1) / REPEAT_TOKENS;
-  struct samples samples = samples_take(count), one_by_one = samples_take(rounds), repeated = samples_take(rounds);
   for (int i = 0; i < MOST_SEQUENCES; i++) positions[i] = context - 1; /* the token is the last one of the context */
   for (uint32_t r = 0; r < model->ranks && model->desc.feed_back; r++)
     TRY(rondo_upload(model->rank[r].exec, model->rank[r].ends.position, positions,
                      (uint64_t)model->desc.sequences * sizeof(int32_t)));
+}
+
+static struct token_time measure(const struct random_model *model, const struct options *options, struct report *report,
+                                 const char *name, int32_t context) {
+  const uint32_t most = model->desc.draft ? DRAFT_TOKENS : REPEAT_TOKENS;
+  const size_t count = (size_t)options->samples, rounds = (count + most - 1) / most;
+  struct samples samples = samples_take(count), one_by_one = samples_take(rounds), repeated = samples_take(rounds);
+  set_positions(model, context);
   for (int64_t i = 0; i < WARM_REPLAYS && i < options->samples; i++) replay_once(model);
   for (size_t left = count; left > 0; left = count - samples.count) {
-    const uint32_t tokens = left < REPEAT_TOKENS ? (uint32_t)left : REPEAT_TOKENS;
+    const uint32_t tokens = left < most ? (uint32_t)left : most;
+    if (model->desc.draft) set_positions(model, context); /* each replay moves on by the tokens that it accepts */
     samples_add(&one_by_one, replay_one_by_one(model, tokens, &samples) / tokens);
     if (model->repeat_steps) samples_add(&repeated, repeat(model, tokens) / tokens);
     progress(name, samples.count, count);
@@ -231,6 +239,42 @@ static bool has_must(const struct random_model *model, int which, int weights) {
   return model->desc.sequences == 1 && model->is_on_gpu && model->ranks == 1 && musts_us[which][weights] > 0;
 }
 
+static rondo_graph_llama_desc desc_of(const struct options *options, int which, int weights) {
+  rondo_graph_llama_desc desc = ready_graph_called(which == SMOLLM2 ? "smollm2" : "llama")->preset.llama;
+  if (which == LLAMA_8B)
+    desc.layers = 32, desc.hidden = 4096, desc.feed_forward = 14336, desc.head_dimension = 128, desc.tied_embedding = 0;
+  const int32_t least = options->prompt > options->context ? options->prompt : options->context;
+  desc.weights = weight_types[weights];
+  desc.nvfp4_scale = 0.01f;
+  desc.rope_frequencies = 0; /* the time is the same with and without them */
+  desc.context = least > options->capacity ? least : options->capacity;
+  desc.tokens = options->prompt;
+  if (options->prompts) {
+    desc.sequences = options->prompts, desc.tokens = options->prompt * options->prompts;
+    desc.packed = 1, desc.feed_back = 0;
+  }
+  return desc;
+}
+
+/* Measures a replay of a token and its drafts, beside those of one token. */
+static void measure_drafts(const struct options *options, struct report *report, int which, int weights,
+                           const double one_token[COUNTS]) {
+  struct random_model model = {.desc = desc_of(options, which, weights), .ranks = 1};
+  model.desc.sequences = 1, model.desc.draft = options->draft, model.desc.verify = 1;
+  model.desc.context += DRAFT_TOKENS * (1 + (int64_t)options->draft); /* room for what is accepted */
+  random_model_open(&model, options->backend);
+  for (int c = 0; c < COUNTS && (c == 0 || !options->context); c++) {
+    const int32_t context = options->context ? options->context : all_contexts[c];
+    char name[80];
+    snprintf(name, sizeof name, "%s %s, a token and %d drafts, context %d", model_names[which],
+             rondo_dtype_name(weight_types[weights]), (int)options->draft, (int)context);
+    const struct token_time time = measure(&model, options, report, name, context);
+    report_ratio(report, "  over a token", time.p50, one_token[c], "us", 0);
+    if (options->is_profiled) profile(&model, report);
+  }
+  random_model_close(&model);
+}
+
 /* Measures all contexts of one exec. Returns the median for MUST_CONTEXT, or 0. */
 static double measure_contexts(struct random_model *model, const struct options *options, struct report *report,
                                int which, int weights, double one_rank[COUNTS]) {
@@ -276,23 +320,6 @@ static void report_opening(const struct random_model *model, struct report *repo
   if (*model->no_repeat) output_print(&report->output, "  repeats are left out: %s\n", model->no_repeat);
 }
 
-static rondo_graph_llama_desc desc_of(const struct options *options, int which, int weights) {
-  rondo_graph_llama_desc desc = ready_graph_called(which == SMOLLM2 ? "smollm2" : "llama")->preset.llama;
-  if (which == LLAMA_8B)
-    desc.layers = 32, desc.hidden = 4096, desc.feed_forward = 14336, desc.head_dimension = 128, desc.tied_embedding = 0;
-  const int32_t least = options->prompt > options->context ? options->prompt : options->context;
-  desc.weights = weight_types[weights];
-  desc.nvfp4_scale = 0.01f;
-  desc.rope_frequencies = 0; /* the time is the same with and without them */
-  desc.context = least > options->capacity ? least : options->capacity;
-  desc.tokens = options->prompt;
-  if (options->prompts) {
-    desc.sequences = options->prompts, desc.tokens = options->prompt * options->prompts;
-    desc.packed = 1, desc.feed_back = 0;
-  }
-  return desc;
-}
-
 /* Measures the prompt, or a token of so many sequences with each context. Returns the median for MUST_CONTEXT, or 0. */
 static double bench_sequences(const struct options *options, struct report *report, int which, int weights,
                               int32_t sequences, uint32_t ranks, double one_rank[COUNTS]) {
@@ -317,9 +344,10 @@ static void bench_model(const struct options *options, struct report *report, in
   double alone = 0;
   for (int s = 0; s < COUNTS; s++) {
     const int32_t sequences = options->sequences ? options->sequences : all_sequences[s];
-    double one_rank[COUNTS];
+    double one_rank[COUNTS] = {0};
     const double us = bench_sequences(options, report, which, weights, sequences, 1, one_rank);
     if (sequences == 1) alone = us;
+    if (sequences == 1 && options->draft && !options->prompt) measure_drafts(options, report, which, weights, one_rank);
     if (sequences == 16 && alone > 0 && us > 0)
       report_ratio(report, "  16 sequences over one, with 512", us, alone, "us",
                    which == SMOLLM2 && options->is_on_gpu ? most_of_sixteen : 0);
@@ -365,6 +393,12 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, capacity),
      .least = 1,
      .most = 131072},
+    {.name = "draft",
+     .help = "also times a replay of a token and so many drafts, of one sequence",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, draft),
+     .least = 1,
+     .most = 127},
     {.name = "prompt",
      .help = "times a prompt of this many tokens, in one replay, in place of a token",
      .kind = VALUE_INT32,

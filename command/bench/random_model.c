@@ -96,7 +96,7 @@ static void inputs_set(const struct random_model *model, uint32_t r) {
   const rondo_slot slot = model->slots[r];
   const int32_t sequences = desc->sequences, lists = desc->tokens && !desc->packed ? 1 : sequences;
   uint64_t bytes;
-  if (desc->feed_back) memset(rondo_data(slot, t->advance), 0, (size_t)lists * sizeof(int32_t));
+  if (t->advance.graph) memset(rondo_data(slot, t->advance), 0, (size_t)lists * sizeof(int32_t));
   if (desc->page_rows) {
     int32_t *pages = rondo_data(slot, t->kv_pages);
     TRY(rondo_tensor_bytes(t->kv_pages, &bytes));
