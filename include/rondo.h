@@ -785,9 +785,10 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  *   stops     optional i32 [up to 16], at replay: nothing is accepted after one of these; -1 stands for none
  *   limit     optional i32 [1], at replay: position grows to it at most, or by 1; 0: no limit
  *   accepted  i32 [rows]: the accepted tokens, then -1
- *   matched   i32 [1]: -1 after a stop token or at the limit; else the length of the match below, or 0
- * Drafts continue the longest run of 2 to 8 tokens in history that equals its last tokens, of several the latest, and
- * repeat from there. Without a match they are the last token. */
+ *   matched   i32 [1]: -1 after a stop token or at the limit; else the length of the match, or 0
+ * A match is the longest run of 2 to 8 earlier tokens that equals the last ones, of several the latest. The drafts are
+ * what followed it; after the last token they begin anew. Without a match each is the last token. Positions outside of
+ * history have no match, and are not written. */
 typedef struct rondo_prompt_lookup_desc {
   const char *name;
   rondo_tensor chosen;
@@ -1101,7 +1102,7 @@ typedef struct rondo_kernel_desc {
 } rondo_kernel_desc;
 RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc);
 
-/* Adds stream work of another library, such as cuBLAS, cuDNN or NCCL. All arguments are tensors.
+/* Adds stream work of another library, such as cuBLAS or cuDNN (NCCL's: rondo_nccl.h). All arguments are tensors.
  *   - rondo_instantiate calls the callback once per slot, while `stream` (CUstream or cudaStream_t) captures. The
  *     callback enqueues its work there and returns 0. It may call rondo_runtime_info, but must not instantiate.
  *   - Refused: work that allocates, frees or calls back to the host; captured work in a graph of over 131072 nodes. */

@@ -235,8 +235,8 @@ typedef struct rondo_graph_llama_desc {
   int64_t page_rows, pages;        /* of KV caches in pages (kv_pages); 0: none */
   /* The graph whose constants and states this one borrows, and whose exec is open first; NULL: none. Its description
    * may differ in name, one_order, tokens, sequence, packed, every_row, verify, with_logits and with_sampling; in
-   * sequences with page_rows; in feed_back if only the lender has it. Else RONDO_INVALID_ARGUMENT. Read during the call
-   * only. */
+   * sequences with page_rows; in feed_back and draft if the lender alone feeds back. Else RONDO_INVALID_ARGUMENT. Read
+   * during the call only. */
   const struct rondo_graph_llama_tensors *lender;
   uint32_t rank, ranks;         /* ranks divides heads, feed_forward and vocabulary; 0: 1 */
   const rondo_tensor *exchange; /* [ranks]: of rondo_exchange_desc, for rondo_graph_llama_exchange_bytes */
@@ -276,9 +276,9 @@ typedef struct rondo_graph_llama_tensors {
   rondo_tensor temperature, top_k, top_p, seed;
   /* penalized: inputs i32 [n, penalized], and f32 [n] each. Output logits include penalties. */
   rondo_tensor recent, repetition, frequency, presence;
-  rondo_tensor next;              /* output i32 [n], with every_row [tokens], with verify [1 + draft]: then -1 */
-  rondo_tensor logits;            /* output f32 [n, vocabulary], with every_row [tokens, vocabulary] */
-  rondo_llama_layer *layers;      /* set before the call: room for desc->layers; undefined after a failed call */
+  rondo_tensor next; /* output i32 [n], with every_row [tokens], with verify [1 + draft]: the accepted ones, then -1 */
+  rondo_tensor logits;       /* output f32 [n, vocabulary], with every_row [tokens, ..], with verify [1 + draft, ..] */
+  rondo_llama_layer *layers; /* set before the call: room for desc->layers; undefined after a failed call */
   int32_t layer_count, sequences; /* from here on: values that a borrower's description must share */
   int64_t context;
   uint32_t rank, ranks;

@@ -23,13 +23,13 @@ typedef enum rondo_nccl_call {
   RONDO_NCCL_SEND_RECEIVE    /* rank `to` gets in, out is what rank `from` sends; either may be absent */
 } rondo_nccl_call;
 
-/* A call of NCCL, captured as by rondo_add_capture.
- *   communicator  the program's, of the runtime's device. It blocks. ncclCommDestroy waits until the execs are closed
- *   in, out       dense; sums are of f64, f32, f16, bf16, i32 or u8. Of all_reduce and broadcast out may be in itself
+/* A call of NCCL, captured as the work of rondo_add_capture.
+ *   communicator  the program's, a blocking one for the runtime's device. The program destroys it after the execs
+ *   in, out       dense. Sums are of f64, f32, f16, bf16, i32 or u8. all_reduce and broadcast take one tensor as both
  *
- *   - Rondo opens libnccl.so.2, 2.13 or newer: the program's, if it has loaded one.
- *   - A graph's calls run in the order of adding, which is one on all ranks. NCCL has no time limit.
- *   - rondo_instantiate may wait for the other ranks': each rank needs a thread of its own. There is no warm-up.
+ *   - Rondo opens libnccl.so.2, 2.13 or newer. If the program has loaded one, Rondo uses that.
+ *   - A graph's calls run in the order of adding; all ranks need the same order. NCCL waits without a time limit.
+ *   - rondo_instantiate may wait for that of other ranks, so each rank needs its own thread. There is no warm-up.
  * Errors: RONDO_UNSUPPORTED without such a libnccl, by rondo_profile, and by rondo_instantiate on the host or if NCCL
  * enqueues host callbacks, as it does for ranks that only a network connects; RONDO_DEVICE_ERROR if NCCL refuses. */
 typedef struct rondo_nccl_desc {

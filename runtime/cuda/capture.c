@@ -89,8 +89,8 @@ rondo_status capture_into(struct device *device, const struct lane *lane, struct
   if (result != CU_SUCCESS)
     return device_failed(device, result, "instantiate: task '%s': cuStreamBeginCaptureToGraph", task);
   atomic_store(&device->capturer, (uintptr_t)pthread_self());
-  /* Not relaxed: what would break a capture of its own is refused. But NCCL's first call in a thread connects the
-   * ranks, and then it makes driver calls which only a relaxed thread may make. */
+  /* In the thread-local mode the driver refuses what would break the callback's own capture. NCCL's mode is relaxed:
+   * its first call in a thread connects the ranks, by driver calls that the other mode refuses. */
   int mode = work->library ? CU_CAPTURE_RELAXED : CU_CAPTURE_THREAD_LOCAL;
   driver->cuThreadExchangeStreamCaptureMode(&mode);
   sigset_t ours;
