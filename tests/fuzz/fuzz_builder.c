@@ -142,6 +142,9 @@ static void call_null(struct build *b) {
   case 26:
     status = rondo_add_penalty(graph, NULL);
     break;
+  case 27:
+    status = rondo_add_prompt_lookup(graph, NULL);
+    break;
   default:
     status = rondo_last_task(graph, NULL);
     break;
@@ -175,7 +178,10 @@ static void build(struct build *b, bool with_models) {
   for (int step = 0; step < MAX_STEPS && b->at < b->end; step++) {
     uint32_t choice = next(b), which = choice % 32;
     if (with_models && choice & 32) {
-      which == 31 ? add_penalty(b) : parts[which % PARTS](b);
+      void (*const part)(struct build *) = which == 31   ? add_penalty
+                                           : which == 30 ? add_prompt_lookup
+                                                         : parts[which % PARTS];
+      part(b);
       continue;
     }
     if (which == STEPS) break;

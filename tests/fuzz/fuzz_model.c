@@ -111,6 +111,24 @@ void add_penalty(struct build *b) {
         {d.frequency, RONDO_READ}, {d.presence, RONDO_READ});
 }
 
+void add_prompt_lookup(struct build *b) {
+  const uint32_t bits = next(b);
+  const int64_t tokens = size_up_to(b, 17), rows = bits & 1 ? tokens : 1, limit = 1 + below(b, 5);
+  rondo_prompt_lookup_desc d = {.name = any_name(b)};
+  d.chosen = indices(b, vector(false, 0, rows), limit);
+  d.tokens = operand_of(b, RONDO_READ_WRITE, RONDO_I32, vector(false, 0, tokens));
+  d.position = operand_of(b, RONDO_READ_WRITE, RONDO_I32, vector(false, 0, 1));
+  d.history = operand_of(b, RONDO_READ_WRITE, RONDO_I32, vector(false, 0, row_length(b)));
+  d.accepted = operand_of(b, RONDO_WRITE, RONDO_I32, vector(false, 0, rows));
+  d.matched = operand_of(b, RONDO_WRITE, RONDO_I32, vector(false, 0, 1));
+  if (bits & 2) d.last = operand_of(b, RONDO_READ, RONDO_I32, vector(false, 0, 1));
+  if (bits & 4) d.stops = indices(b, vector(false, 0, size_up_to(b, 17)), limit);
+  if (bits & 8) d.limit = operand_of(b, RONDO_READ, RONDO_I32, vector(false, 0, 1));
+  ADDED(b, rondo_add_prompt_lookup(b->graph, &d), {d.chosen, RONDO_READ}, {d.tokens, RONDO_READ_WRITE},
+        {d.position, RONDO_READ_WRITE}, {d.last, RONDO_READ}, {d.history, RONDO_READ_WRITE}, {d.stops, RONDO_READ},
+        {d.limit, RONDO_READ}, {d.accepted, RONDO_WRITE}, {d.matched, RONDO_WRITE});
+}
+
 void add_sample(struct build *b) {
   int64_t count = size_up_to(b, 9), n = row_length(b);
   uint32_t bits = next(b), many = next(b);

@@ -129,11 +129,14 @@ static void llama_options(struct build *b, rondo_graph_llama_desc *d) {
   uint32_t bits = next(b), prefill = next(b);
   d->one_order = bits & 1, d->feed_back = bits >> 1 & 1, d->with_logits = bits >> 2 & 1;
   d->with_sampling = bits >> 3 & 1, d->penalized = bits >= 250 ? any_int(b) : (int32_t)(bits >> 4 & 3);
+  d->draft = bits >> 6 < 3 ? 0 : bits >= 250 ? any_int(b) : 1 + (int32_t)(prefill >> 4);
+  if (d->draft && bits < 250) d->feed_back = 1, d->penalized = 0, d->sequences = 1;
   d->tokens = prefill >= 250 ? any_int(b) : prefill & 1 ? 1 + (int32_t)below(b, 16) : 0;
   d->packed = prefill >= 250 ? any_int(b) : (prefill & 0xe1) == 0xe1;
   d->sequence = prefill >= 250                                  ? any_int(b)
                 : prefill & 1 && !d->packed && d->sequences > 0 ? (int32_t)(prefill >> 1) % d->sequences
                                                                 : 0;
+  d->verify = prefill >= 250 ? any_int(b) : d->draft && !d->tokens && prefill & 2;
 }
 
 static rondo_graph_llama_desc any_llama(struct build *b) {
@@ -205,6 +208,8 @@ static void adopt_llama(struct build *b, const rondo_graph_llama_desc *d, const 
   adopt_as(b, t->norm, CONSTANT, d->dtype, 0), adopt_as(b, t->frequencies, CONSTANT, RONDO_F32, 0);
   adopt_as(b, t->token, place, RONDO_I32, d->vocabulary), adopt_as(b, t->position, place, RONDO_I32, d->context);
   adopt_as(b, t->prompt, INPUT, RONDO_I32, d->vocabulary), adopt_as(b, t->last, INPUT, RONDO_I32, d->tokens);
+  adopt_as(b, t->history, STATE, RONDO_I32, d->vocabulary), adopt_as(b, t->stops, INPUT, RONDO_I32, d->vocabulary);
+  adopt_as(b, t->limit, INPUT, RONDO_I32, d->context), adopt_as(b, t->matched, OUTPUT, RONDO_I32, 0);
   adopt_as(b, t->advance, INPUT, RONDO_I32, 3), adopt_as(b, t->temperature, INPUT, RONDO_F32, 0);
   adopt_as(b, t->top_k, INPUT, RONDO_I32, d->vocabulary), adopt_as(b, t->top_p, INPUT, RONDO_F32, 0);
   adopt_as(b, t->seed, INPUT, RONDO_I32, 0), adopt_as(b, t->next, OUTPUT, RONDO_I32, 0);

@@ -23,6 +23,7 @@ void add_rope(struct build *b);
 void add_elementwise(struct build *b);
 void add_argmax(struct build *b);
 void add_penalty(struct build *b);
+void add_prompt_lookup(struct build *b);
 void add_sample(struct build *b);
 void add_attention_block(struct build *b);
 void add_feed_forward(struct build *b);
