@@ -1,4 +1,4 @@
-/* feed_forward_many_tokens.cu - the feed forward half of a layer for 17 to 128 tokens, if the compiler knows all sizes,
+/* feed_forward_many_tokens.cu - the feed forward half of a layer for 2 to 128 tokens, if the compiler knows all sizes,
  * sm_90a (feed_forward_many_tokens.h). Exchanges bound it: both products together take 1700 cycles.
  *
  * A cluster has 64 tokens and 256 gated columns. Before the wait a block moves its rows of all weights to shared

@@ -71,10 +71,11 @@ static struct decoder_shape shape_of(const struct layer_sizes *layer) {
                                 .one_sequence = layer->one_sequence};
 }
 
-/* More rows than others take, in bf16: kernels know the sizes, and one takes the feed forward of up to 128 rows. */
+/* Several rows in bf16: kernels know the sizes, and one takes the feed forward of up to 128 rows. */
 static bool has_many_tokens(const struct layer_sizes *layer) {
-  const struct decoder_shape shape = shape_of(layer);
-  return layer->dtype == RONDO_BF16 && layer->weights == RONDO_BF16 && layer->rows > DECODER_MOST_ROWS &&
+  struct decoder_shape shape = shape_of(layer);
+  shape.out_parts = FEED_FORWARD_MANY_TOKENS_PARTS(layer->feed_forward);
+  return layer->dtype == RONDO_BF16 && layer->weights == RONDO_BF16 &&
          layer->head_dimension == ATTENTION_MANY_TOKENS_DIMENSION && feed_forward_many_tokens_scratch(&shape);
 }
 

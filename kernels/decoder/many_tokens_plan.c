@@ -26,8 +26,14 @@ static int64_t gated_clusters(const struct decoder_shape *shape) {
   return FEED_FORWARD_MANY_TOKENS_PARTS(shape->columns) * divide_up(shape->rows, FEED_FORWARD_MANY_TOKENS_TILE);
 }
 
+/* Up to 16 rows have other kernels, unless their parts are this one's. */
+static bool are_many(const struct decoder_shape *shape) {
+  return shape->rows > DECODER_MOST_ROWS ||
+         (shape->rows > 1 && shape->out_parts == FEED_FORWARD_MANY_TOKENS_PARTS(shape->columns));
+}
+
 uint64_t feed_forward_many_tokens_scratch(const struct decoder_shape *shape) {
-  if (shape->rows <= DECODER_MOST_ROWS || !gated_variant_of(shape)) return 0;
+  if (!are_many(shape) || !gated_variant_of(shape)) return 0;
   return (uint64_t)(gated_clusters(shape) * LAYER_HALF_CLUSTER * FEED_FORWARD_MANY_TOKENS_EXCHANGE(shape->hidden));
 }
 

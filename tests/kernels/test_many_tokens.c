@@ -1,4 +1,4 @@
-/* test_many_tokens.c - layer halves of 17 to 128 tokens against fp64: rows of one sequence that begin anywhere in its
+/* test_many_tokens.c - layer halves of 2 to 128 tokens against fp64: rows of one sequence that begin anywhere in its
  * cache, with and without pages, and rows that fill tiles of 64 or do not. Each kernel has a case here, and each case
  * takes the kernel that it is for. */
 #include <criterion/criterion.h>
@@ -7,7 +7,7 @@
 #include "../../kernels/decoder/feed_forward_many_tokens.h"
 #include "../oracles/decoder_run.h"
 
-static const int64_t rows[] = {17, 64, 65, 128, 100, 33};
+static const int64_t rows[] = {17, 64, 65, 128, 100, 33, 2, 16};
 
 static void feed_forwards(rondo_backend backend) {
   const size_t rounds = backend == RONDO_BACKEND_HOST ? 1 : 2; /* the oracle takes long */
@@ -60,7 +60,7 @@ static struct half with_pages(struct half h, int64_t page_rows) {
   return h;
 }
 
-static const int64_t prompt_rows[] = {17, 64, 33, 100, 9, 65, 128}, positions[] = {0, 1, 64, 100, 130, 191};
+static const int64_t prompt_rows[] = {17, 64, 33, 2, 100, 9, 65, 16, 128}, positions[] = {0, 1, 64, 100, 130, 191};
 
 static void prompts(rondo_backend backend) {
   skip_under_sanitizers();

@@ -54,13 +54,13 @@ static double half_bytes_of_block(const struct half *h) {
   return (double)numbers / 8 * (h->weights == RONDO_NVFP4 ? 0.5625 : 2);
 }
 
-static void half_attention_kernel(const struct half *h, char name[HALF_KERNEL_BYTES]) {
+static void half_attention_kernel(const struct half *h, bool has_wgmma, char name[HALF_KERNEL_BYTES]) {
   const char *weights = h->weights == RONDO_NVFP4 ? "nvfp4" : "bf16";
   const int64_t d = h->dimension, group = h->query_heads / h->kv_heads;
   if (h->one_sequence) {
     const bool known = h->hidden == 576 && h->query_heads == 9 && h->kv_heads == 3 && d == 64;
     const bool takes = known && h->stream == RONDO_F32 && h->dtype == RONDO_BF16 && h->weights == RONDO_BF16;
-    const bool fits = takes && h->x_parts % 3 == 0 && !h->padded && h->out_parts == 3 && h->capacity;
+    const bool fits = takes && has_wgmma && h->x_parts % 3 == 0 && !h->padded && h->out_parts == 3 && h->capacity;
     snprintf(name, HALF_KERNEL_BYTES, fits ? "rondo_attention_many_tokens_smollm2_135m" : HALF_STEPS);
     return;
   }
@@ -76,18 +76,16 @@ static void half_attention_kernel(const struct half *h, char name[HALF_KERNEL_BY
     snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_block_%s_%d", weights, (int)d);
 }
 
-static void half_feed_forward_kernel(const struct half *h, char name[HALF_KERNEL_BYTES]) {
+static void half_feed_forward_kernel(const struct half *h, bool has_wgmma, char name[HALF_KERNEL_BYTES]) {
   const bool codes = h->weights == RONDO_NVFP4, small = h->hidden == 576 && h->columns == 1536;
   const char *weights = codes ? "nvfp4" : "bf16";
   snprintf(name, HALF_KERNEL_BYTES, HALF_STEPS);
   if (h->padded || h->stream != RONDO_F32 || h->dtype != RONDO_BF16 || h->weights == RONDO_E4M3 || h->hidden % 64 ||
       h->columns % 64 || h->x_parts > 16 || h->out_parts > 16 || h->out_parts > h->columns / 64)
     return;
-  if (h->rows > 16) {
-    if (small && !codes && h->out_parts == 6 && h->x_parts % 3 == 0)
-      snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_many_tokens_smollm2_135m");
-    return;
-  }
+  const bool is_many = has_wgmma && h->rows > 1 && small && !codes && h->out_parts == 6 && h->x_parts % 3 == 0;
+  if (is_many) snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_many_tokens_smollm2_135m");
+  if (is_many || h->rows > 16) return;
   if (h->rows == 1 && codes && h->hidden % 256 == 0)
     snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_stream");
   else if (h->rows == 1 && small && h->out_parts == 8 && h->x_parts <= 8)
@@ -99,24 +97,24 @@ static void half_feed_forward_kernel(const struct half *h, char name[HALF_KERNEL
     snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_%s_%s", weights, h->rows <= 4 ? "few" : "many");
 }
 
-static void half_kernel(const struct half *h, char name[HALF_KERNEL_BYTES]) {
+/* The kernels of many tokens take wgmma. */
+static void half_kernel(const struct half *h, bool has_wgmma, char name[HALF_KERNEL_BYTES]) {
   if (h->attention)
-    half_attention_kernel(h, name);
+    half_attention_kernel(h, has_wgmma, name);
   else
-    half_feed_forward_kernel(h, name);
+    half_feed_forward_kernel(h, has_wgmma, name);
 }
 
 void half_check_launches(const rondo_graph *graph, uint32_t index, const struct half *h, const char *what) {
   static const struct chip chips[] = {{80, 108, 166912}, {90, 132, 232448}, {100, 148, 232448}};
   char expected[HALF_KERNEL_BYTES];
-  half_kernel(h, expected);
   for (size_t i = 0; i < COUNT(chips); i++) {
     struct op_operand operands[OP_MAX_OPERANDS];
     struct op_task task = graph_op_task(graph, &graph->tasks[index], operands);
     struct op_launches launches;
     REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chips[i], &launches));
-    const bool has_wgmma = chips[i].version == 90, is_many = strstr(expected, "many_tokens");
-    const bool steps = chips[i].version < 90 || !strcmp(expected, HALF_STEPS) || (is_many && !has_wgmma);
+    half_kernel(h, chips[i].version == 90, expected);
+    const bool steps = chips[i].version < 90 || !strcmp(expected, HALF_STEPS);
     const bool is_long = h->hidden >= 1024 && chips[i].version >= 90;
     const char *first_step = is_long ? "rondo_rms_norm_parts_cluster" : HALF_STEPS;
     cr_assert_str_eq(launches.items[0].kernel, steps ? first_step : expected, "%s, chip %d", what, chips[i].version);
@@ -133,7 +131,7 @@ struct half_noted *half_noted;
 
 static void half_note(const struct half *h) {
   cr_assert_lt(half_noted->count, (int)COUNT(half_noted->names));
-  half_kernel(h, half_noted->names[half_noted->count++]);
+  half_kernel(h, true, half_noted->names[half_noted->count++]);
 }
 
 void half_run_changed(rondo_backend backend, struct half *h, void (*change)(struct half *)) {
