@@ -1,6 +1,6 @@
-/* chat - a conversation with a small language model. One replay processes up to 256 tokens of a prompt. One replay
- * makes one token of an answer, and the graph feeds the token back. The device computes the next token while the host
- * prints one. */
+/* chat - a conversation with a small language model. One replay processes up to 256 tokens of a prompt. An answer's
+ * tokens come in runs (llama_run.c), many replays in one launch, or one in each replay. The device computes the next
+ * tokens while the host prints one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,30 +48,84 @@ static void end_text(struct utf8_stream *stream) {
 
 enum outcome { ANSWERED, INTERRUPTED, NO_ROOM };
 
+/* An answer under way. */
+struct saying {
+  struct utf8_stream stream;
+  int32_t token; /* the newest; -1: Ctrl-C came before there was one */
+  bool is_printed;
+  int64_t left; /* how many may follow it */
+  enum outcome outcome;
+};
+
+static void print_newest(const struct chat *chat, struct saying *saying) {
+  if (!saying->is_printed && saying->token >= 0) print_token(chat, &saying->stream, saying->token);
+  saying->is_printed = true;
+}
+
+static void take_token(const struct chat *chat, struct saying *saying, int32_t token) {
+  print_newest(chat, saying);
+  saying->token = token, saying->is_printed = false, saying->left--;
+}
+
+static bool goes_on(const struct chat *chat, const struct saying *saying) {
+  return !template_ends(&chat->template, saying->token) && saying->left > 0;
+}
+
+/* Prints the tokens of a run as they come. Ctrl-C lets it end. */
+static void take_run(struct chat *chat, struct saying *saying) {
+  struct llama *llama = &chat->llama;
+  const int32_t *tokens;
+  uint64_t begin = clock_ns();
+  bool is_first = true, is_stopped = false;
+  for (size_t count; (count = llama_run_take(llama, &tokens)) > 0;) {
+    const uint64_t now = clock_ns();
+    for (size_t i = 0; i < count; i++, is_first = false) {
+      if (!is_first) conversation_add(&chat->conversation, saying->token);
+      take_token(chat, saying, tokens[i]);
+      print_newest(chat, saying);
+      figures_add(&chat->figures, (now - begin) / count);
+    }
+    begin = now;
+    if (is_stopped || !terminal_interrupted()) continue;
+    is_stopped = true;
+    llama_run_stop(llama);
+  }
+  if (is_stopped && goes_on(chat, saying)) saying->outcome = INTERRUPTED;
+}
+
+/* Processes the newest token, and gets the next one or, in a run, the next ones. */
+static void go_on(struct chat *chat, struct saying *saying) {
+  struct conversation *conversation = &chat->conversation;
+  const uint64_t begin = clock_ns();
+  if (!conversation_begin(conversation, saying->token, saying->left)) {
+    saying->outcome = NO_ROOM;
+    return;
+  }
+  print_newest(chat, saying); /* while the device computes the next token */
+  if (chat->llama.running) {
+    take_run(chat, saying);
+    return;
+  }
+  take_token(chat, saying, conversation_end(conversation));
+  figures_add(&chat->figures, clock_ns() - begin);
+  if (saying->token < 0) saying->outcome = INTERRUPTED;
+}
+
 /* Prints an answer, which begins with this token. */
 static enum outcome answer(struct chat *chat, int32_t token) {
-  struct conversation *conversation = &chat->conversation;
-  struct utf8_stream stream = {0};
-  int64_t left = chat->options.tokens;
+  struct saying saying = {.token = token, .left = chat->options.tokens - 1};
   uint64_t begin = clock_ns();
-  enum outcome outcome = ANSWERED;
   figures_begin_answer(&chat->figures);
-  for (;;) {
-    uint64_t replayed = clock_ns();
-    bool goes_on = !template_ends(&chat->template, token) && --left > 0;
-    if (token < 0 || (goes_on && terminal_interrupted()))
-      outcome = INTERRUPTED;
-    else if (goes_on && !conversation_begin(conversation, token))
-      outcome = NO_ROOM;
-    print_token(chat, &stream, token);
-    if (!goes_on || outcome != ANSWERED) break;
-    token = conversation_end(conversation);
-    figures_add(&chat->figures, clock_ns() - replayed);
+  while (goes_on(chat, &saying)) {
+    if (terminal_interrupted()) saying.outcome = INTERRUPTED;
+    if (saying.outcome != ANSWERED) break;
+    go_on(chat, &saying);
   }
+  print_newest(chat, &saying);
   figures_end_answer(&chat->figures, clock_ns() - begin);
-  end_text(&stream);
-  conversation_answered(conversation, token);
-  return outcome;
+  end_text(&saying.stream);
+  conversation_answered(&chat->conversation, saying.token);
+  return saying.outcome;
 }
 
 /* ---- A message --------------------------------------------------------------------------------------------------- */
@@ -171,6 +225,13 @@ static bool converse(struct chat *chat, bool edits) {
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
+/* Runs end at these tokens. */
+static void list_stops(struct chat *chat) {
+  struct llama_options *options = &chat->options.llama;
+  for (int32_t i = 0; i < chat->tokenizer.vocabulary.token_count && options->stop_count < LLAMA_MOST_STOPS; i++)
+    if (template_ends(&chat->template, i)) options->stops[options->stop_count++] = i;
+}
+
 static void open_chat(struct chat *chat) {
   struct gguf file;
   char message[GGUF_MESSAGE_BYTES];
@@ -179,6 +240,7 @@ static void open_chat(struct chat *chat) {
   if (!tokenizer_open(&file, &chat->tokenizer, message)) give_up("%s", message);
   if (!template_find(&chat->tokenizer, &chat->template))
     give_up("%s: its vocabulary lacks <|im_start|> or <|im_end|>", file.path);
+  list_stops(chat);
   llama_open(&file, &chat->options.llama, &chat->llama);
   if (chat->llama.desc.vocabulary < chat->tokenizer.vocabulary.token_count)
     give_up("%s: its embedding has %lld rows, expected %d, one for each token", file.path,
@@ -203,6 +265,9 @@ int main(int argc, char **argv) {
   open_chat(&chat);
   terminal_catch_interrupts(); /* from now on Ctrl-C ends a message or an answer, not the program */
   bool fine = prompt ? reply(&chat, prompt, strlen(prompt)) == ANSWERED : converse(&chat, edits);
+  if (chat.options.statistics != STATISTICS_NONE && chat.llama.verified > 0)
+    fprintf(stderr, "drafts     %llu of the tokens in %llu replays\n", (unsigned long long)chat.llama.drafted,
+            (unsigned long long)chat.llama.verified);
   if (chat.options.statistics != STATISTICS_NONE) figures_print(&chat.figures, chat.llama.runtime);
   close_chat(&chat);
   return fine ? SAMPLE_OK : SAMPLE_UNUSABLE;

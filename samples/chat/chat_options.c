@@ -26,6 +26,9 @@ static const char help[] =
     "                            fewest whose probabilities reach X together (0.95)\n"
     "  --seed N                  the seed of the draws (0)\n"
     "  --repeat-penalty X        above 1: tokens among the last 64 become less likely (1)\n"
+    "  --draft N                 the most tokens that are guessed from the text so far and checked at once, up to "
+    "127;\n"
+    "                            0: none (15 with weights in bf16, else none)\n"
     "  --weights bf16|e4m3|nvfp4 type of the layers' weights, converted from the file's (nvfp4 for a file that has "
     "them\n"
     "                            in NVFP4, as quantise writes it, else bf16)\n"
@@ -72,6 +75,8 @@ static void option_parse(void *user, const char *option, const char *value) {
     llama->seed = (int32_t)integer_parse(option, value, INT32_MIN, INT32_MAX);
   else if (strcmp(option, "--repeat-penalty") == 0)
     llama->repeat_penalty = (float)number_parse(option, value, 1, 100);
+  else if (strcmp(option, "--draft") == 0)
+    llama->draft = (int32_t)integer_parse(option, value, 0, LLAMA_MOST_DRAFT);
   else if (strcmp(option, "--weights") == 0)
     llama->weights = weights_parse(option, value, true);
   else if (strcmp(option, "--embedding") == 0)
@@ -92,7 +97,7 @@ struct chat_options chat_options_parse(int argc, char **argv) {
       .system = template_default_system,
       .tokens = 512,
       .statistics = STATISTICS_END,
-      .llama = {.embedding = RONDO_BF16, .top_k = 40, .top_p = 0.95f},
+      .llama = {.embedding = RONDO_BF16, .top_k = 40, .top_p = 0.95f, .draft = LLAMA_BEST_DRAFT},
   };
   options_each(argc, argv, help, option_parse, &options);
   return options;

@@ -104,11 +104,18 @@ enum conversation_taken conversation_ask(struct conversation *conversation, cons
   return fits ? MESSAGE_INTERRUPTED : MESSAGE_TOO_LONG;
 }
 
-bool conversation_begin(struct conversation *conversation, int32_t token) {
-  if (!make_room(conversation, 1)) return false;
+void conversation_add(struct conversation *conversation, int32_t token) {
   require_memory(tokens_push(&conversation->tokens, token));
+}
+
+bool conversation_begin(struct conversation *conversation, int32_t token, int64_t most) {
+  if (!make_room(conversation, 1)) return false;
+  conversation_add(conversation, token);
   conversation->replays = conversation->llama->position + 1 == (int64_t)conversation->tokens.count;
-  if (conversation->replays) llama_begin_token(conversation->llama);
+  if (conversation->replays && conversation->llama->runs)
+    llama_run_begin(conversation->llama, most);
+  else if (conversation->replays)
+    llama_begin_token(conversation->llama);
   return true;
 }
 

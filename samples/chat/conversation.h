@@ -25,10 +25,13 @@ enum conversation_taken { MESSAGE_TAKEN, MESSAGE_INTERRUPTED, MESSAGE_TOO_LONG }
 enum conversation_taken conversation_ask(struct conversation *conversation, const char *text, size_t bytes,
                                          int32_t *next, size_t *count);
 
-/* Begins to process the newest token of the answer. False if the context has no room for it, even without all older
- * messages. conversation_end waits for the next token; -1 after Ctrl-C. */
-bool conversation_begin(struct conversation *conversation, int32_t token);
+/* Begins to process the newest token of the answer, which may be followed by `most` more. False if the context has no
+ * room for it, even without all older messages. A model with runs then begins one, whose tokens are llama_run_take's;
+ * the caller adds all of them except the newest. Else, and if `replays` is false, conversation_end waits for the next
+ * token; -1 after Ctrl-C. */
+bool conversation_begin(struct conversation *conversation, int32_t token, int64_t most);
 int32_t conversation_end(struct conversation *conversation);
+void conversation_add(struct conversation *conversation, int32_t token);
 
 /* Ends an answer. `last` is its last token, which the model has not processed; -1 if there is none. */
 void conversation_answered(struct conversation *conversation, int32_t last);

@@ -1,11 +1,19 @@
 /* llama_model.h - a Llama-like model of a GGUF file on Rondo: graphs with the same weights and KV caches. A replay of a
- * prefill graph processes a chunk of a prompt. A replay of the decode graph makes one token and feeds it back.
+ * prefill graph processes a chunk of a prompt. A replay of the decode graph makes one token and feeds it back, of the
+ * verify graph up to 1 + draft tokens.
  *
  * The newest token is not in the KV caches yet: the next replay begins with it. */
 #pragma once
 
 #include "gguf.h"
 #include "llama_step.h"
+
+enum {
+  LLAMA_BEST_DRAFT = -1, /* as many tokens as are best: with weights in bf16 15, else none */
+  LLAMA_MOST_DRAFT = 127,
+  LLAMA_MOST_STOPS = 16,
+  LLAMA_RUN = 128 /* the most replays of a run */
+};
 
 /* Tokens of a prompt in one replay. Only weights in bf16 have long chunks. */
 enum { LLAMA_CHUNK = 16, LLAMA_LONG_CHUNK = 256 };
@@ -21,7 +29,10 @@ struct llama_options {
   int32_t top_k;     /* 0: all */
   float top_p;
   int32_t seed;
-  float repeat_penalty; /* factor by which the last LLAMA_RECENT tokens become less likely; 0 or 1: none */
+  float repeat_penalty;            /* factor by which the last LLAMA_RECENT tokens become less likely; 0 or 1: none */
+  int32_t draft;                   /* drafted tokens of a replay in runs; 0: no runs. Without a penalty */
+  int32_t stops[LLAMA_MOST_STOPS]; /* tokens that end a run */
+  int32_t stop_count;
 };
 
 struct llama {
@@ -29,11 +40,18 @@ struct llama {
   rondo_runtime *runtime;
   struct llama_step decode, prefill;
   struct llama_step long_prefill; /* no graph: there are no long chunks */
+  struct llama_step verify;       /* of a token and its drafts; no graph: there are none */
   size_t long_from;               /* tokens from which a long chunk, with padding, is faster than short ones */
   const struct llama_step *last;  /* the graph of the last replay */
   int64_t position;               /* tokens in the KV caches */
   int64_t trained;                /* the longest context that the model was trained for */
   int32_t *tokens;                /* the tokens in the KV caches, and the newest one */
+  bool runs;                      /* answers come in runs (llama_run.c) */
+  const struct llama_step *running;
+  uint32_t taken;             /* replays of the run */
+  int64_t run_begin;          /* the position before it */
+  uint64_t verified, drafted; /* replays with drafts, and the tokens that came of them */
+  int32_t matched, shortest;  /* of the last replay; how long a match is that drafts are verified behind */
 };
 
 /* Both end the program with a sentence if something is wrong. */
@@ -51,6 +69,16 @@ int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count);
  * token. */
 void llama_begin_token(struct llama *llama);
 int32_t llama_end_token(struct llama *llama);
+
+/* With runs: begins to make up to `most` tokens, for one of which the context has room, in one launch without the host.
+ * llama_run_take waits for the next ones, at most 1 + draft, and returns how many came: 0 if the run has ended. That
+ * may be before a stop token, and then another run may follow. llama_run_stop ends the run soon. */
+void llama_run_begin(struct llama *llama, int64_t most);
+size_t llama_run_take(struct llama *llama, const int32_t **tokens);
+void llama_run_stop(struct llama *llama);
+/* Both are called by llama_open and llama_close. */
+void llama_run_describe(struct llama *llama);
+void llama_run_forget(struct llama *llama);
 
 /* For tests: the next replay of decode gets this token instead of the newest one. */
 void llama_force(struct llama *llama, int32_t token);
