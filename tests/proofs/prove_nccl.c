@@ -1,6 +1,7 @@
 /* prove_nccl.c - what NCCL keeps of a replay's promises: ranks of one process, each with a GPU, exchange by
- * rondo_add_nccl. Their replays give the same bits on all ranks, allocate nothing, ask neither a pool nor the driver
- * for anything but their launches, and make no system call. */
+ * rondo_add_nccl. Their replays give the same bits on all ranks, allocate nothing, and ask neither a pool nor the
+ * driver for anything but their launches. A launch may make a system call: it may wait for a lock that NCCL's threads
+ * hold. */
 #include <string.h>
 
 #include "../../command/bench/nccl_ranks.h"
