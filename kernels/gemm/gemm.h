@@ -79,6 +79,7 @@ struct gemm_wgmma_parameters {
 #define GEMM_TILE_128x192       (64, 2, 0, 192, 2, 1, 1, 0, 0)
 #define GEMM_TILE_128x192_turns (128, 2, 1, 192, 2, 1, 1, 0, 0)
 #define GEMM_TILE_128x128_turns (128, 2, 1, 128, 2, 1, 1, 0, 0)
+#define GEMM_TILE_128x128       (64, 2, 0, 128, 1, 1, 1, 0, 0)
 #define GEMM_TILE_128x96        (64, 2, 0, 96, 2, 1, 1, 0, 0)
 #define GEMM_TILE_64x128_turns  (64, 2, 1, 128, 2, 1, 1, 0, 0)
 #define GEMM_TILE_64x96_turns   (64, 2, 1, 96, 2, 1, 1, 0, 0)
@@ -103,7 +104,7 @@ struct gemm_wgmma_parameters {
   GEMM_ONE_TYPE_KERNEL(KERNEL, 128x192, 384, 5)                                                                        \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 128x192_turns, 384, 5)
 #define GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                              \
-  GEMM_ONE_TYPE_KERNEL(KERNEL, 128x128_turns, 384, 6)                                                                  \
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 128x128, 384, 6)                                                                        \
   GEMM_ANY_KERNEL(KERNEL, 128x128_turns, 384, 6)                                                                       \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 128x96, 384, 7)
 #define GEMM_WGMMA_SMALL_KERNELS(KERNEL)                                                                               \
@@ -186,8 +187,11 @@ GEMM_CONSTANT int gemm_scale_bytes(struct gemm_tile t) { return t.slots * GEMM_S
 GEMM_CONSTANT int gemm_tile_is_wide(struct gemm_tile t) { return t.rows * t.columns > 64 * 256; }
 /* May warps multiply by mma.sync instead of wgmma (gemm_slot_warps.cuh)? */
 GEMM_CONSTANT int gemm_tile_by_warps(struct gemm_tile t) { return t.slots && !t.turns && t.columns == 64; }
-/* With silu_mul: do results leave as boxes of 64 columns? */
-GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= 128; }
+/* With silu_mul: do results leave as boxes? Of how many columns? If W is P, a warpgroup has 32. */
+GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= (t.turns ? 128 : 96); }
+GEMM_CONSTANT int gemm_tile_gated_columns(struct gemm_tile t) {
+  return t.swapped ? 32 : t.columns < 128 ? t.columns / 2 : 64;
+}
 /* Does it write out in f32, the residual stream, with a second result? */
 GEMM_CONSTANT int gemm_tile_streams(struct gemm_tile t) {
   return t.rows == 64 && t.columns % GEMM_GROUP == 0 && !(t.slots && t.columns > 128);

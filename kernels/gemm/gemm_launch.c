@@ -213,7 +213,9 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
     map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)columns);
   if (!by_map) return RONDO_OK;
   map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows,
-          streamed || (tile->swapped && finish.silu_mul) ? 32 : 64);
+          streamed          ? 32
+          : finish.silu_mul ? gemm_tile_gated_columns(*tile)
+                            : 64);
   if (streamed) map_add(launch, offsetof(struct gemm_wgmma_parameters, normed), call, GEMM_NORMED, box_rows, 64);
   return RONDO_OK;
 }

@@ -16,8 +16,9 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
 
   /* With silu_mul the results have half as many columns as the sums. */
   static constexpr bool CAN_GATE = gemm_tile_gates_by_box(D::TILE);
-  static constexpr int GATED = D::STORED / 2, GATED_BOXES = CAN_GATE ? (GATED + 63) / 64 : 0;
-  DEVICE static constexpr int gated_begin(int box) { return box == GATED_BOXES - 1 ? GATED - 64 : 64 * box; }
+  static constexpr int GATED = D::STORED / 2, GATED_BOX = gemm_tile_gated_columns(D::TILE);
+  static constexpr int GATED_BOXES = CAN_GATE ? (GATED + 63) / 64 : 0;
+  DEVICE static constexpr int gated_begin(int box) { return box == GATED_BOXES - 1 ? GATED - GATED_BOX : 64 * box; }
 
   /* Two groups of eight rows of Q; and a box of them. `to`: this lane's in stmatrix. */
   template <typename Out> DEVICE static void write_two_groups(const float *x, uint32_t to) {
@@ -47,7 +48,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
   }
   DEVICE void write_gated_box(const uint32_t (*words)[2], uint32_t to) const {
     const uint32_t group = lane / 4, in_chunk = (lane & 1) * 8 + (lane & 2) * 2;
-    unrolled_for (uint32_t j = 0; j < 8; j++)
+    unrolled_for (uint32_t j = 0; j < GATED_BOX / 8; j++)
       unrolled_for (uint32_t h = 0; h < 2; h++)
         asm volatile(
             "st.shared.u32 [%0], %1;" ::"r"(to + (16 * warp + group + 8 * h) * 128 + ((j ^ group) << 4) + in_chunk),
@@ -164,7 +165,8 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
       if (p.by_map && p.finish.silu_mul) return leave_gated_by_two<T>(d, p0, q0, matrix);
     if constexpr (!D::ANY) {
       if constexpr (CAN_GATE)
-        if (p.finish.silu_mul) return leave_gated<T>(d, product, p0, q0, matrix, by_stages);
+        if (D::COLUMNS < 128 ? __builtin_expect(p.finish.silu_mul, 0) : p.finish.silu_mul)
+          return leave_gated<T>(d, product, p0, q0, matrix, by_stages);
       return leave<T>(d, product, p0, q0, matrix, stage, by_stages);
     } else {
       store_any(d, product, p0, q0, matrix, stage, by_stages);

@@ -9,7 +9,8 @@
 
 namespace {
 
-/* Four rows from `row` on, of every fourth group from `group` on. Past the last row its squares are taken. */
+/* Four rows from `row` on, of every fourth group from `group` on. Of four past the last row no squares are loaded; if
+ * some are past it, the last row's are taken. */
 DEVICE float4 four_squares(const gemm_norms &norms, int matrix, uint32_t row, uint32_t rows, uint32_t group) {
   const float *from = norms.vector_squares + matrix * norms.vector_squares_batch + group * norms.vector_squares_group;
   const int64_t step = 4 * norms.vector_squares_group;
@@ -21,7 +22,7 @@ DEVICE float4 four_squares(const gemm_norms &norms, int matrix, uint32_t row, ui
       const float4 more = *(const float4 *)from;
       sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
     }
-  } else {
+  } else if (row < rows) {
     rolled_for (uint32_t i = group; i < norms.vector_groups; i += 4, from += step) {
       sum.x += from[min(row, rows - 1)], sum.y += from[min(row + 1, rows - 1)];
       sum.z += from[min(row + 2, rows - 1)], sum.w += from[min(row + 3, rows - 1)];
