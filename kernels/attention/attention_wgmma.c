@@ -27,6 +27,7 @@
    .rows = INT64_C(64) * (warpgroups),                                                                                 \
    .tile = (tile_rows),                                                                                                \
    .cluster = (blocks),                                                                                                \
+   .at_once = ATTENTION_WGMMA_AT_ONCE(warpgroups),                                                                     \
    .parts = ATTENTION_WGMMA_PARTS(ATTENTION_WGMMA_##mask_of_kernel, blocks),                                           \
    .shared_bytes = IS_E4M3(element)                                                                                    \
                        ? ATTENTION_E4M3_SHARED_BYTES(dimension, warpgroups, tile_rows, kv_slots, query_slots)          \
@@ -52,7 +53,7 @@ static const struct speed {
   int64_t head_dimension, rows, cluster;
   int64_t tile_ns, query_ns, launch_ns;
 } speeds[] = {
-    {64, 128, 1, 960, 900, 0},     {64, 128, 2, 960, 2400, 0},     {64, 192, 1, 1240, 1460, 0},
+    {64, 128, 1, 960, 900, 0},     {64, 64, 2, 960, 2000, 0},      {64, 192, 1, 1240, 1460, 0},
     {128, 128, 1, 1310, 2050, 0},  {128, 128, 2, 1275, 2040, 600}, {256, 128, 1, 636, 2270, 0},
     {256, 128, 2, 618, 2180, 600},
 };
@@ -89,6 +90,11 @@ static bool is_possible(const struct attention_problem *problem) {
   return problem->has_maps && scale_log2 > 0.0f && has_scale && has_tiles(problem);
 }
 
+/* Clusters that run at once. */
+static int64_t most_clusters(const struct attention_problem *problem, const struct attention_wgmma_variant *variant) {
+  return problem->chip.multiprocessors * variant->at_once / variant->cluster;
+}
+
 /* Query positions of a head that a cluster takes. */
 static int64_t cluster_rows(const struct attention_wgmma_variant *variant) {
   return variant->rows * variant->cluster / variant->parts;
@@ -109,7 +115,7 @@ static int64_t kv_tiles(const struct attention_shape *shape, const struct attent
 static int64_t shape_ns(const struct attention_problem *problem, const struct attention_shape *shape,
                         const struct attention_wgmma_variant *variant) {
   const struct speed *speed = speed_of(variant);
-  const int64_t heads = shape->batch * shape->query_heads, clusters = problem->chip.multiprocessors / variant->cluster;
+  const int64_t heads = shape->batch * shape->query_heads, clusters = most_clusters(problem, variant);
   const int64_t row_tiles = divide_up(shape->query_length, cluster_rows(variant));
   const int64_t longest_ns = kv_tiles(shape, variant, row_tiles - 1) * speed->tile_ns + speed->query_ns;
   if (!shape->causal) return divide_up(heads * row_tiles, clusters) * longest_ns + speed->launch_ns;
@@ -177,7 +183,7 @@ static int64_t most_work_ns(const struct attention_shape *shape, const struct at
 
 static void deal(const struct attention_problem *problem, int64_t heads_together, struct attention_wgmma_plan *plan) {
   const int64_t cluster = plan->variant->cluster;
-  const int64_t clusters = smaller(problem->chip.multiprocessors / cluster, heads_together * plan->row_tiles);
+  const int64_t clusters = smaller(most_clusters(problem, plan->variant), heads_together * plan->row_tiles);
   plan->heads_together = heads_together;
   plan->rounds = divide_up(heads_together * plan->row_tiles, clusters);
   plan->blocks = clusters * cluster;

@@ -2,14 +2,15 @@
  * 2024, arXiv 2407.08608) without a running maximum. Bound by the chip's power at head dimensions 128 and 256, by the
  * exponentials' latencies beside the products at 64 (README.md has figures).
  *
- * One block runs on a multiprocessor and takes query tiles until none are left (attention_wgmma_tiles.cuh). One
+ * A block stays on its multiprocessor and takes query tiles until none are left (attention_wgmma_tiles.cuh). One
  * warpgroup copies: one warp each brings Q, K and V into slots of shared memory. The others compute, 64 query rows each
  * (attention_wgmma_loop.cuh). They treat the KV tiles of all their query tiles as one stream: S = Q K(j)^T runs beside
  * O += P V(j - 1), exponentials run beside the latter, and warpgroups take turns at the tensor cores. KV tiles go from
  * the last to the first. So tiles that need a mask come first and, with a window, tiles at its edge last.
  *
  * Few query tiles leave multiprocessors idle, while those with the most KV tiles take long. Then two blocks of a
- * cluster take every second KV tile each, and exchange halves of O (merge).
+ * cluster take every second KV tile each, and exchange halves of O (merge). They have one warpgroup that computes, and
+ * a multiprocessor has two of them.
  *
  * If scores of a query tile's first KV tile lie so far apart that a later weight may overflow, all its KV tiles take a
  * running maximum (first_steps): 1.05 to 1.2 times as long. Other faults show in the sums and in O, and the same launch
@@ -190,8 +191,8 @@ template <typename Size> struct sixteen_bits : warpgroup_products<Size> {
 
 #define DEFINE(chips, parameters, name, threads, type, dimension, mask, warpgroups, tile, kv_slots, query_slots,       \
                cluster, early)                                                                                         \
-  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
-      name(const __grid_constant__ parameters p) {                                                                     \
+  extern "C" __global__ void __cluster_dims__(cluster, 1, 1)                                                           \
+      __launch_bounds__(threads, ATTENTION_WGMMA_AT_ONCE(warpgroups)) name(const __grid_constant__ parameters p) {     \
     let_successors_start();                                                                                            \
     attend_wgmma<sixteen_bits<wgmma_tiling<type, dimension, ATTENTION_WGMMA_##mask, warpgroups, tile, kv_slots,        \
                                            query_slots, cluster, early>>>(p);                                          \

@@ -91,7 +91,7 @@ struct attention_wgmma_parameters {
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_pair, 384, T, 256, ALL, 2, 64, 2, 1, 2, 4)                \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_causal, 384, T, 256, CAUSAL, 2, 64, 2, 1, 1, 4)           \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_general, 384, T, 64, GENERAL, 2, 128, 4, 2, 1, 4)          \
-  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_parts_causal, 384, T, 64, CAUSAL, 2, 128, 4, 2, 2, 4)      \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_parts_causal, 256, T, 64, CAUSAL, 1, 128, 2, 2, 2, 4)      \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_general, 384, T, 128, GENERAL, 2, 128, 2, 2, 1, 4)        \
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_general, 384, T, 256, GENERAL, 2, 64, 2, 1, 1, 4)
 #define ATTENTION_WGMMA_F16_KERNELS(KERNEL)  ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_f16, RONDO_F16)
@@ -104,6 +104,9 @@ struct attention_wgmma_parameters {
   KERNEL(CHIP_SM_90A, attention_wgmma_parameters, rondo_attention_e4m3_128_causal, 384, RONDO_E4M3, 128, CAUSAL, 2,    \
          128, 4, 2, 1, 4)
 
+/* Blocks of a multiprocessor. */
+#define ATTENTION_WGMMA_AT_ONCE(warpgroups) ((warpgroups) == 1 ? 2 : 1)
+
 #ifndef __CUDACC__
 struct attention_wgmma_variant {
   struct op_kernel kernel;
@@ -113,7 +116,8 @@ struct attention_wgmma_variant {
   int64_t rows; /* of a query tile */
   int64_t tile; /* KV rows */
   int64_t cluster;
-  int64_t parts; /* of a query tile's KV tiles: blocks that take one each */
+  int64_t at_once; /* blocks of a multiprocessor */
+  int64_t parts;   /* of a query tile's KV tiles: blocks that take one each */
   int64_t shared_bytes;
   int64_t key_box_rows, value_box_rows, box_columns; /* of one copy of K and of V */
 };

@@ -39,7 +39,8 @@ struct wgmma_tiling {
   static constexpr int value_panel_bytes = Tile * 128, value_step_bytes = 16 * 128; /* V's 16 rows of a product */
   static constexpr int value_warps = 1;                                             /* that bring V */
   /* 64 Ki registers: as many at launch for each warpgroup, then few for the one that copies. */
-  static constexpr int copying_registers = Warpgroups == 2 ? 40 : 32, computing_registers = Warpgroups == 2 ? 232 : 160;
+  static constexpr int copying_registers = Warpgroups == 3 ? 32 : 40;
+  static constexpr int computing_registers = Warpgroups == 3 ? 160 : Warpgroups == 2 ? 232 : 216;
   static_assert(!general || Cluster == 1, "parts of a window's KV tiles are not tried");
   static_assert(Cluster <= 2, "a share is half of a KV tile");
   static_assert((KvSlots & (KvSlots - 1)) == 0, "a slot's number is bits of a count");

@@ -76,7 +76,8 @@ static void check_plan(const struct attention_problem *problem, const struct att
   const int64_t rows = variant->rows * variant->cluster / variant->parts, heads = shape->batch * shape->query_heads;
   cr_assert(plan->row_tiles * rows >= shape->query_length && (plan->row_tiles - 1) * rows < shape->query_length);
   cr_assert(plan->heads_together >= 1 && plan->heads_together <= heads);
-  cr_assert(plan->blocks >= 1 && plan->blocks <= problem->chip.multiprocessors && plan->blocks % variant->cluster == 0);
+  cr_assert(plan->blocks >= 1 && plan->blocks <= problem->chip.multiprocessors * variant->at_once &&
+            plan->blocks % variant->cluster == 0);
   const int64_t clusters = plan->blocks / variant->cluster;
   cr_assert_geq(plan->rounds * clusters, plan->heads_together * plan->row_tiles);
   cr_assert_leq(divided_up(heads, plan->heads_together) * plan->rounds, ATTENTION_WGMMA_MOST_TILES);
