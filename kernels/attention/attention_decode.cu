@@ -177,12 +177,12 @@ template <typename Size> DEVICE void finish_warps(const attention_decode_paramet
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-/* Requests the first tiles. The first one does not wait for the length: rows after the length are read, and not used.
- * With pages or a window it has to wait. Returns the length. Sets the position of new rows, and the end: the length, or
- * more if new rows do not all fit. */
+/* Requests the first tiles, or those after the first. The first one does not wait for the length: rows after the length
+ * are read, and not used. With pages or a window it has to wait. Returns the length. Sets the position of new rows, and
+ * the end: the length, or more if new rows do not all fit. */
 template <typename Size>
-DEVICE uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv, int32_t &position,
-                      int32_t &end) {
+DEVICE uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv, bool has_first,
+                      int32_t &position, int32_t &end) {
   int32_t given = (int32_t)p.capacity;
   if (Size::appends && p.new_k) {
     position = p.positions[w.batch * p.position_step];
@@ -200,7 +200,7 @@ DEVICE uint32_t begin(const attention_decode_parameters &p, const work<Size> &w,
       kv.begin(p, w, end, length);
     }
   rolled_for (uint32_t stage = 0; stage < w.ahead_bytes(); stage += Size::stage_bytes) {
-    kv.ask(p, w, length, stage);
+    if (stage || !has_first) kv.ask(p, w, length, stage);
     if (stage) continue;
     copy_queries(p, w);
     if (Size::appends && p.new_k) copy_new_rows(p, w);
@@ -256,13 +256,18 @@ template <typename Size> DEVICE void decode(const attention_decode_parameters &p
   lane_frequencies<Size> frequencies(p);
   /* Lines of the parameters, too, are fetched by then. */
   if constexpr (Size::appends) keep_early(p.never, p.capacity ^ p.rows ^ p.batch ^ p.rotates ^ p.position_step);
-  only_wait_for_predecessors();
   const work<Size> w(p, shared_address(decode_memory));
+  if constexpr (Size::general) only_wait_for_predecessors(); /* for pages */
   source<Size> kv(p, w);
+  bool has_first = false;
+  if constexpr (!Size::general) {
+    if (p.early) has_first = kv.ask_first(p, w);
+    only_wait_for_predecessors();
+  }
   frequencies.load(p);
   int32_t position = INT32_MAX; /* of the first new row */
   int32_t end;
-  const uint32_t length = begin(p, w, kv, position, end);
+  const uint32_t length = begin(p, w, kv, has_first, position, end);
   const limits<Size> limits(p, w, end, length);
   const lane_addresses at = addresses_of(w);
   query_fragments<Size> q;

@@ -66,6 +66,7 @@ struct attention_decode_parameters {
   uint32_t position_step;   /* 1: a position for each item; 0: one for all */
   const float *frequencies; /* radians a position, or NULL: */
   double frequency_step;    /* exponents to base 2, from pair to pair */
+  uint32_t early;           /* 1: no task before writes K and V */
   uint32_t never;           /* 0: keep_early */
 };
 

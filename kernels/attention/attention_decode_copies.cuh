@@ -86,17 +86,26 @@ template <typename Size> struct lane_copies {
     if (Size::has_registers) keep(k), keep(v), keep(to), keep(row);
   }
 
+  /* A whole tile, which begins with row `first`, by `copy_one`. */
+  template <typename Copy>
+  DEVICE void copy_whole(const unsigned char *k_page, const unsigned char *v_page, uint32_t first, uint32_t stage,
+                         Copy copy_one) const {
+    const unsigned char *k_from = k_page + (uint64_t)first * k_row, *v_from = v_page + (uint64_t)first * v_row;
+    const uint32_t at = to + stage;
+    unrolled_for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
+      copy_one((at ^ (i % 8 << 4)) + i * Size::row_bytes, k_from + (uint64_t)i * k_row);
+    unrolled_for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
+      copy_one((at ^ (i % 8 << 4)) + i * Size::row_bytes + Size::tile_bytes, v_from + (uint64_t)i * v_row);
+  }
+
   /* A tile that begins with row `first` of the `end` rows of the page. After the last row, that row is repeated. */
   DEVICE void copy(const unsigned char *k_page, const unsigned char *v_page, uint32_t first, uint32_t end,
                    uint32_t stage) const {
-    const unsigned char *k_from = k_page + (uint64_t)first * k_row, *v_from = v_page + (uint64_t)first * v_row;
-    const uint32_t at = to + stage;
     if (first + DECODE_TILE <= end) {
-      unrolled_for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
-        copy_16((at ^ (i % 8 << 4)) + i * Size::row_bytes, k_from + (uint64_t)i * k_row);
-      unrolled_for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
-        copy_16((at ^ (i % 8 << 4)) + i * Size::row_bytes + Size::tile_bytes, v_from + (uint64_t)i * v_row);
+      copy_whole(k_page, v_page, first, stage, copy_16);
     } else {
+      const unsigned char *k_from = k_page + (uint64_t)first * k_row, *v_from = v_page + (uint64_t)first * v_row;
+      const uint32_t at = to + stage;
       rolled_for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once) {
         const int back = (int)(first + row) + i - (int)(end - 1), here = back > 0 ? i - back : i;
         copy_16((at ^ (i % 8 << 4)) + i * Size::row_bytes, k_from + (int64_t)here * k_row);
@@ -115,6 +124,16 @@ template <typename Size, bool General = Size::general> struct source : lane_copi
 
   DEVICE uint32_t start_of(const work<Size> &w, uint32_t part) const { return w.first_of(part); }
   DEVICE bool has(uint32_t) const { return true; }
+
+  /* Asks for the first tile before the wait for the predecessors, which do not write it; false: it is not whole. Rows
+   * after the length are read, and not used. */
+  DEVICE bool ask_first(const attention_decode_parameters &p, const work<Size> &w) {
+    if (next + DECODE_TILE > p.capacity) return false;
+    this->copy_whole(this->k, this->v, next, 0, copy_16_early);
+    next += w.step();
+    cp_async_commit();
+    return true;
+  }
 
   /* Asks for the next of the tiles that begin before `end`, if there is one; a group of copies either way. */
   DEVICE void ask(const attention_decode_parameters &, const work<Size> &w, uint32_t end, uint32_t stage) {

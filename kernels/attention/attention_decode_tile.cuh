@@ -7,6 +7,7 @@
 
 #include "../common/device_code.cuh"
 #include "../common/element.cuh"
+#include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "../common/shared_words.cuh"
 #include "attention_decode.h"
@@ -59,6 +60,10 @@ DEVICE uint32_t transposed(uint32_t a) {
 }
 DEVICE void copy_16(uint32_t to, const void *from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+/* Before the wait for the predecessors, which do not write it. */
+DEVICE void copy_16_early(uint32_t to, const void *from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
 }
 /* Keeps a value in a register. Otherwise the compiler computes it from the thread's number again for every tile. */
 DEVICE void keep(uint32_t &value) { asm volatile("" : "+r"(value)); }
