@@ -165,9 +165,10 @@ rondo_status gemm_check(const struct op_task *task) {
  * the stream has twice the bytes. The vectors lack the factor of their norm, and f16 has too small a range for that.
  * Rows of 16 bits move by tensor maps. */
 bool norms_suit_products(const struct layer_sizes *layer) {
-  enum { MAP_ELEMENTS = 8, MOST_ELEMENTS = 1 << 19 };
+  enum { MAP_ELEMENTS = 8, MOST_ELEMENTS = 11 << 16, MOST_BESIDE_NVFP4 = 1 << 19 };
+  const int64_t most = layer->weights == RONDO_NVFP4 ? MOST_BESIDE_NVFP4 : MOST_ELEMENTS;
   return layer->dtype == RONDO_BF16 && layer->hidden % MAP_ELEMENTS == 0 &&
-         layer->hidden * layer->rows <= MOST_ELEMENTS;
+         layer->hidden * layer->rows <= most;
 }
 
 int64_t norm_groups_of(int64_t columns) { return gemm_groups(columns); }
