@@ -270,7 +270,7 @@ typedef struct rondo_graph_llama_tensors {
   rondo_tensor kv_pages;     /* page_rows: input i32 [n, context / page_rows, rounded up], of rondo_add_attention */
   rondo_tensor advance;      /* feed_back: input i32 [n], added to positions: 1, for prefill last + 1 */
   rondo_tensor history;      /* draft: state i32 [context + 8192], tokens by position */
-  rondo_tensor stops, limit; /* draft, decode: inputs i32 [16] and [1] of rondo_add_prompt_lookup */
+  rondo_tensor stops, limit; /* draft, decode: inputs i32 [16], -1 for none, and [1] of rondo_add_prompt_lookup */
   rondo_tensor matched;      /* draft: output i32 [1] */
   /* with_sampling: inputs [n] of rondo_add_sample. Its step is the position of the row drawn from. */
   rondo_tensor temperature, top_k, top_p, seed;
