@@ -8,6 +8,7 @@
 #include "../kernels/attention/attention_decode.h"
 #include "../kernels/attention/attention_portable.h"
 #include "../kernels/attention/attention_wgmma.h"
+#include "../kernels/common/await_bell.h"
 #include "../kernels/common/point.h"
 #include "../kernels/common/repeat_step.h"
 #include "../kernels/copy/copy.h"
@@ -52,6 +53,7 @@ int main(void) {
   APPEND_KERNELS(PRINT);
   POINT_KERNELS(PRINT);
   REPEAT_KERNELS(PRINT);
+  AWAIT_BELL_KERNELS(PRINT);
   COPY_KERNELS(PRINT);
   TRANSFER_KERNELS(PRINT);
   ATTENTION_BLOCK_KERNELS(PRINT);

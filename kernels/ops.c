@@ -3,6 +3,7 @@
 #include "../runtime/kernels.h"
 #include "append/append.h"
 #include "attention/attention.h"
+#include "common/await_bell.h"
 #include "common/point.h"
 #include "common/repeat_step.h"
 #include "copy/copy.h"
@@ -118,3 +119,4 @@ const struct op *const op_table[] = {OPS(TABLE_ENTRY) NULL};
   const struct op_kernel constant = {#name, sizeof(struct parameters), 0, chips, threads};
 POINT_KERNELS(DEFINE_KERNEL)
 REPEAT_KERNELS(DEFINE_KERNEL)
+AWAIT_BELL_KERNELS(DEFINE_KERNEL)

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "completion.h"
+#include "doorbell.h"
 #include "notice.h"
 #include "op.h"
 #include "repeat_control.h"
@@ -61,7 +62,12 @@ struct device_program {
    * sets that many words to zero in exec_create, and counts for each. */
   uint64_t *counts;
   _Atomic uint64_t *words;
-  struct repeat repeat;  /* of the slot */
+  struct repeat repeat; /* of the slot */
+  struct doorbell
+      *bell; /* of the slot, in pinned memory; NULL: the exec is not resident, and the next three are unused */
+  uint64_t *bell_nodes; /* DOORBELL_NODES, in pinned memory */
+  struct doorbell_state *bell_state;
+  uint64_t linger_ns;
   struct notice *notice; /* of the slot: sent after the words of each replay are written. NULL: none */
   void *host_memory;     /* exec_bytes(program).slot bytes for the backend's bookkeeping, in the host pool */
   void *build_memory;    /* exec_bytes(program).build bytes, until exec_create returns */
@@ -176,6 +182,8 @@ struct device_ops {
   /* The same for a repeat, in the lane: its control is set, but `done` and `stop` are 0. All words of completion count
    * it as one replay. */
   rondo_status (*exec_repeat)(struct device_exec *exec);
+  /* The same for a replay of a resident exec, whose graph stays on the device. NULL: the backend has none. */
+  rondo_status (*exec_ring)(struct device_exec *exec);
   /* Takes over the addresses in program->nodes[node].call; all else is as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   /* Not in flight, with no notice due. False: the device is lost, and may still touch what the tasks use. */

@@ -1,6 +1,7 @@
 /* exec.h - an instantiated graph: what it holds, and checks of a call's exec. instantiate.c makes it. */
 #pragma once
 
+#include "doorbell.h"
 #include "graph.h"
 #include "notice.h"
 #include "patience.h"
@@ -43,7 +44,9 @@ struct slot {
   unsigned char *pinned;
   uint64_t *counts;
   struct repeat repeat;
-  void **rebound; /* by tensor: the program's buffer, or NULL */
+  struct doorbell *bell; /* NULL in an exec that is not resident, */
+  uint64_t *bell_nodes;  /* and this too: DOORBELL_NODES */
+  void **rebound;        /* by tensor: the program's buffer, or NULL */
   void *backend_memory;
   uint32_t rebound_count;
   struct notice notice;
@@ -107,6 +110,7 @@ struct rondo_exec {
   uint32_t warm_replays; /* of each slot, repeats among them; guarded by the group's lock */
   bool keeps_warm;
   uint32_t repeat_steps; /* the most of a repeat */
+  uint64_t linger_ns;    /* 0: not resident */
   uint32_t tensor_count;
   struct exec_tensor *tensors;
   char *tensor_names; /* of the roots, one after the other */

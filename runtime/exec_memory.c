@@ -151,13 +151,17 @@ rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan) {
 
 /* ---- All pools --------------------------------------------------------------------------------------------------- */
 
-/* Of all slots, with the places of the steps of their repeats. A sum that no pool has does not overflow. */
+/* Of all slots, with the places of the steps of their repeats, and the nodes of a resident exec at the end. A sum that
+ * no pool has does not overflow. */
 static uint64_t pinned_bytes_of(const struct plan *plan, const rondo_exec_options *options) {
   const uint64_t slot_bytes = plan->summary.pinned_bytes_per_slot, step_bytes = plan->summary.pinned_bytes_per_step;
   const uint64_t most = UINT64_MAX / 4 / RONDO_MAX_SLOTS, steps = options->repeat_steps;
-  return (slot_bytes + (step_bytes && steps > most / step_bytes ? most : steps * step_bytes)) * options->slots;
+  const uint64_t bell_bytes = options->linger_ns ? DOORBELL_NODES * sizeof(uint64_t) : 0;
+  return (slot_bytes + bell_bytes + (step_bytes && steps > most / step_bytes ? most : steps * step_bytes)) *
+         options->slots;
 }
 
+static_assert(PLAN_DOORBELL_OFFSET + sizeof(struct doorbell) <= PLAN_CONTROL_OFFSET, "the bell fits");
 static_assert(PLAN_CONTROL_OFFSET + sizeof(struct repeat_control) <= PLAN_PINNED_HEADER_BYTES, "the control fits");
 
 /* Before other threads can find the exec in the group's list, since they read the words. */
@@ -169,6 +173,10 @@ static void slots_place(rondo_exec *exec, const struct plan *plan) {
     slot->pinned = exec->memory.pinned + s * slot_bytes;
     slot->words = (_Atomic uint64_t *)(void *)slot->pinned;
     slot->counts = counts + (size_t)s * COMPLETION_WORDS;
+    if (exec->linger_ns && exec->runtime->ops->exec_ring) {
+      slot->bell = (void *)(slot->pinned + PLAN_DOORBELL_OFFSET);
+      slot->bell_nodes = (uint64_t *)(void *)(slot->pinned + slot_bytes) - DOORBELL_NODES;
+    }
     if (!exec->repeat_steps) continue;
     slot->repeat = (struct repeat){.control = (void *)(slot->pinned + PLAN_CONTROL_OFFSET),
                                    .outputs = slot->pinned + plan->outputs_offset,
@@ -272,6 +280,7 @@ rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, const rond
     exec->graph_serial = graph->serial;
     exec->lane = options->lane;
     exec->repeat_steps = options->repeat_steps;
+    exec->linger_ns = options->linger_ns;
     exec->memory.host_bytes = host_bytes;
     status = exec_take(exec, graph, plan, options);
     if (status == RONDO_OK)

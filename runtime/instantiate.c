@@ -100,16 +100,20 @@ static rondo_status keep_warm(rondo_exec *exec) {
   return status;
 }
 
-/* The host refuses captured work too, so that a graph that repeats there does so on a GPU. */
-static rondo_status repeats_check(const rondo_graph *graph, uint32_t repeat_steps) {
-  if (repeat_steps > REPEAT_STEPS_MOST)
-    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u repeat_steps, expected at most %d", repeat_steps,
-                      REPEAT_STEPS_MOST);
-  for (uint32_t t = 0; repeat_steps && t < graph->task_count; t++) {
+/* The host refuses captured work too, so that a graph that repeats there, or is resident, does so on a GPU. */
+static rondo_status loops_check(const rondo_graph *graph, const rondo_exec_options *options) {
+  const bool repeats = options->repeat_steps, is_resident = options->linger_ns;
+  if (options->repeat_steps > REPEAT_STEPS_MOST)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u repeat_steps, expected at most %d",
+                      options->repeat_steps, REPEAT_STEPS_MOST);
+  if (is_resident && options->slots > 1)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected one of a resident exec, or linger_ns 0",
+                      options->slots);
+  for (uint32_t t = 0; (repeats || is_resident) && t < graph->task_count; t++) {
     const struct task *task = &graph->tasks[t];
     if (task->user_work && task->user_work->capture)
-      return status_set(RONDO_UNSUPPORTED,
-                        "instantiate: task '%s': captured work cannot repeat, expected repeat_steps 0", task->name);
+      return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': captured work cannot %s 0", task->name,
+                        repeats ? "repeat, expected repeat_steps" : "be resident, expected linger_ns");
   }
   return RONDO_OK;
 }
@@ -126,7 +130,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   if (options.slots > RONDO_MAX_SLOTS)
     return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", options.slots,
                       RONDO_MAX_SLOTS);
-  status = repeats_check(graph, options.repeat_steps);
+  status = loops_check(graph, &options);
   if (status == RONDO_OK) status = lane_exists(runtime, options.lane, "instantiate");
   if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
   if (status != RONDO_OK) return status;

@@ -20,6 +20,9 @@ extern const struct op_kernel op_point_kernel;
 /* The last kernel of each step of a repeat (repeat_control.h). */
 extern const struct op_kernel op_repeat_kernel;
 
+/* Before each replay of a resident exec (doorbell.h). */
+extern const struct op_kernel op_await_bell_kernel;
+
 /* The compiled device code, one fatbin for each .cu file; none where Rondo was built without nvcc. */
 struct device_image {
   const char *name; /* the .cu file, for messages */

@@ -57,8 +57,10 @@ struct plan {
 };
 
 enum {
-  PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words, and from here on the control of its repeats: */
+  PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words, its bell, and the control of its repeats: */
+  PLAN_DOORBELL_OFFSET = 64,
   PLAN_CONTROL_OFFSET = 128,
+  /* Of all slots. A resident exec has one, and its bell's state in the place of the second slot's. */
   PLAN_COUNTS_BYTES = RONDO_MAX_SLOTS * COMPLETION_WORDS * 8,
 };
 

@@ -206,7 +206,7 @@ static rondo_status wait_awake(const struct profile *p, struct slot *slot) {
 static rondo_status time_launch(const struct profile *p, struct slot *slot, uint64_t *time_ns) {
   rondo_runtime *runtime = p->exec->runtime;
   uint64_t begin_ns = now_ns();
-  rondo_status status = slot_launch_untold(p->exec, slot, false);
+  rondo_status status = slot_launch_untold(p->exec, slot, LAUNCH_REPLAY);
   if (status == RONDO_OK) status = wait_awake(p, slot);
   *time_ns = now_ns() - begin_ns;
   return status == RONDO_TIMEOUT ? runtime->ops->lose(runtime->device, "rondo_profile: not done after 120 s") : status;

@@ -202,6 +202,10 @@ struct device_program program_of(const rondo_exec *exec, struct slot *slot) {
                                  .counts = slot->counts,
                                  .words = slot->words,
                                  .repeat = slot->repeat,
+                                 .bell = slot->bell,
+                                 .bell_nodes = slot->bell_nodes,
+                                 .bell_state = (void *)(slot->counts + COMPLETION_WORDS),
+                                 .linger_ns = exec->linger_ns,
                                  .notice = &slot->notice,
                                  .host_memory = slot->backend_memory,
                                  .build_memory = exec->program.build_memory};

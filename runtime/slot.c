@@ -10,14 +10,26 @@
 
 /* ---- Launch ------------------------------------------------------------------------------------------------------ */
 
-static rondo_status launch(const rondo_exec *exec, struct slot *slot, void *const *stream, bool repeats) {
+static rondo_status put_on_device(const rondo_exec *exec, struct slot *slot, void *const *stream,
+                                  enum launch_kind kind) {
   const struct device_ops *ops = exec->runtime->ops;
+  switch (kind) {
+  case LAUNCH_REPEAT:
+    return ops->exec_repeat(slot->device_exec);
+  case LAUNCH_RING:
+    return ops->exec_ring(slot->device_exec);
+  default:
+    return ops->exec_launch(slot->device_exec, stream);
+  }
+}
+
+static rondo_status launch(const rondo_exec *exec, struct slot *slot, void *const *stream, enum launch_kind kind) {
   /* Counted before the launch: a thread that polls must not take the old completion for the new one. */
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
   atomic_store_explicit(&slot->launched, launched + 1, memory_order_release);
   sigset_t signals;
   if (launched == 0) own_thread_block_signals(&signals); /* a driver may start threads in the first */
-  rondo_status status = repeats ? ops->exec_repeat(slot->device_exec) : ops->exec_launch(slot->device_exec, stream);
+  rondo_status status = put_on_device(exec, slot, stream, kind);
   if (launched == 0) own_thread_restore_signals(&signals);
   if (status != RONDO_OK) atomic_store_explicit(&slot->launched, launched, memory_order_release);
   return status;
@@ -32,18 +44,19 @@ static void tell_later(rondo_slot handle, struct slot *slot) {
 
 rondo_status slot_launch(rondo_slot handle, struct slot *slot, void *const *stream) {
   tell_later(handle, slot);
-  return launch(handle.exec, slot, stream, false);
+  const bool rings = slot->bell && !stream && !slot->rebound_count && !slot->notice.is_wanted;
+  return launch(handle.exec, slot, stream, rings ? LAUNCH_RING : LAUNCH_REPLAY);
 }
 
 rondo_status slot_launch_repeat(rondo_slot handle, struct slot *slot) {
   tell_later(handle, slot);
-  return launch(handle.exec, slot, NULL, true);
+  return launch(handle.exec, slot, NULL, LAUNCH_REPEAT);
 }
 
-rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot, bool repeats) {
+rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot, enum launch_kind kind) {
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
   atomic_store_explicit(&slot->told, launched + 1, memory_order_relaxed);
-  rondo_status status = launch(exec, slot, NULL, repeats);
+  rondo_status status = launch(exec, slot, NULL, kind);
   if (status != RONDO_OK) atomic_store_explicit(&slot->told, launched, memory_order_relaxed);
   return status;
 }

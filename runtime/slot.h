@@ -37,8 +37,11 @@ bool slot_give(rondo_exec *exec, struct slot *slot, uint32_t lease);
 rondo_status slot_launch(rondo_slot handle, struct slot *slot, void *const *stream);
 /* The same for a repeat, in the lane's stream. */
 rondo_status slot_launch_repeat(rondo_slot handle, struct slot *slot);
-/* A replay in the lane's stream, or a repeat, that rondo_wait_any does not tell. */
-rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot, bool repeats);
+/* How a replay is put on the device: a launch, a launch of a repeat, or the bell of a resident exec. */
+enum launch_kind { LAUNCH_REPLAY, LAUNCH_REPEAT, LAUNCH_RING };
+
+/* In the lane's stream, a replay that rondo_wait_any does not tell. */
+rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot, enum launch_kind kind);
 
 /* RONDO_OK, RONDO_TIMEOUT or RONDO_DEVICE_LOST. */
 rondo_status slot_wait(const rondo_exec *exec, struct slot *slot, uint64_t timeout_ns);

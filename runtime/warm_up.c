@@ -29,7 +29,8 @@ static bool allows_warm_up(rondo_exec *exec) {
   pthread_mutex_lock(&exec->runtime->group->lock);
   for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
     forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
-  if (!forbidden) exec->warm_replays = exec->repeat_steps ? 2 : 1; /* a repeat of one replay besides */
+  if (!forbidden) /* besides, a repeat of one replay, and one that leaves the graph on the device */
+    exec->warm_replays = 1u + (exec->repeat_steps != 0) + (exec->slots.items[0].bell != NULL);
   pthread_mutex_unlock(&exec->runtime->group->lock);
   return !forbidden;
 }
@@ -52,9 +53,9 @@ static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
   return runtime->ops->lose(runtime->device, cause);
 }
 
-static rondo_status warm_replay(rondo_exec *exec, uint32_t index, bool repeats) {
+static rondo_status warm_replay(rondo_exec *exec, uint32_t index, enum launch_kind kind) {
   struct slot *slot = &exec->slots.items[index];
-  rondo_status status = slot_launch_untold(exec, slot, repeats);
+  rondo_status status = slot_launch_untold(exec, slot, kind);
   if (status == RONDO_OK) status = slot_wait(exec, slot, warm_replay_timeout_ns);
   return status == RONDO_TIMEOUT ? give_up(exec->runtime, index) : status;
 }
@@ -62,7 +63,7 @@ static rondo_status warm_replay(rondo_exec *exec, uint32_t index, bool repeats) 
 static rondo_status warm_repeat(rondo_exec *exec, uint32_t index) {
   struct repeat_control *control = exec->slots.items[index].repeat.control;
   control->count = 1;
-  rondo_status status = warm_replay(exec, index, true);
+  rondo_status status = warm_replay(exec, index, LAUNCH_REPEAT);
   if (status == RONDO_OK && repeat_done(control) != 1)
     status = status_set(RONDO_INTERNAL, "instantiate: the warm repeat of slot %u ended after %u replays, expected 1",
                         index, repeat_done(control));
@@ -72,8 +73,9 @@ static rondo_status warm_repeat(rondo_exec *exec, uint32_t index) {
 
 static rondo_status slot_warm_up(rondo_exec *exec, uint32_t index) {
   const struct slot *slot = &exec->slots.items[index];
-  rondo_status status = warm_replay(exec, index, false);
+  rondo_status status = warm_replay(exec, index, LAUNCH_REPLAY);
   if (status == RONDO_OK && exec->repeat_steps) status = warm_repeat(exec, index);
+  if (status == RONDO_OK && slot->bell) status = warm_replay(exec, index, LAUNCH_RING);
   for (int i = 0; i < COMPLETION_WORDS && status == RONDO_OK; i++) {
     uint64_t replays = atomic_load(&slot->words[i]);
     if (replays == exec->warm_replays || (i && replays == UINT64_MAX)) continue;

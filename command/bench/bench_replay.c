@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "rival.h"
-#include "timing.h"
+#include "bench_replay.h"
 
 struct options {
   rondo_backend backend;
@@ -19,23 +18,7 @@ struct options {
   const char *json;
 };
 
-struct bench {
-  size_t samples;
-  struct report report;
-  rondo_runtime *runtime;
-  struct rival rival;
-  bool has_rival;
-};
-
 /* ---- Graphs ------------------------------------------------------------------------------------------------------ */
-
-/* One exec and its slots, all acquired. */
-struct subject {
-  rondo_graph *graph;
-  rondo_exec *exec;
-  rondo_slot slots[RONDO_MAX_SLOTS];
-  uint32_t slot_count;
-};
 
 static const int64_t tiny[] = {TINY_BYTES};
 
@@ -55,7 +38,7 @@ static void copy(rondo_graph *graph, rondo_tensor src, rondo_tensor dst) {
   TRY(rondo_add_copy(graph, &(rondo_copy_desc){.src = src, .dst = dst}));
 }
 
-static rondo_graph *chain(uint32_t count) {
+rondo_graph *bench_chain(uint32_t count) {
   rondo_graph *graph = graph_make();
   rondo_tensor from = tiny_state(graph);
   for (uint32_t i = 0; i < count; i++) {
@@ -117,14 +100,14 @@ static rondo_graph *many_in_out(void) {
   return graph;
 }
 
-static struct subject instantiate(struct bench *bench, rondo_graph *graph, const rondo_exec_options *options) {
+struct subject bench_instantiate(struct bench *bench, rondo_graph *graph, const rondo_exec_options *options) {
   struct subject subject = {.graph = graph, .slot_count = options->slots ? options->slots : 1};
   TRY(rondo_instantiate(bench->runtime, graph, options, &subject.exec));
   for (uint32_t s = 0; s < subject.slot_count; s++) TRY(rondo_acquire(subject.exec, &subject.slots[s]));
   return subject;
 }
 
-static void dismantle(struct subject *subject) {
+void bench_dismantle(struct subject *subject) {
   for (uint32_t s = 0; s < subject->slot_count; s++) TRY(rondo_release(subject->slots[s]));
   TRY(rondo_close_exec(&subject->exec));
   TRY(rondo_graph_destroy(&subject->graph));
@@ -168,7 +151,7 @@ static void in_turns(struct bench *bench, const char *name, rondo_slot slot, str
 static void compare(struct bench *bench, const char *name, rondo_graph *graph, struct cu_graph_exec *rival,
                     const char *against, double limit) {
   struct report *report = &bench->report;
-  struct subject subject = instantiate(bench, graph, &(rondo_exec_options){0});
+  struct subject subject = bench_instantiate(bench, graph, &(rondo_exec_options){0});
   struct samples ours, theirs;
   char text[96];
   in_turns(bench, name, subject.slots[0], rival, bench->samples, &ours, &theirs);
@@ -181,7 +164,7 @@ static void compare(struct bench *bench, const char *name, rondo_graph *graph, s
   }
   samples_free(&ours);
   samples_free(&theirs);
-  dismantle(&subject);
+  bench_dismantle(&subject);
 }
 
 /* ---- The measurements -------------------------------------------------------------------------------------------- */
@@ -190,7 +173,7 @@ static void compare(struct bench *bench, const char *name, rondo_graph *graph, s
 static void launch_cost(struct bench *bench) {
   if (!bench->has_rival) return;
   size_t count = bench->samples;
-  struct subject subject = instantiate(bench, chain(1), &(rondo_exec_options){0});
+  struct subject subject = bench_instantiate(bench, bench_chain(1), &(rondo_exec_options){0});
   struct cu_graph_exec *rival = rival_chain(&bench->rival, 1);
   struct samples ours = samples_take(count), theirs = samples_take(count);
   rondo_slot slot = subject.slots[0];
@@ -212,7 +195,7 @@ static void launch_cost(struct bench *bench) {
                 "ns", 80);
   samples_free(&ours);
   samples_free(&theirs);
-  dismantle(&subject);
+  bench_dismantle(&subject);
 }
 
 /* The time of PyTorch's replay of a graph with one small kernel. 0 if python3 has no torch or no GPU. */
@@ -243,7 +226,7 @@ static const char one_task[] = "one task, result in host memory", on_device[] = 
 static struct samples visible_result(struct bench *bench, const char *name, rondo_graph *graph,
                                      struct cu_graph_exec *rival) {
   struct report *report = &bench->report;
-  struct subject subject = instantiate(bench, graph, &(rondo_exec_options){0});
+  struct subject subject = bench_instantiate(bench, graph, &(rondo_exec_options){0});
   struct samples ours, theirs;
   in_turns(bench, name, subject.slots[0], rival, 10 * bench->samples, &ours, &theirs);
   report->histogram = true;
@@ -255,7 +238,7 @@ static struct samples visible_result(struct bench *bench, const char *name, rond
   report->histogram = false;
   report_figure(report, "  p99.9 / p50", samples_us(&ours, 99.9) / samples_us(&ours, 50), "x", rival ? 2.0 : 0);
   samples_free(&theirs);
-  dismantle(&subject);
+  bench_dismantle(&subject);
   return ours;
 }
 
@@ -281,7 +264,7 @@ static void visible(struct bench *bench) {
   struct samples ours = visible_result(bench, one_task, graph, bench->has_rival ? rival_result(&bench->rival) : NULL);
   machine(bench, &ours, samples_us(&ours, 50));
   samples_free(&ours);
-  ours = visible_result(bench, on_device, chain(1), bench->has_rival ? rival_chain(&bench->rival, 1) : NULL);
+  ours = visible_result(bench, on_device, bench_chain(1), bench->has_rival ? rival_chain(&bench->rival, 1) : NULL);
   double torch_us = bench->has_rival ? torch_replay_us() : 0;
   if (torch_us > 0)
     report_ratio(&bench->report, "  ratio to PyTorch replay + synchronize", samples_us(&ours, 50), torch_us, "us", 0.6);
@@ -306,7 +289,7 @@ static void inputs_and_outputs(struct bench *bench) {
 
 /* The time of a replay in microseconds, with `slots` replays in flight. */
 static double throughput_us(struct bench *bench, rondo_graph *graph, uint32_t slots, size_t replays) {
-  struct subject subject = instantiate(bench, graph, &(rondo_exec_options){.slots = slots});
+  struct subject subject = bench_instantiate(bench, graph, &(rondo_exec_options){.slots = slots});
   uint64_t begin = 0;
   for (size_t i = 0; i < replays + 100; i++) {
     rondo_slot slot = subject.slots[i % slots];
@@ -316,7 +299,7 @@ static double throughput_us(struct bench *bench, rondo_graph *graph, uint32_t sl
   }
   for (uint32_t s = 0; s < slots; s++) TRY(rondo_wait(subject.slots[s], RONDO_FOREVER));
   double us = (double)(timing_now_ns() - begin) / 1e3 / (double)replays;
-  dismantle(&subject);
+  bench_dismantle(&subject);
   return us;
 }
 
@@ -338,7 +321,7 @@ static void chains(struct bench *bench) {
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     char name[96];
     snprintf(name, sizeof name, "chain of %u tiny tasks, device time", counts[i]);
-    double ours = throughput_us(bench, chain(counts[i]), 8, replays);
+    double ours = throughput_us(bench, bench_chain(counts[i]), 8, replays);
     if (bench->has_rival)
       report_ratio(&bench->report, name, ours,
                    rival_throughput_us(bench, rival_chain(&bench->rival, counts[i]), replays), "us",
@@ -377,16 +360,16 @@ static void idleness(struct bench *bench) {
     size_t count = idle_ms[i] == 100 ? 30 : 100;
     char name[96];
     snprintf(name, sizeof name, "replay after %u ms of idleness", (unsigned)idle_ms[i]);
-    struct subject cold = instantiate(bench, chain(1), &(rondo_exec_options){0});
+    struct subject cold = bench_instantiate(bench, bench_chain(1), &(rondo_exec_options){0});
     double without = after_idle_us(cold.slots[0], idle_ms[i] * 1000000, count, name);
-    dismantle(&cold);
+    bench_dismantle(&cold);
     if (!bench->has_rival) { /* keep_warm has no effect on the host */
       report_figure(&bench->report, name, without, "us", 0);
       continue;
     }
-    struct subject warm = instantiate(bench, chain(1), &(rondo_exec_options){.keep_warm = 1});
+    struct subject warm = bench_instantiate(bench, bench_chain(1), &(rondo_exec_options){.keep_warm = 1});
     double with = after_idle_us(warm.slots[0], idle_ms[i] * 1000000, count, name);
-    dismantle(&warm);
+    bench_dismantle(&warm);
     snprintf(name, sizeof name, "after %u ms of idleness with keep_warm", (unsigned)idle_ms[i]);
     report_ratio(&bench->report, name, with, without, "us", i ? 0.5 : 0);
   }
@@ -404,16 +387,16 @@ static void slots(struct bench *bench) {
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 /* Each group is a bit of options.groups. They run in this order. */
-enum group { LAUNCH, VISIBLE, IN_OUT, CHAINS, BRANCHES, IDLE, SLOTS, GROUPS };
+enum group { LAUNCH, VISIBLE, IN_OUT, CHAINS, BRANCHES, IDLE, SLOTS, RESIDENT, GROUPS };
 
 static void (*const measures[GROUPS])(struct bench *) = {
-    [LAUNCH] = launch_cost, [VISIBLE] = visible,   [IN_OUT] = inputs_and_outputs,
-    [CHAINS] = chains,      [BRANCHES] = branches, [IDLE] = idleness,
-    [SLOTS] = slots};
+    [LAUNCH] = launch_cost, [VISIBLE] = visible,        [IN_OUT] = inputs_and_outputs,
+    [CHAINS] = chains,      [BRANCHES] = branches,      [IDLE] = idleness,
+    [SLOTS] = slots,        [RESIDENT] = bench_resident};
 
-static const struct choice groups[] = {
-    {"launch", 1 << LAUNCH},     {"visible", 1 << VISIBLE}, {"in-out", 1 << IN_OUT}, {"chains", 1 << CHAINS},
-    {"branches", 1 << BRANCHES}, {"idle", 1 << IDLE},       {"slots", 1 << SLOTS},   {NULL, 0}};
+static const struct choice groups[] = {{"launch", 1 << LAUNCH}, {"visible", 1 << VISIBLE},   {"in-out", 1 << IN_OUT},
+                                       {"chains", 1 << CHAINS}, {"branches", 1 << BRANCHES}, {"idle", 1 << IDLE},
+                                       {"slots", 1 << SLOTS},   {"resident", 1 << RESIDENT}, {NULL, 0}};
 
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
@@ -435,17 +418,17 @@ static const struct argument arguments[] = {
 static const struct {
   double replays, seconds;
 } amounts[GROUPS] = {[LAUNCH] = {1, 0},   [VISIBLE] = {30, 0}, [IN_OUT] = {8, 0}, [CHAINS] = {40, 0},
-                     [BRANCHES] = {4, 0}, [IDLE] = {0, 5},     [SLOTS] = {3, 0}};
+                     [BRANCHES] = {4, 0}, [IDLE] = {0, 5},     [SLOTS] = {3, 0},  [RESIDENT] = {12, 1}};
 
 /* Shows the expected duration, from the time of a few replays; twice that if each has a rival. */
 static void tell_duration(struct bench *bench, uint32_t wanted) {
   enum { TRIALS = 200 };
-  struct subject subject = instantiate(bench, chain(1), &(rondo_exec_options){0});
+  struct subject subject = bench_instantiate(bench, bench_chain(1), &(rondo_exec_options){0});
   uint64_t begin = timing_now_ns();
   for (int i = 0; i < TRIALS; i++) replay_once(subject.slots[0]);
   const double replay_seconds = (double)(timing_now_ns() - begin) / 1e9 / TRIALS;
   double seconds = 0;
-  dismantle(&subject);
+  bench_dismantle(&subject);
   for (int i = 0; i < GROUPS; i++)
     if (!wanted || wanted >> i & 1)
       seconds += amounts[i].seconds + amounts[i].replays * (double)bench->samples * replay_seconds;

@@ -86,6 +86,8 @@ enum {
   CU_CONDITION_ASSIGN_DEFAULT = 1, /* at each launch */
   CU_CONDITION_WHILE = 1,          /* type of a cu_conditional_node */
 
+  CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE = 13,
+
   CU_MAP_UINT8 = 0, /* type of a cu_tensor_map's elements */
   CU_MAP_FLOAT16 = 6,
   CU_MAP_FLOAT32 = 7,
@@ -133,6 +135,13 @@ struct cu_conditional_node {
   uint32_t size;            /* the number of bodies */
   struct cu_graph **bodies; /* out; the driver's own */
   struct cu_context *context;
+};
+
+/* Of a kernel node, as far as Rondo sets and gets some. */
+struct cu_node_attribute {
+  int32_t is_updatable; /* by kernels */
+  uint64_t handle;      /* out: for these */
+  uint64_t padding[6];
 };
 
 /* A tagged union; every unused byte must be zero. */
@@ -201,6 +210,7 @@ static_assert(offsetof(struct cu_kernel_node, parameters) == 40, "CUDA_KERNEL_NO
 static_assert(offsetof(struct cu_kernel_node, kernel) == 56, "CUDA_KERNEL_NODE_PARAMS_v3");
 static_assert(sizeof(struct cu_conditional_node) == 32, "CUDA_CONDITIONAL_NODE_PARAMS");
 static_assert(offsetof(struct cu_conditional_node, bodies) == 16, "CUDA_CONDITIONAL_NODE_PARAMS");
+static_assert(sizeof(struct cu_node_attribute) == 64, "CUlaunchAttributeValue");
 static_assert(sizeof(struct cu_node_parameters) == 256, "CUgraphNodeParams");
 static_assert(offsetof(struct cu_node_parameters, kernel) == 16, "CUgraphNodeParams");
 static_assert(offsetof(struct cu_node_parameters, reserved1) == 248, "CUgraphNodeParams");

@@ -32,7 +32,18 @@ struct lane {
   struct cu_stream *stream;         /* its replays, downloads and uploads by the driver, in order */
   struct cu_stream *capture_stream; /* replays go on while another graph is instantiated */
   struct chip chip;
-  _Atomic uint32_t launching; /* threads inside a launch: see cuda_replay.c */
+  _Atomic uint32_t launching; /* threads that put work into it, and those that hold it: see turns.c */
+  _Atomic uint32_t holds;
+  _Atomic(struct device_exec *) resident; /* the last one that was put on the device */
+};
+
+/* See resident.c. */
+struct residents {
+  pthread_mutex_t lock;
+  pthread_cond_t changed; /* an exec was put on the device, or left the list */
+  struct device_exec *execs;
+  pthread_t thread; /* while there are some */
+  bool stop;
 };
 
 struct device {
@@ -59,6 +70,7 @@ struct device {
   atomic_uintptr_t capturer; /* the thread that is in a callback and holds the lock; 0: none */
   atomic_bool has_noticed;   /* a notice was sent: the driver has started its thread for them */
   struct heartbeat heartbeat;
+  struct residents residents;
   struct staging *staging;
   struct cu_graph_node **captured; /* CAPTURE_NODE_LIMIT */
   struct cu_library *libraries[];  /* of device_images; NULL: no graph has asked for one of its kernels yet */
@@ -78,6 +90,14 @@ struct device_exec {
   struct cu_graph_exec *graph_exec;
   struct cu_graph *repeat_graph; /* both NULL in an exec without repeats */
   struct cu_graph_exec *repeat_exec;
+  struct cu_graph *resident_graph; /* NULL, and all up to the next empty line, in an exec that is not resident */
+  struct cu_graph_exec *resident_exec;
+  struct doorbell *bell;
+  uint64_t linger_ns;
+  struct device_exec *next_resident; /* of the device; guarded by the lock of its residents, as the rest is */
+  bool is_listed;
+  uint64_t last_word, last_ns; /* a word of the bell, and since when it has been so */
+
   struct launch_node *launches; /* of each node of the program from its first_launch on */
   uint8_t *first_word;          /* of completion, for each node; see launches.c */
   uint32_t library_count;

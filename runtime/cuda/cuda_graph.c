@@ -16,11 +16,15 @@
 #include "cuda_failure.h"
 #include "cuda_nodes.h"
 #include "launches.h"
+#include "resident.h"
+#include "turns.h"
 
 enum {
   /* The most nodes without predecessors. Measured on an H200: each beyond the first costs 0.5 us in cuGraphLaunch, and
    * a node before them 0.4 us on the device. */
   BEGINNINGS_MOST = 2,
+  /* The replays in the body of a resident graph. An iteration of the loop costs some microseconds. */
+  RESIDENT_REPLAYS = 4,
 };
 
 /* The memory of an exec, and of its build. Without memory they only measure. */
@@ -48,13 +52,15 @@ struct device_exec_bytes cuda_exec_bytes(const struct device_program *program) {
 }
 
 static void build_start(struct build *build, struct device *device, const struct device_program *program) {
-  *build = (struct build){.device = device, .program = program};
+  *build = (struct build){.device = device, .program = program, .part = ""};
   cut_build(&(struct cutter){program->build_memory, 0}, program, build);
   struct device_exec *exec = build->exec = cut_exec(&(struct cutter){program->host_memory, 0}, program);
   assert(exec);
   exec->device = device;
   exec->lane = &device->lanes[program->lane];
   exec->notice = program->notice;
+  exec->bell = program->bell;
+  exec->linger_ns = program->linger_ns;
   build->word_count = assign_words(exec, program, &build->end_count);
   for (uint32_t i = 1; i < build->word_count; i++) atomic_store(&program->words[i], 0);
 }
@@ -95,14 +101,19 @@ static rondo_status add_begin(struct build *build) {
   return add_point(build, (struct completion){0}, &build->begin);
 }
 
-/* All nodes but those that end a replay. */
-static rondo_status add_program(struct build *build) {
+/* All nodes but those that begin and end a replay. */
+static rondo_status add_nodes(struct build *build) {
   const uint32_t node_count = build->program->node_count;
   if (node_count) memset(build->exits, 0, node_count * sizeof *build->exits);
-  build->begin = (struct exit){0};
-  rondo_status status = add_begin(build);
+  rondo_status status = RONDO_OK;
   for (uint32_t n = 0; n < node_count && status == RONDO_OK; n++) status = build_node(build, n);
   return status;
+}
+
+static rondo_status add_program(struct build *build) {
+  build->begin = (struct exit){0};
+  rondo_status status = add_begin(build);
+  return status == RONDO_OK ? add_nodes(build) : status;
 }
 
 /* The next node waits for all nodes of the program that no other waits for. */
@@ -120,11 +131,11 @@ static void wait_for_ends(struct build *build) {
 /* A graph ends in one node. Each further last node makes cuGraphLaunch of driver 580 slower, and from some number on
  * each launch allocates memory. The one node publishes completion unless the nodes before it do; then no wait depends
  * on it. */
-static rondo_status add_done(struct build *build) {
+static rondo_status add_done(struct build *build, struct exit *done) {
   if (build->word_count && build->end_count == 1) return RONDO_OK;
   wait_for_ends(build);
   struct completion completion = build->word_count ? (struct completion){0} : completion_at(build->program, 0);
-  return add_point(build, completion, &(struct exit){0});
+  return add_point(build, completion, done);
 }
 
 static rondo_status instantiate(const struct build *build, struct cu_graph *graph, struct cu_graph_exec **graph_exec) {
@@ -136,8 +147,8 @@ static rondo_status instantiate(const struct build *build, struct cu_graph *grap
   for (uint32_t n = 0; parameters.error_node && n < build->program->node_count; n++)
     if (build->exits[n].node == parameters.error_node)
       return build_failed(build, result, build->program->nodes[n].call.task->name, "cuGraphInstantiateWithParams");
-  return device_failed(build->device, result, "instantiate: %scuGraphInstantiateWithParams (result %d)",
-                       build_part(build), (int)parameters.result);
+  return device_failed(build->device, result, "instantiate: %scuGraphInstantiateWithParams (result %d)", build->part,
+                       (int)parameters.result);
 }
 
 static rondo_status build_graph(struct build *build) {
@@ -147,7 +158,7 @@ static rondo_status build_graph(struct build *build) {
   if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: cuGraphCreate");
   build->graph = exec->graph;
   rondo_status status = add_program(build);
-  if (status == RONDO_OK) status = add_done(build);
+  if (status == RONDO_OK) status = add_done(build, &(struct exit){0});
   if (status == RONDO_OK && build->has_captures) status = audit(build);
   if (status == RONDO_OK) status = instantiate(build, exec->graph, &exec->graph_exec);
   if (status != RONDO_OK) return status;
@@ -155,30 +166,45 @@ static rondo_status build_graph(struct build *build) {
   return result == CU_SUCCESS ? RONDO_OK : device_failed(build->device, result, "instantiate: cuEventCreate");
 }
 
-/* ---- The graph of a repeat --------------------------------------------------------------------------------------- */
+/* ---- Graphs with loops --------------------------------------------------------------------------------------------
+ */
 
-/* A loop (CUDA driver API, conditional nodes): the only node of the graph. Its body becomes build->graph. */
-static rondo_status add_loop(struct build *build, uint64_t *condition) {
+/* The graph of an option, build->part. It becomes build->graph. */
+static rondo_status create_graph(struct build *build, struct cu_graph **graph) {
   const struct driver *driver = &build->device->driver;
-  struct device_exec *exec = build->exec;
-  if (!driver->cuGraphConditionalHandleCreate)
-    return status_set(RONDO_UNSUPPORTED, "instantiate: repeat_steps: the driver has no cuGraphConditionalHandleCreate");
-  cu_result result = driver->cuGraphCreate(&exec->repeat_graph, 0);
-  if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: repeat_steps: cuGraphCreate");
-  result = driver->cuGraphConditionalHandleCreate(condition, exec->repeat_graph, exec->lane->context, 1,
-                                                  CU_CONDITION_ASSIGN_DEFAULT);
-  if (result != CU_SUCCESS)
-    return device_failed(build->device, result, "instantiate: repeat_steps: cuGraphConditionalHandleCreate");
+  const char *missing = !driver->cuGraphConditionalHandleCreate  ? "cuGraphConditionalHandleCreate"
+                        : !driver->cuGraphKernelNodeSetAttribute ? "cuGraphKernelNodeSetAttribute"
+                        : !driver->cuGraphKernelNodeGetAttribute ? "cuGraphKernelNodeGetAttribute"
+                                                                 : NULL;
+  if (missing) return status_set(RONDO_UNSUPPORTED, "instantiate: %sthe driver has no %s", build->part, missing);
+  cu_result result = driver->cuGraphCreate(graph, 0);
+  build->graph = *graph;
+  return result == CU_SUCCESS ? RONDO_OK
+                              : device_failed(build->device, result, "instantiate: %scuGraphCreate", build->part);
+}
+
+/* A loop (CUDA driver API, conditional nodes), behind build->waits. Its body becomes build->graph. */
+static rondo_status add_loop(struct build *build, uint64_t condition) {
   struct cu_node_parameters parameters;
   memset(&parameters, 0, sizeof parameters);
   parameters.type = CU_NODE_CONDITIONAL;
   parameters.conditional = (struct cu_conditional_node){
-      .handle = *condition, .type = CU_CONDITION_WHILE, .size = 1, .context = exec->lane->context};
+      .handle = condition, .type = CU_CONDITION_WHILE, .size = 1, .context = build->exec->lane->context};
   struct cu_graph_node *loop;
-  result = driver->cuGraphAddNode(&loop, exec->repeat_graph, NULL, NULL, 0, &parameters);
-  if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: repeat_steps: cuGraphAddNode");
+  cu_result result = build->device->driver.cuGraphAddNode(&loop, build->graph, build->waits.nodes, NULL,
+                                                          build->waits.count, &parameters);
+  if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: %scuGraphAddNode", build->part);
   build->graph = parameters.conditional.bodies[0];
+  build->waits.count = 0;
   return RONDO_OK;
+}
+
+/* 1 at each launch. */
+static rondo_status create_condition(const struct build *build, uint64_t *condition) {
+  cu_result result = build->device->driver.cuGraphConditionalHandleCreate(
+      condition, build->graph, build->exec->lane->context, 1, CU_CONDITION_ASSIGN_DEFAULT);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  return device_failed(build->device, result, "instantiate: %scuGraphConditionalHandleCreate", build->part);
 }
 
 /* The last node of the body, which ends a step, and after the last step publishes completion. */
@@ -204,13 +230,79 @@ static rondo_status add_step_end(struct build *build, uint64_t condition) {
 static rondo_status build_repeat(struct build *build) {
   struct device_exec *exec = build->exec;
   uint64_t condition = 0;
-  rondo_status status = add_loop(build, &condition);
+  build->part = "repeat_steps: ";
+  build->waits.count = 0;
+  rondo_status status = create_graph(build, &exec->repeat_graph);
+  if (status == RONDO_OK) status = create_condition(build, &condition);
+  if (status == RONDO_OK) status = add_loop(build, condition);
   assign_no_words(exec, build->program);
   if (status == RONDO_OK) status = add_program(build);
   if (status == RONDO_OK) status = add_step_end(build, condition);
   if (status == RONDO_OK) status = instantiate(build, exec->repeat_graph, &exec->repeat_exec);
   assign_words(exec, build->program, &build->end_count);
   return status;
+}
+
+/* ---- The graph of a resident exec -------------------------------------------------------------------------------- */
+
+/* Behind build->waits. */
+static rondo_status add_doorbell(struct build *build, const struct doorbell_parameters *parameters, struct exit *bell) {
+  struct op_launch launch = {.kernel = op_await_bell_kernel.name,
+                             .grid = {1, 1, 1},
+                             .block = {1, 1, 1},
+                             .parameter_bytes = sizeof *parameters};
+  memcpy(launch.parameters, parameters, sizeof *parameters);
+  uint64_t *updatable = build->updatable;
+  build->updatable = NULL; /* it is itself never turned off */
+  rondo_status status = build_extra_kernel(build, &launch, bell);
+  build->updatable = updatable;
+  return status;
+}
+
+/* A loop, and before it the kernel that turns on what the last turn has turned off. */
+static rondo_status add_resident_loop(struct build *build, struct doorbell_parameters parameters) {
+  struct exit before = {0};
+  parameters.is_before_loop = 1;
+  rondo_status status = add_doorbell(build, &parameters, &before);
+  build_wait_for(build, &before, false);
+  return status == RONDO_OK ? add_loop(build, parameters.loop) : status;
+}
+
+/* A bell and a replay. The next one waits for build->waits. */
+static rondo_status add_rung_replay(struct build *build, struct doorbell_parameters *parameters) {
+  struct exit done = {0};
+  parameters->first = build->updatable_count;
+  rondo_status status = add_doorbell(build, parameters, &build->begin);
+  if (status == RONDO_OK) status = add_nodes(build);
+  if (status == RONDO_OK) status = add_done(build, &done);
+  if (status != RONDO_OK) return status;
+  wait_for_ends(build);
+  if (!done.node) return status;
+  build->waits.count = 0;
+  build_wait_for(build, &done, true);
+  return status;
+}
+
+static rondo_status build_resident(struct build *build) {
+  struct device_exec *exec = build->exec;
+  const struct device_program *program = build->program;
+  struct doorbell_parameters parameters = {
+      .bell = program->bell, .state = program->bell_state, .nodes = program->bell_nodes};
+  build->part = "linger_ns: ";
+  build->waits.count = 0;
+  rondo_status status = create_graph(build, &exec->resident_graph);
+  if (status == RONDO_OK) status = create_condition(build, &parameters.loop);
+  if (status == RONDO_OK) status = add_resident_loop(build, parameters);
+  build->updatable = program->bell_nodes;
+  uint32_t replays = 0, has_room = true;
+  for (; replays < RESIDENT_REPLAYS && has_room && status == RONDO_OK; replays++) {
+    status = add_rung_replay(build, &parameters);
+    has_room = build->updatable_count / (replays + 1) <= DOORBELL_NODES - build->updatable_count;
+  }
+  build->updatable = NULL;
+  program->bell->node_count = build->updatable_count;
+  if (status == RONDO_OK) status = instantiate(build, exec->resident_graph, &exec->resident_exec);
+  return status == RONDO_OK ? resident_begin(exec) : status;
 }
 
 /* ---- Create and destroy ------------------------------------------------------------------------------------------ */
@@ -221,26 +313,33 @@ static void release(struct device_exec *exec) {
   if (exec->event) driver->cuEventDestroy(exec->event);
   if (exec->graph_exec) driver->cuGraphExecDestroy(exec->graph_exec);
   if (exec->repeat_exec) driver->cuGraphExecDestroy(exec->repeat_exec);
+  if (exec->resident_exec) driver->cuGraphExecDestroy(exec->resident_exec);
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
   if (exec->repeat_graph) driver->cuGraphDestroy(exec->repeat_graph);
+  if (exec->resident_graph) driver->cuGraphDestroy(exec->resident_graph);
   for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
 }
 
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec) {
   rondo_status status = device_enter(device, "instantiate");
   if (status != RONDO_OK) return status;
+  device_hold(device);
   pthread_mutex_lock(&device->lock);
   own_thread_block_signals(&device->signals); /* the driver may start threads */
   int mode = device_relax(device);
   struct build build;
   build_start(&build, device, program);
   if (program->repeat.control) status = build_repeat(&build);
+  if (status == RONDO_OK && program->bell) status = build_resident(&build);
+  build.part = "";
   if (status == RONDO_OK) status = build_graph(&build);
+  if (status != RONDO_OK) resident_end(build.exec);
   if (status != RONDO_OK) release(build.exec);
   device_restore(device, mode);
   const sigset_t signals = device->signals;
   pthread_mutex_unlock(&device->lock);
   own_thread_restore_signals(&signals);
+  device_release(device);
   device_leave(device);
   if (status == RONDO_OK) *exec = build.exec;
   return status;
@@ -261,12 +360,15 @@ static cu_result wait_for_last_node(const struct device_exec *exec) {
 
 bool cuda_exec_destroy(struct device_exec *exec) {
   struct device *device = exec->device;
+  resident_end(exec);
   if (device_enter(device, "close") != RONDO_OK) return !device_lost(device);
+  device_hold(device);
   int mode = device_relax(device);
   cu_result result = wait_for_last_node(exec);
   if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
   release(exec);
   device_restore(device, mode);
+  device_release(device);
   device_leave(device);
   return !device_lost(device);
 }

@@ -8,6 +8,7 @@
 #include "capture.h"
 #include "cuda_failure.h"
 #include "staging.h"
+#include "turns.h"
 
 enum { HOST_ALIGNMENT = 256 };
 
@@ -21,8 +22,8 @@ rondo_status device_free_memory(struct device *device, uint64_t *bytes) {
 
 /* ---- Copies ------------------------------------------------------------------------------------------------------ */
 
-/* Ends a call that put work into the stream: waits for that work, and restores the caller's context. It also waits
- * after a call that failed, since earlier work may touch the caller's memory. */
+/* Ends a call that held the lane and put work into its stream: waits for that work, and restores the caller's context.
+ * It also waits after a call that failed, since earlier work may touch the caller's memory. */
 static rondo_status finish(struct device *device, uint32_t lane, cu_result result, const char *phase,
                            const char *function) {
   struct cu_stream *stream = device->lanes[lane].stream;
@@ -34,6 +35,7 @@ static rondo_status finish(struct device *device, uint32_t lane, cu_result resul
     result = device_synchronize(device, stream);
     if (result != CU_SUCCESS) status = device_failed(device, result, "%s: cuStreamSynchronize", phase);
   }
+  lane_release(&device->lanes[lane]);
   device_leave(device);
   return status;
 }
@@ -74,6 +76,7 @@ static rondo_status copy_rows(struct device *device, uint32_t lane, cu_address o
   const char *phase = is_upload ? "upload" : "download", *function = "";
   rondo_status status = device_enter(device, phase);
   if (status != RONDO_OK) return status;
+  lane_hold(&device->lanes[lane]);
   cu_result result = CU_SUCCESS;
   for (uint64_t k = 0; k < rows->count[2] && rows->bytes; k++)
     for (uint64_t j = 0; j < rows->count[1] && result == CU_SUCCESS; j++, on_host += rows->bytes * rows->count[0])
@@ -107,6 +110,7 @@ rondo_status cuda_download(struct device *device, uint32_t lane, void *destinati
 rondo_status cuda_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {
   rondo_status status = device_enter(device, "zero");
   if (status != RONDO_OK) return status;
+  lane_hold(&device->lanes[lane]);
   cu_result result = CU_SUCCESS;
   if (bytes) result = device->driver.cuMemsetD8Async((uintptr_t)destination, 0, bytes, device->lanes[lane].stream);
   return finish(device, lane, result, "zero", "cuMemsetD8Async");
@@ -116,10 +120,12 @@ rondo_status cuda_zero(struct device *device, uint32_t lane, void *destination, 
 
 void cuda_memory_give(struct device *device, const struct device_memory *memory) {
   if (!device_lost(device) && (memory->device || memory->pinned) && device_enter(device, "give") == RONDO_OK) {
+    device_hold(device);
     int mode = device_relax(device);
     if (memory->pinned) device->driver.cuMemFreeHost(memory->pinned);
     if (memory->device) device->driver.cuMemFree((uintptr_t)memory->device);
     device_restore(device, mode);
+    device_release(device);
     device_leave(device);
   }
   if (memory->host) device->allocator.release(device->allocator.user, memory->host, memory->host_bytes);
@@ -149,9 +155,11 @@ rondo_status cuda_memory_take(struct device *device, struct device_memory *memor
   }
   rondo_status status = device_enter(device, "take");
   if (status == RONDO_OK) {
+    device_hold(device);
     int mode = device_relax(device);
     status = take_from_driver(device, memory);
     device_restore(device, mode);
+    device_release(device);
     device_leave(device);
   }
   if (status == RONDO_OK) return status;
@@ -166,7 +174,9 @@ rondo_status cuda_memory_take(struct device *device, struct device_memory *memor
 
 rondo_status cuda_drain(struct device *device, uint32_t lane) {
   rondo_status status = device_enter(device, "drain");
-  return status == RONDO_OK ? finish(device, lane, CU_SUCCESS, "drain", "") : status;
+  if (status != RONDO_OK) return status;
+  lane_hold(&device->lanes[lane]);
+  return finish(device, lane, CU_SUCCESS, "drain", "");
 }
 
 /* Not in a callback: it is not documented whether a capture survives the question. */

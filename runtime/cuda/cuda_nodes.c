@@ -10,10 +10,8 @@
 #include "images.h"
 #include "launches.h"
 
-const char *build_part(const struct build *build) { return build->graph == build->exec->graph ? "" : "repeat_steps: "; }
-
 rondo_status build_failed(const struct build *build, cu_result result, const char *task, const char *function) {
-  return device_failed(build->device, result, "instantiate: %stask '%s': %s", build_part(build), task, function);
+  return device_failed(build->device, result, "instantiate: %stask '%s': %s", build->part, task, function);
 }
 
 /* ---- Kernel nodes ------------------------------------------------------------------------------------------------ */
@@ -128,7 +126,23 @@ static rondo_status check_user_parameters(const struct build *build, const char 
   return RONDO_OK;
 }
 
-static rondo_status add_kernel_node(const struct build *build, const char *task, struct cu_kernel_node *kernel_node,
+/* The doorbell's kernel turns it off and on. */
+static rondo_status make_updatable(struct build *build, const char *task, struct cu_graph_node *node) {
+  const struct driver *driver = &build->device->driver;
+  struct cu_node_attribute attribute = {.is_updatable = 1};
+  if (build->updatable_count == DOORBELL_NODES)
+    return status_set(RONDO_UNSUPPORTED,
+                      "instantiate: task '%s': a resident exec launches at most %d kernels: expected linger_ns 0", task,
+                      DOORBELL_NODES);
+  cu_result result = driver->cuGraphKernelNodeSetAttribute(node, CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE, &attribute);
+  if (result != CU_SUCCESS) return build_failed(build, result, task, "cuGraphKernelNodeSetAttribute");
+  result = driver->cuGraphKernelNodeGetAttribute(node, CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE, &attribute);
+  if (result != CU_SUCCESS) return build_failed(build, result, task, "cuGraphKernelNodeGetAttribute");
+  build->updatable[build->updatable_count++] = attribute.handle;
+  return RONDO_OK;
+}
+
+static rondo_status add_kernel_node(struct build *build, const char *task, struct cu_kernel_node *kernel_node,
                                     const struct waits *waits, struct exit *exit) {
   rondo_status status = prepare_kernel(build, task, kernel_node->kernel, kernel_node->shared_bytes);
   if (status != RONDO_OK) return status;
@@ -137,7 +151,8 @@ static rondo_status add_kernel_node(const struct build *build, const char *task,
   parameters.type = CU_NODE_KERNEL;
   parameters.kernel = *kernel_node;
   parameters.kernel.context = build->exec->lane->context;
-  return add_node(build, task, &parameters, waits, exit);
+  status = add_node(build, task, &parameters, waits, exit);
+  return status == RONDO_OK && build->updatable ? make_updatable(build, task, exit->node) : status;
 }
 
 /* For a task that launches nothing: keeps its edges. */
@@ -151,7 +166,7 @@ static rondo_status add_empty_node(const struct build *build, const char *task, 
   return add_node(build, task, &parameters, &full, exit);
 }
 
-static rondo_status add_own_kernel(const struct build *build, const char *task, struct op_launch *launch,
+static rondo_status add_own_kernel(struct build *build, const char *task, struct op_launch *launch,
                                    const struct waits *waits, struct exit *exit, struct cu_kernel **kernel_out) {
   struct cu_kernel *kernel = NULL;
   const char *function = "";
@@ -218,7 +233,7 @@ static rondo_status load_user_image(const struct build *build, const char *task,
   return RONDO_OK;
 }
 
-static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, struct exit *exit,
+static rondo_status add_user_kernel(struct build *build, const struct device_node *node, struct exit *exit,
                                     struct launch_node *launch) {
   const struct user_work *work = node->user_work;
   const char *task = node->call.task->name;

@@ -24,17 +24,18 @@ struct build {
   const struct device_program *program;
   struct device_exec *exec;
   struct cu_graph *graph; /* to which nodes are added */
+  const char *part;       /* for errors: "" in the graph of one replay, else the option that wants another */
   struct exit *exits;
   struct waits waits;  /* of the node that is being added */
   const void **images; /* of exec->libraries */
   struct exit begin;   /* a node before all others, if there is one */
   bool has_captures;
+  uint64_t *updatable; /* the handles of the kernels in a resident graph's body; NULL in other graphs */
+  uint32_t updatable_count;
   uint32_t word_count; /* of completion, by the nodes that end the graph; 0: a node after them publishes it */
   uint32_t end_count;  /* of those nodes */
 };
 
-/* How an error says that it was met in the graph of repeats. */
-const char *build_part(const struct build *build);
 rondo_status build_failed(const struct build *build, cu_result result, const char *task, const char *function);
 
 /* One more predecessor of the next node. */

@@ -18,6 +18,7 @@
 #include "images.h"
 #include "lanes.h"
 #include "rebind.h"
+#include "resident.h"
 #include "staging.h"
 
 enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 /* after each pool */ };
@@ -145,6 +146,8 @@ static bool cuda_close(struct device *device, bool is_touched) {
   bool is_done = !device_lost(device);
   if (device->heartbeat.is_stuck) return is_done; /* its thread still uses the device */
   staging_destroy(device);
+  pthread_cond_destroy(&device->residents.changed);
+  pthread_mutex_destroy(&device->residents.lock);
   pthread_mutex_destroy(&device->heartbeat.lock);
   pthread_mutex_destroy(&device->lock);
   rondo_allocator allocator = device->allocator;
@@ -240,6 +243,8 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
   device->own_bytes = cutter.used;
   pthread_mutex_init(&device->lock, NULL);
   pthread_mutex_init(&device->heartbeat.lock, NULL);
+  pthread_mutex_init(&device->residents.lock, NULL);
+  pthread_cond_init(&device->residents.changed, NULL);
   staging_init(device);
   *info = (struct device_info){0};
   lanes_describe(options, info);
@@ -277,6 +282,7 @@ const struct device_ops cuda_device_ops = {
     .exec_create = cuda_exec_create,
     .exec_launch = cuda_exec_launch,
     .exec_repeat = cuda_exec_repeat,
+    .exec_ring = cuda_exec_ring,
     .exec_rebind = cuda_exec_rebind,
     .exec_destroy = cuda_exec_destroy,
     .health = cuda_health,

@@ -2,35 +2,10 @@
  * with the lane. */
 #include "cuda_replay.h"
 
-#include <sched.h>
-
 #include "../own_thread.h"
 #include "cuda_failure.h"
 #include "heartbeat.h"
-
-/* ---- Turns ------------------------------------------------------------------------------------------------------- */
-
-/* A launch in the caller's stream is five calls. Between them no other thread may launch in the lane, since the order
- * of the two replays would be undefined. Launches in the lane itself do not wait for each other. */
-enum { ALONE = 1 << 30 };
-
-static void enter(struct lane *lane) {
-  while (atomic_fetch_add_explicit(&lane->launching, 1, memory_order_acquire) & ALONE) {
-    atomic_fetch_sub_explicit(&lane->launching, 1, memory_order_relaxed);
-    while (atomic_load_explicit(&lane->launching, memory_order_relaxed) & ALONE) sched_yield();
-  }
-}
-
-static void leave(struct lane *lane) { atomic_fetch_sub_explicit(&lane->launching, 1, memory_order_release); }
-
-static void enter_alone(struct lane *lane) {
-  while (atomic_fetch_or_explicit(&lane->launching, ALONE, memory_order_acquire) & ALONE) sched_yield();
-  while (atomic_load_explicit(&lane->launching, memory_order_acquire) != ALONE) sched_yield();
-}
-
-static void leave_alone(struct lane *lane) {
-  atomic_fetch_and_explicit(&lane->launching, ~(uint32_t)ALONE, memory_order_release);
-}
+#include "turns.h"
 
 /* ---- Notices ----------------------------------------------------------------------------------------------------- */
 
@@ -83,9 +58,9 @@ static rondo_status launch_in_lane(struct device_exec *exec, struct cu_graph_exe
   rondo_status status = device_enter(device, "replay");
   if (status != RONDO_OK) return status;
   struct notice *notice = notice_begin(exec);
-  enter(lane);
+  lane_enter(lane);
   cu_result result = device->driver.cuGraphLaunch(graph_exec, lane->stream);
-  leave(lane);
+  lane_leave(lane);
   if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
   status = notice_launch(device, lane, notice, status);
   device_leave(device);
@@ -125,9 +100,9 @@ static rondo_status launch_in_stream(struct device_exec *exec, struct cu_stream 
   if (status == RONDO_OK) {
     struct lane *lane = exec->lane;
     struct notice *notice = notice_begin(exec);
-    enter_alone(lane);
+    lane_enter_alone(lane);
     status = launch_between(exec, stream);
-    leave_alone(lane);
+    lane_leave_alone(lane);
     status = notice_launch(device, lane, notice, status);
   }
   device_leave(device);

@@ -92,6 +92,10 @@ ENTRY_POINT(cuGraphAddNode, 12030, MANDATORY, struct cu_graph_node **node, struc
             struct cu_node_parameters *parameters)
 ENTRY_POINT(cuGraphConditionalHandleCreate, 12030, OPTIONAL, uint64_t *handle, struct cu_graph *graph,
             struct cu_context *context, unsigned value, unsigned flags)
+ENTRY_POINT(cuGraphKernelNodeSetAttribute, 11000, OPTIONAL, struct cu_graph_node *node, int attribute,
+            const struct cu_node_attribute *value)
+ENTRY_POINT(cuGraphKernelNodeGetAttribute, 11000, OPTIONAL, struct cu_graph_node *node, int attribute,
+            struct cu_node_attribute *value)
 ENTRY_POINT(cuGraphGetNodes, 10000, MANDATORY, struct cu_graph *graph, struct cu_graph_node **nodes, size_t *count)
 ENTRY_POINT(cuGraphNodeGetType, 10000, MANDATORY, struct cu_graph_node *node, int *type)
 ENTRY_POINT(cuGraphChildGraphNodeGetGraph, 10000, MANDATORY, struct cu_graph_node *node, struct cu_graph **graph)

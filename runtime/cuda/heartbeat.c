@@ -15,6 +15,7 @@
 #include "cuda_failure.h"
 #include "cuda_graph.h"
 #include "lanes.h"
+#include "turns.h"
 
 enum {
   PERIOD_NS = 200 * 1000,
@@ -135,8 +136,10 @@ static rondo_status count_user(struct device *device, bool on) {
 }
 
 rondo_status cuda_keep_warm(struct device *device, bool on) {
+  device_hold(device);
   pthread_mutex_lock(&device->heartbeat.lock);
   rondo_status status = count_user(device, on);
   pthread_mutex_unlock(&device->heartbeat.lock);
+  device_release(device);
   return status;
 }

@@ -37,6 +37,7 @@
 #include "../cores.h"
 #include "../own_thread.h"
 #include "cuda_failure.h"
+#include "turns.h"
 
 enum { TEXT_BYTES = 512, BUSY_COPIES = 2, ALIGNMENT = 256, PIECES = 1024, COPIES = 16 };
 enum { HELPERS_MOST = 8, SHARES = 2 * HELPERS_MOST, CLAIMED_MOST = 4 };
@@ -445,7 +446,9 @@ rondo_status staging_await(struct device *device, uint32_t lane) {
   if (status != RONDO_OK) return status;
   struct cu_event *last = staging->copied[(begun - 1) % COPIES];
   const char *function = "cuStreamWaitEvent";
+  lane_enter(&device->lanes[lane]);
   cu_result result = device->driver.cuStreamWaitEvent(device->lanes[lane].stream, last, 0);
+  lane_leave(&device->lanes[lane]);
   if (result != CU_SUCCESS && !device_is_fatal(result)) { /* then the host waits */
     function = "cuStreamSynchronize";
     result = device_synchronize(device, staging->stream);

@@ -85,7 +85,8 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"bench replays",
        "the measurement is 'replays', expected replay, lanes, kernels, exchange, llama, plan, upload or wait"},
       {"bench replay --samples 99", "--samples is '99', expected a whole number from 100 to 10000000"},
-      {"bench replay --only all", "--only is 'all', expected launch, visible, in-out, chains, branches, idle or slots"},
+      {"bench replay --only all",
+       "--only is 'all', expected launch, visible, in-out, chains, branches, idle, slots or resident"},
       {"bench kernels svd", "the group is 'svd', expected gemv, gemm, chain, ladder, attention, attention-steps, "
                             "softmax, rowmax-tile or qr"},
       {"bench kernels --edges none", "--edges is 'none', expected plain or programmatic"},

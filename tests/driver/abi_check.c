@@ -70,6 +70,7 @@ SAME(CU_PORT_PROGRAMMATIC, CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
 SAME(CU_EDGE_PROGRAMMATIC, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
 SAME(CU_CONDITION_ASSIGN_DEFAULT, CU_GRAPH_COND_ASSIGN_DEFAULT);
 SAME(CU_CONDITION_WHILE, CU_GRAPH_COND_TYPE_WHILE);
+SAME(CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
 
 SAME(CU_MAP_UINT8, CU_TENSOR_MAP_DATA_TYPE_UINT8);
 SAME(CU_MAP_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16);
@@ -122,6 +123,9 @@ SAME(sizeof(struct cu_child_node), sizeof(CUDA_CHILD_GRAPH_NODE_PARAMS));
 SAME_MEMBER(struct cu_child_node, graph, CUDA_CHILD_GRAPH_NODE_PARAMS, graph);
 SAME_MEMBER(struct cu_child_node, ownership, CUDA_CHILD_GRAPH_NODE_PARAMS, ownership);
 SAME(0, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
+SAME(sizeof(struct cu_node_attribute), sizeof(CUlaunchAttributeValue));
+SAME_MEMBER(struct cu_node_attribute, is_updatable, CUlaunchAttributeValue, deviceUpdatableKernelNode.deviceUpdatable);
+SAME_MEMBER(struct cu_node_attribute, handle, CUlaunchAttributeValue, deviceUpdatableKernelNode.devNode);
 SAME(sizeof(struct cu_conditional_node), sizeof(CUDA_CONDITIONAL_NODE_PARAMS));
 SAME_MEMBER(struct cu_conditional_node, handle, CUDA_CONDITIONAL_NODE_PARAMS, handle);
 SAME_MEMBER(struct cu_conditional_node, type, CUDA_CONDITIONAL_NODE_PARAMS, type);

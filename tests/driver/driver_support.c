@@ -8,17 +8,19 @@
 #include "../../runtime/kernels.h"
 
 /* Rondo's device code, as far as the fake has it. It replaces the library's own table, which is empty without nvcc.
- * Every open loads the first image; a graph that copies loads the second, and an exec with
- * repeats the third. */
+ * Every open loads the first image; a graph that copies loads the second, an exec with repeats the third, and a
+ * resident exec the fourth. */
 static const char point_image[] = "fake image: rondo_point";
 static const char repeat_image[] = "fake image: rondo_repeat_step";
+static const char doorbell_image[] = "fake image: rondo_await_bell";
 static const char copy_image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer mapped_copy rondo_rope";
 const struct device_image device_images[] = {
     {"point.cu", point_image, point_image + sizeof point_image, "rondo_point\0"},
     {"copies.cu", copy_image, copy_image + sizeof copy_image,
      "rondo_copy\0rondo_copy_small\0rondo_transfer\0mapped_copy\0rondo_rope\0"},
-    {"repeat.cu", repeat_image, repeat_image + sizeof repeat_image, "rondo_repeat_step\0"}};
-const uint32_t device_image_count = 3;
+    {"repeat.cu", repeat_image, repeat_image + sizeof repeat_image, "rondo_repeat_step\0"},
+    {"await_bell.cu", doorbell_image, doorbell_image + sizeof doorbell_image, "rondo_await_bell\0"}};
+const uint32_t device_image_count = sizeof device_images / sizeof *device_images;
 
 const struct fake_driver *fake;
 

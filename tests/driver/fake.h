@@ -46,6 +46,7 @@ struct kernel_code {
   fake_kernel function;
   uint32_t parameter_count;
   size_t parameter_bytes[KERNEL_PARAMETERS];
+  bool (*has_come)(const void *parameter); /* what it waits for; NULL: it does not wait */
 };
 
 enum { GPUS = 8 };
@@ -214,6 +215,7 @@ struct node_work {
   struct gpu *gpu;                         /* of a kernel's context */
   int32_t multiprocessors;                 /* of the context that it runs in */
   _Alignas(16) unsigned char values[1024]; /* of the parameters */
+  const bool *is_off;                      /* of a kernel that other kernels turn off; NULL: of any other node */
   struct fake_work work;
 };
 
@@ -222,6 +224,7 @@ struct node {
   struct graph *graph;
   uint32_t index;
   struct node_work work;
+  bool is_off, was_instantiated;
   struct graph *child;        /* of a loop the body */
   struct cu_graph *bodies[1]; /* its handle */
   uint32_t dependency_count;
@@ -253,6 +256,7 @@ struct exec {
   uint32_t node_count, node_room;
   struct exec_node *nodes;
   uint32_t in_flight;
+  bool waits; /* a kernel of it may */
   uint64_t device_bytes;
   struct item *spare; /* of a launch: it allocates nothing unless the exec is in flight. NULL while in use */
 };
@@ -263,8 +267,9 @@ struct graph *graph_new(bool is_child);
 struct graph *graph_clone(const struct graph *from); /* a child */
 void graph_free(struct graph *graph);
 void exec_free(struct exec *exec);
-/* cudaGraphSetConditional, as a kernel calls it. */
+/* cudaGraphSetConditional and cudaGraphKernelNodeSetEnabled, as a kernel calls them. */
 void condition_set(uint64_t handle, uint32_t value);
+void node_enable(uint64_t handle, bool on);
 enum { EXEC_NODE_BYTES = 2700 }; /* of device memory, about as an H200's driver takes */
 
 /* ---- Streams: fake_stream.c -------------------------------------------------------------------------------------- */
@@ -291,6 +296,7 @@ struct item {
   struct stream *from;          /* which was put on this stream */
   void (*function)(void *data); /* ITEM_CALL, with the destination */
   struct exec *exec;
+  bool has_begun;
   uint32_t done_count;
   uint64_t *priority; /* of the exec's nodes; 0: has run */
   uint32_t *order;

@@ -223,6 +223,46 @@ void condition_set(uint64_t handle, uint32_t value) {
   pthread_mutex_unlock(&fake.lock);
 }
 
+/* ---- Kernels that others turn off and on ------------------------------------------------------------------------- */
+
+static cu_result attribute_check(const struct node *node, int attribute, const char *function) {
+  if (!node) return CU_INVALID_HANDLE;
+  if (attribute == CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE && node->work.type == CU_NODE_KERNEL) return CU_SUCCESS;
+  violation("%s: the fake has no attribute %d of a node of type %d", function, attribute, node->work.type);
+  return CU_INVALID_VALUE;
+}
+
+cu_result fake_cuGraphKernelNodeSetAttribute(struct cu_graph_node *handle, int attribute,
+                                             const struct cu_node_attribute *value) {
+  CALL(cuGraphKernelNodeSetAttribute);
+  struct node *node = object_body(handle, NODE, "cuGraphKernelNodeSetAttribute");
+  cu_result result = attribute_check(node, attribute, "cuGraphKernelNodeSetAttribute");
+  if (result != CU_SUCCESS) return result;
+  if (value->is_updatable != 1) return CU_INVALID_VALUE; /* documented: it cannot be taken back */
+  node->work.is_off = &node->is_off;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuGraphKernelNodeGetAttribute(struct cu_graph_node *handle, int attribute,
+                                             struct cu_node_attribute *value) {
+  CALL(cuGraphKernelNodeGetAttribute);
+  const struct node *node = object_body(handle, NODE, "cuGraphKernelNodeGetAttribute");
+  cu_result result = attribute_check(node, attribute, "cuGraphKernelNodeGetAttribute");
+  if (result != CU_SUCCESS) return result;
+  value->is_updatable = node->work.is_off != NULL;
+  value->handle = value->is_updatable ? (uintptr_t)node->handle : 0;
+  return CU_SUCCESS;
+}
+
+void node_enable(uint64_t handle, bool on) {
+  pthread_mutex_lock(&fake.lock);
+  struct node *node = object_body((void *)(uintptr_t)handle, NODE, "cudaGraphKernelNodeSetEnabled");
+  if (node && !node->work.is_off) violation("cudaGraphKernelNodeSetEnabled: the node is not for kernels to change");
+  if (node && on != node->is_off) violation("cudaGraphKernelNodeSetEnabled: the node is already %s", on ? "on" : "off");
+  if (node) node->is_off = !on;
+  pthread_mutex_unlock(&fake.lock);
+}
+
 /* ---- Edges ------------------------------------------------------------------------------------------------------- */
 
 static cu_result check_edge(const struct cu_edge *edge, int32_t to_type, const struct node *from) {
@@ -337,6 +377,7 @@ static uint32_t exec_append(struct exec *exec, const struct node_work *work, con
   uint32_t *copy = malloc((count + 1) * sizeof *copy);
   if (!copy) abort();
   for (uint32_t i = 0; i < count; i++) copy[i] = dependencies[i];
+  exec->waits = exec->waits || (work->code && work->code->has_come);
   exec->nodes[exec->node_count] = (struct exec_node){.work = *work, .dependency_count = count, .dependencies = copy};
   return exec->node_count++;
 }
@@ -353,6 +394,9 @@ static void flatten(struct exec *exec, const struct graph *graph, uint32_t entry
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->dependency_count; i++) dependencies[count++] = index[node->dependencies[i]->index];
     if (count == 0 && entry != UINT32_MAX) dependencies[count++] = entry;
+    if (node->work.is_off && node->was_instantiated)
+      violation("cuGraphInstantiateWithParams: twice with a node for kernels to change");
+    graph->nodes[n]->was_instantiated = true;
     index[n] = exec_append(exec, &node->work, dependencies, count);
     exec->nodes[index[n]].source = node->handle;
     if (!node->child) continue;

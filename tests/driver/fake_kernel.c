@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../../kernels/copy/copy.h"
 #include "../../kernels/copy/transfer.h"
+#include "../../runtime/doorbell.h"
 #include "../../runtime/repeat_control.h"
 #include "fake.h"
 
@@ -156,12 +158,75 @@ static void kernel_repeat_step(const struct fake_launch *launch) {
   }
 }
 
+/* ---- The bell ---------------------------------------------------------------------------------------------------- */
+
+static bool bell_rings(const struct doorbell_parameters *p) {
+  const uint64_t ahead = doorbell_word(p->bell) - p->state->obeyed;
+  return ahead % doorbell_turn && ahead / doorbell_turn % 0x10000 <= 2;
+}
+
+/* Who waits for how long. */
+static struct {
+  const struct doorbell *bell;
+  uint64_t beat, since_ns;
+} listener;
+
+static uint64_t bell_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* With the lock. */
+static bool bell_has_come(const void *parameter) {
+  const struct doorbell_parameters *p = parameter;
+  if (p->is_before_loop || p->state->has_left || bell_rings(p)) return true;
+  if ((doorbell_word(p->bell) - p->state->obeyed) / doorbell_turn % 0x10000 != 1) return true;
+  const uint64_t beat = __atomic_load_n(&p->bell->beat, __ATOMIC_RELAXED), now = bell_now_ns();
+  if (listener.bell != p->bell || listener.beat != beat) {
+    listener.bell = p->bell;
+    listener.beat = beat;
+    listener.since_ns = now;
+  }
+  const uint64_t patience_ns = fake.settings.patience_ns;
+  return now - listener.since_ns > (patience_ns ? patience_ns : doorbell_patience_ns);
+}
+
+static void bell_enable(const struct doorbell_parameters *p, uint32_t count, bool on) {
+  for (uint64_t i = p->bell->node_count - count; i < p->bell->node_count; i++) node_enable(p->nodes[i], on);
+}
+
+static void kernel_bell(const struct fake_launch *launch) {
+  const struct doorbell_parameters *p = launch->parameters[0];
+  if (!is_allocated(p->bell, sizeof *p->bell) || !is_allocated(p->state, sizeof *p->state) ||
+      !is_allocated(p->nodes, p->bell->node_count * sizeof *p->nodes)) {
+    fault(CU_ILLEGAL_ADDRESS, "rondo_await_bell: %p, %p or %p is not allocated", (void *)p->bell, (void *)p->state,
+          (const void *)p->nodes);
+    return;
+  }
+  listener.bell = NULL;
+  if (p->is_before_loop) {
+    bell_enable(p, p->state->off_count, true);
+    p->state->off_count = p->state->has_left = 0;
+  } else if (!p->state->has_left && bell_rings(p)) {
+    p->state->obeyed++;
+  } else if (!p->state->has_left) {
+    p->state->off_count = (uint32_t)p->bell->node_count - p->first;
+    bell_enable(p, p->state->off_count, false);
+    p->state->obeyed += 2 * doorbell_turn;
+    p->state->has_left = 1;
+    condition_set(p->loop, 0);
+    __atomic_store_n(&p->bell->left, p->state->obeyed, __ATOMIC_RELEASE);
+  }
+}
+
 static const struct kernel_code own_kernels[] = {
-    {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
-    {"rondo_copy_small", kernel_copy_small, 1, {sizeof(struct copy_small_parameters)}},
-    {"rondo_transfer", kernel_transfer, 1, {sizeof(struct transfer_parameters)}},
-    {"rondo_point", kernel_point, 1, {sizeof(struct completion)}},
-    {"rondo_repeat_step", kernel_repeat_step, 1, {sizeof(struct repeat_parameters)}},
+    {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}, NULL},
+    {"rondo_copy_small", kernel_copy_small, 1, {sizeof(struct copy_small_parameters)}, NULL},
+    {"rondo_transfer", kernel_transfer, 1, {sizeof(struct transfer_parameters)}, NULL},
+    {"rondo_point", kernel_point, 1, {sizeof(struct completion)}, NULL},
+    {"rondo_repeat_step", kernel_repeat_step, 1, {sizeof(struct repeat_parameters)}, NULL},
+    {"rondo_await_bell", kernel_bell, 1, {sizeof(struct doorbell_parameters)}, bell_has_come},
 };
 
 /* ---- Registry ---------------------------------------------------------------------------------------------------- */

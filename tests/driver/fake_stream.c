@@ -2,6 +2,7 @@
  * mode says when it runs. After a sticky error nothing runs. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fake.h"
 
@@ -15,6 +16,7 @@ static uint64_t random_next(void) { /* splitmix64 */
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
 static void node_run(const struct node_work *work) {
+  if (work->is_off && *work->is_off) return;
   if (!work->code) {
     if (work->work.function) work->work.function(work->work.arguments);
     return;
@@ -38,7 +40,8 @@ static bool is_ready(const struct item *item, uint32_t n) {
   if (item->priority[n] == HAS_RUN) return false;
   for (uint32_t i = 0; i < node->dependency_count; i++)
     if (item->priority[node->dependencies[i]] != HAS_RUN) return false;
-  return true;
+  const struct kernel_code *code = node->work.code;
+  return !code || !code->has_come || code->has_come(node->work.values);
 }
 
 /* Random priorities, drawn once for a launch, give every legal order a chance, and some nodes a long wait. */
@@ -104,6 +107,16 @@ static void node_end(struct item *item, uint32_t n) {
   for (uint32_t i = node->first; i <= n; i++) item->priority[i] = priority_next();
 }
 
+/* Only now: the launch before may have been of the same graph. */
+static void assign_conditions(struct item *item) {
+  if (item->has_begun) return;
+  item->has_begun = true;
+  for (uint32_t n = 0; n < item->exec->node_count; n++) {
+    struct condition *condition = item->exec->nodes[n].work.condition;
+    if (condition && condition->is_assigned) condition->value = condition->initial;
+  }
+}
+
 /* Runs one step of the stream's first item, without the lock. */
 static void step(struct stream *stream) {
   struct item *item = stream->first;
@@ -114,7 +127,9 @@ static void step(struct stream *stream) {
       gpu_lose(stream->gpu, fake.lose_result);
       return;
     }
+    assign_conditions(item);
     n = choose_node(item);
+    if (n == UINT32_MAX) return;
   }
   stream->running = true;
   running = stream->gpu;
@@ -139,9 +154,22 @@ static bool waits_for_event(const struct stream *stream) {
   return item && item->kind == ITEM_WAIT && item->event->done < item->record;
 }
 
+/* A kernel may wait for the host, which can tell it at any time. */
+static bool may_wait(const struct stream *stream) {
+  const struct item *item = stream->first;
+  return item && item->kind == ITEM_LAUNCH && item->exec->waits;
+}
+
+/* A kernel waits for the host, and nothing else of the graph can run. */
+static bool is_parked(const struct stream *stream) {
+  const struct item *item = stream->first;
+  return may_wait(stream) && item->done_count < item->exec->node_count && !stream->running &&
+         choose_node(item) == UINT32_MAX;
+}
+
 static bool may_run(const struct stream *stream) {
-  return stream->first && !stream->running && !waits_for_event(stream) && stream->gpu->lost == CU_SUCCESS &&
-         fake.settings.mode != FAKE_NEVER;
+  return stream->first && !stream->running && !is_parked(stream) && !waits_for_event(stream) &&
+         stream->gpu->lost == CU_SUCCESS && fake.settings.mode != FAKE_NEVER;
 }
 
 /* ---- The thread of FAKE_THREAD ----------------------------------------------------------------------------------- */
@@ -151,14 +179,33 @@ static struct {
   bool started, stop;
 } worker;
 
+/* The host tells nobody of what it writes for a kernel that waits. */
+static void wait_for_change(void) {
+  enum { LOOK_NS = 20 * 1000, SECOND_NS = 1000 * 1000 * 1000 };
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += LOOK_NS;
+  if (until.tv_nsec >= SECOND_NS) until.tv_sec++, until.tv_nsec -= SECOND_NS;
+  pthread_cond_timedwait(&fake.changed, &fake.lock, &until);
+}
+
+static bool any_may_wait(void) {
+  for (const struct stream *stream = fake.streams; stream; stream = stream->next)
+    if (may_wait(stream)) return true;
+  return false;
+}
+
 static void *worker_run(void *unused) {
   (void)unused;
   pthread_mutex_lock(&fake.lock);
   while (!worker.stop) {
-    struct stream *stream = fake.settings.mode == FAKE_THREAD ? fake.streams : NULL;
+    const bool runs = fake.settings.mode == FAKE_THREAD || fake.settings.mode == FAKE_IMMEDIATE;
+    struct stream *stream = runs ? fake.streams : NULL;
     while (stream && !may_run(stream)) stream = stream->next;
     if (stream)
       step(stream);
+    else if (runs && any_may_wait())
+      wait_for_change();
     else
       pthread_cond_wait(&fake.changed, &fake.lock);
   }
@@ -185,12 +232,18 @@ static void worker_stop(void) {
 
 /* ---- Work -------------------------------------------------------------------------------------------------------- */
 
-static void run_all(struct stream *stream) {
+static void run_all(struct stream *stream, bool waits_for_host) {
   while (stream->first && stream->gpu->lost == CU_SUCCESS) {
     struct stream *next = stream; /* what it waits for has to run first */
     while (waits_for_event(next)) next = next->first->from;
+    if (is_parked(next) && !waits_for_host) {
+      worker_start();
+      return;
+    }
     if (may_run(next) && fake.settings.mode != FAKE_THREAD)
       step(next);
+    else if (may_wait(next))
+      wait_for_change();
     else
       pthread_cond_wait(&fake.changed, &fake.lock);
   }
@@ -204,7 +257,7 @@ cu_result stream_put(struct stream *stream, struct item *item) {
   *(stream->last ? &stream->last->next : &stream->first) = item;
   stream->last = item;
   pthread_cond_broadcast(&fake.changed);
-  if (fake.settings.mode == FAKE_IMMEDIATE) run_all(stream);
+  if (fake.settings.mode == FAKE_IMMEDIATE) run_all(stream, false);
   return CU_SUCCESS; /* what goes wrong on the device is told by the next call */
 }
 
@@ -234,11 +287,8 @@ cu_result fake_cuGraphLaunch(struct cu_graph_exec *exec_handle, struct cu_stream
   exec->spare = NULL;
   item->done_count = 0;
   stream->launches++;
-  for (uint32_t n = 0; n < exec->node_count; n++) {
-    struct condition *condition = exec->nodes[n].work.condition;
-    item->priority[n] = priority_next();
-    if (condition && condition->is_assigned) condition->value = condition->initial;
-  }
+  item->has_begun = false;
+  for (uint32_t n = 0; n < exec->node_count; n++) item->priority[n] = priority_next();
   exec->in_flight++;
   return stream_put(stream, item);
 }
@@ -329,7 +379,7 @@ cu_result fake_cuStreamSynchronize(struct cu_stream *handle) {
   struct stream *stream = object_body(handle, STREAM, "cuStreamSynchronize");
   if (!stream) return CU_INVALID_HANDLE;
   if (capture_forbids_waiting(stream, "cuStreamSynchronize")) return CU_CAPTURE_UNSUPPORTED;
-  run_all(stream);
+  run_all(stream, true);
   return stream->gpu->lost != CU_SUCCESS ? lost_now(stream->gpu) : call.later;
 }
 

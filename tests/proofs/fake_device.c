@@ -81,9 +81,10 @@ static void choose_images(bool is_fake) {
 #define SPACED(chips, parameters, name, ...) " " #name
 #define LISTED(chips, parameters, name, ...) #name "\0"
   static const char image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer rondo_point "
-                              "rondo_repeat_step rondo_quantize_nvfp4" GEMV_QUADS_16_KERNELS(SPACED);
-  static const char kernels[] = "rondo_copy\0rondo_copy_small\0rondo_transfer\0rondo_point\0rondo_repeat_step\0"
-                                "rondo_quantize_nvfp4\0" GEMV_QUADS_16_KERNELS(LISTED);
+                              "rondo_repeat_step rondo_await_bell rondo_quantize_nvfp4" GEMV_QUADS_16_KERNELS(SPACED);
+  static const char kernels[] =
+      "rondo_copy\0rondo_copy_small\0rondo_transfer\0rondo_point\0rondo_repeat_step\0rondo_await_bell\0"
+      "rondo_quantize_nvfp4\0" GEMV_QUADS_16_KERNELS(LISTED);
 #undef SPACED
 #undef LISTED
   __wrap_device_image_count = is_fake ? 1 : __real_device_image_count;

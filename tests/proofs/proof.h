@@ -71,6 +71,7 @@ void any_shape_allocates_nothing(const struct proof *proof);
 void decoding_allocates_nothing(const struct proof *proof);
 void decoded_tokens_stay_the_same(const struct proof *proof);
 void replay_makes_no_system_call(const struct proof *proof);
+void resident_replay_is_a_store(const struct proof *proof);
 void ranks_ask_for_nothing(const struct proof *proof);
 void nccl_ranks_ask_for_nothing(const struct proof *proof);
 void memory_stays_flat(const struct proof *proof);

@@ -1,0 +1,32 @@
+/* bench_replay.h - what the files of rondo bench replay share. */
+#pragma once
+
+#include <rondo.h>
+
+#include "rival.h"
+#include "timing.h"
+
+struct bench {
+  size_t samples;
+  struct report report;
+  rondo_runtime *runtime;
+  struct rival rival;
+  bool has_rival;
+};
+
+/* One exec and its slots, all acquired. */
+struct subject {
+  rondo_graph *graph;
+  rondo_exec *exec;
+  rondo_slot slots[RONDO_MAX_SLOTS];
+  uint32_t slot_count;
+};
+
+/* `count` tiny copies, one after the other. */
+rondo_graph *bench_chain(uint32_t count);
+/* Takes over the graph, and acquires all slots. */
+struct subject bench_instantiate(struct bench *bench, rondo_graph *graph, const rondo_exec_options *options);
+void bench_dismantle(struct subject *subject);
+
+/* The group of resident execs: bench_resident.c. */
+void bench_resident(struct bench *bench);

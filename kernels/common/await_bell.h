@@ -1,0 +1,8 @@
+/* bell.h - the list of the kernel in await_bell.cu, and the constant by which the runtime names it (runtime/kernels.h).
+ */
+#pragma once
+
+#include "../../runtime/doorbell.h"
+
+/* KERNEL(chips, parameters, name, threads, constant) */
+#define AWAIT_BELL_KERNELS(KERNEL) KERNEL(EVERY_CHIP, doorbell_parameters, rondo_await_bell, 1, op_await_bell_kernel)

@@ -1,0 +1,154 @@
+/* resident.c - see resident.h. The graph of a resident exec is a loop that waits before each replay
+ * (runtime/doorbell.h). All is decided on the host, by compare and exchange of the bell's word. A replay adds 1, if the
+ * word says that the graph is on the device. Whoever needs the lane moves the word to the next turn; the graph then
+ * ends, after the replay that was rung, and the lane's stream orders all else.
+ *
+ * A thread beats for the graphs on the device. It takes those off that linger, and launches a graph again that has
+ * given up its wait for a beat with a replay rung: the process was stopped for a while. */
+#include "resident.h"
+
+#include <time.h>
+
+#include "../clock.h"
+#include "../own_thread.h"
+#include "cuda_failure.h"
+#include "turns.h"
+
+enum { BEAT_NS = 1000 * 1000 };
+
+/* ---- Turns ------------------------------------------------------------------------------------------------------- */
+
+/* Another thread may have entered the lane, or put another exec on the device, before it could see that this one is
+ * there. */
+static bool is_unwanted(const struct device_exec *exec) {
+  const struct lane *lane = exec->lane;
+  return atomic_load(&lane->launching) != 1 || atomic_load(&lane->holds) || atomic_load(&lane->resident) != exec;
+}
+
+/* With `rung` replays more, 0 or 1. If the launch fails the word is as before, whoever has taken the exec off since. */
+static rondo_status put_on(struct device_exec *exec, uint64_t rung) {
+  struct device *device = exec->device;
+  struct lane *lane = exec->lane;
+  rondo_status status = device_enter(device, "replay");
+  if (status != RONDO_OK) return status;
+  lane_enter(lane);
+  struct device_exec *before = atomic_exchange(&lane->resident, exec);
+  if (before && before != exec) exec_take_off(before);
+  const uint64_t off = doorbell_word(exec->bell);
+  uint64_t word = off;
+  doorbell_move(exec->bell, &word, off + doorbell_turn + rung);
+  if (is_unwanted(exec)) exec_take_off(exec);
+  cu_result result = device->driver.cuGraphLaunch(exec->resident_exec, lane->stream);
+  if (result != CU_SUCCESS) __atomic_store_n(&exec->bell->word, off, __ATOMIC_SEQ_CST);
+  lane_leave(lane);
+  if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
+  device_leave(device);
+  return status;
+}
+
+rondo_status cuda_exec_ring(struct device_exec *exec) {
+  struct device *device = exec->device;
+  struct residents *residents = &device->residents;
+  if (device_lost(device)) return device_lost_status(device, "replay");
+  uint64_t word = doorbell_word(exec->bell);
+  while (doorbell_is_on(word))
+    if (doorbell_move(exec->bell, &word, word + 1)) return RONDO_OK;
+  rondo_status status = put_on(exec, 1);
+  pthread_mutex_lock(&residents->lock);
+  pthread_cond_signal(&residents->changed);
+  pthread_mutex_unlock(&residents->lock);
+  return status;
+}
+
+/* ---- Beats ------------------------------------------------------------------------------------------------------- */
+
+/* The graph has ended with a replay to do, or in its turn. A launch that fails is tried again with the next beat. */
+static void recover(struct device_exec *exec, uint64_t left) {
+  exec_take_off(exec);
+  if (doorbell_word(exec->bell) != left) put_on(exec, 0);
+}
+
+/* False: nothing is on the device. */
+static bool look_at(struct device_exec *exec) {
+  uint64_t word = doorbell_word(exec->bell), left = doorbell_left(exec->bell), now = now_ns();
+  if (word == left) return false;
+  __atomic_store_n(&exec->bell->beat, exec->bell->beat + 1, __ATOMIC_RELAXED);
+  const uint64_t turn = word >> DOORBELL_TURN_SHIFT, left_turn = left >> DOORBELL_TURN_SHIFT;
+  const bool has_left = left_turn == (uint16_t)(doorbell_is_on(word) ? turn + 1 : turn);
+  if (has_left) {
+    recover(exec, left);
+  } else if (word != exec->last_word) {
+    exec->last_word = word;
+    exec->last_ns = now;
+  } else if (doorbell_is_on(word) && now - exec->last_ns >= exec->linger_ns) {
+    doorbell_move(exec->bell, &word, word + doorbell_turn); /* unless a replay was rung meanwhile */
+  }
+  return true;
+}
+
+static void *beat(void *argument) {
+  struct device *device = argument;
+  struct residents *residents = &device->residents;
+  own_thread_begin(NULL);
+  pthread_mutex_lock(&residents->lock);
+  while (!residents->stop && !device_lost(device)) {
+    bool is_on = false;
+    for (struct device_exec *exec = residents->execs; exec; exec = exec->next_resident) is_on = look_at(exec) || is_on;
+    if (!is_on) {
+      pthread_cond_wait(&residents->changed, &residents->lock);
+      continue;
+    }
+    pthread_mutex_unlock(&residents->lock);
+    nanosleep(&(struct timespec){.tv_nsec = BEAT_NS}, NULL);
+    pthread_mutex_lock(&residents->lock);
+  }
+  pthread_mutex_unlock(&residents->lock);
+  return NULL;
+}
+
+/* ---- Execs ------------------------------------------------------------------------------------------------------- */
+
+rondo_status resident_begin(struct device_exec *exec) {
+  struct residents *residents = &exec->device->residents;
+  rondo_status status = RONDO_OK;
+  pthread_mutex_lock(&residents->lock);
+  if (!residents->execs) {
+    residents->stop = false;
+    if (own_thread_start(&residents->thread, beat, exec->device))
+      status = status_set(RONDO_OUT_OF_MEMORY, "instantiate: linger_ns: no thread could be started");
+  }
+  if (status == RONDO_OK) {
+    exec->next_resident = residents->execs;
+    residents->execs = exec;
+    exec->is_listed = true;
+  }
+  pthread_mutex_unlock(&residents->lock);
+  return status;
+}
+
+/* A thread that has entered the lane may have found the exec there. */
+static void leave_lane(struct device_exec *exec) {
+  struct lane *lane = exec->lane;
+  struct device_exec *found = exec;
+  exec_take_off(exec);
+  atomic_compare_exchange_strong(&lane->resident, &found, NULL);
+  if (device_lost(exec->device)) return; /* it may be in the driver for ever */
+  lane_enter_alone(lane);
+  lane_leave_alone(lane);
+}
+
+void resident_end(struct device_exec *exec) {
+  struct residents *residents = &exec->device->residents;
+  if (!exec->is_listed) return;
+  pthread_mutex_lock(&residents->lock);
+  struct device_exec **link = &residents->execs;
+  while (*link != exec) link = &(*link)->next_resident;
+  *link = exec->next_resident;
+  exec->is_listed = false;
+  const bool is_last = !residents->execs;
+  residents->stop = is_last;
+  pthread_cond_signal(&residents->changed);
+  pthread_mutex_unlock(&residents->lock);
+  if (is_last) pthread_join(residents->thread, NULL);
+  leave_lane(exec);
+}
