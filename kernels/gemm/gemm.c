@@ -167,8 +167,7 @@ rondo_status gemm_check(const struct op_task *task) {
 bool norms_suit_products(const struct layer_sizes *layer) {
   enum { MAP_ELEMENTS = 8, MOST_ELEMENTS = 11 << 16, MOST_BESIDE_NVFP4 = 1 << 19 };
   const int64_t most = layer->weights == RONDO_NVFP4 ? MOST_BESIDE_NVFP4 : MOST_ELEMENTS;
-  return layer->dtype == RONDO_BF16 && layer->hidden % MAP_ELEMENTS == 0 &&
-         layer->hidden * layer->rows <= most;
+  return layer->dtype == RONDO_BF16 && layer->hidden % MAP_ELEMENTS == 0 && layer->hidden * layer->rows <= most;
 }
 
 int64_t norm_groups_of(int64_t columns) { return gemm_groups(columns); }
