@@ -62,6 +62,9 @@ struct op_call {
    * and host_run returns. Both are 0 where only a choice is wanted. */
   _Atomic uint64_t *fault;
   uint64_t fault_number;
+  /* The same task's successors may start while it waits for other ranks: no rank needs the multiprocessors that they
+   * take to come to the same place. */
+  bool lets_successors_start;
 };
 
 /* A task that another one is made of. */

@@ -57,8 +57,26 @@ static void accesses_fill(rondo_exec *exec, const rondo_graph *graph) {
   }
 }
 
+/* Are there tasks that wait for other ranks, and do all read and write one tensor, so that they run one after the
+ * other? Then one that waits never takes the place of an earlier one of another rank. */
+static bool waits_have_an_order(const rondo_graph *graph) {
+  uint32_t shared = NO_TENSOR;
+  for (uint32_t t = 0; t < graph->task_count; t++) {
+    const struct task *task = &graph->tasks[t];
+    if (task->user_work && task->user_work->capture) return false; /* which may wait too */
+    for (uint32_t i = 0; task->op && task->op->waits_for_others && i < task->operand_count; i++) {
+      if (task->tensors[i] == NO_TENSOR || task_access(task, i) != RONDO_READ_WRITE) continue;
+      const uint32_t root = graph->tensors[task->tensors[i]].root;
+      if (shared == NO_TENSOR) shared = root;
+      if (root != shared) return false;
+    }
+  }
+  return shared != NO_TENSOR;
+}
+
 static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   struct cutter user_work = {exec->program.user_work, 0};
+  const bool lets_successors_start = waits_have_an_order(graph) && exec->runtime->group->own_devices;
   uint32_t operands = 0, launches = 0;
   for (uint32_t n = 0; n < plan->node_count; n++) {
     const struct plan_node *node = &plan->nodes[n];
@@ -78,6 +96,7 @@ static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct 
     filled->call.data = &exec->program.data[operands];
     filled->call.fault = exec->runtime->info.fault;
     filled->call.fault_number = fault_number_of(exec->program.names[n]);
+    filled->call.lets_successors_start = lets_successors_start;
     filled->first_launch = launches;
     launches += launches_most(exec->program.tasks[n].op);
     operands += exec->program.tasks[n].operand_count;

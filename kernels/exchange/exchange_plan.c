@@ -129,6 +129,7 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
       .sums = sums,
       .keeps = in->present && out->present,
       .widens = sums && in->dtype != RONDO_F32 && (has_residual || out->dtype != in->dtype),
+      .early = call->lets_successors_start,
   };
   rows_fill(call, &parameters);
   shape_fill(task, &parameters);
@@ -139,7 +140,15 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
 /* ---- The choice -------------------------------------------------------------------------------------------------- */
 
 /* The way more of two steps takes about 1.3 us, in which a link moves this many bytes. */
-enum { BYTES_OF_A_WAY = 448 * 1024, SMALL_THREADS = 128 };
+enum { BYTES_OF_A_WAY = 448 * 1024 };
+
+/* As few threads as there are blocks for. 64 with 128 registers each find room beside both halves of a decoder's layer,
+ * which then start on time. */
+static uint32_t threads_of(int64_t work) {
+  uint32_t threads = 64;
+  while (threads < EXCHANGE_THREADS && work > (int64_t)threads * EXCHANGE_BLOCKS_MOST) threads *= 2;
+  return (uint32_t)larger(32, smaller(threads, round_up(work, 32)));
+}
 
 /* All of a sum go over a rank's links ranks - 1 times in one step, and 2 (ranks - 1) / ranks times in two. */
 static bool has_two_steps(const struct exchange_attributes *attributes, uint32_t vectors) {
@@ -157,8 +166,7 @@ struct exchange_choice exchange_choose(const struct exchange_attributes *attribu
         .why = "each rank sums a part and sends it to all: fewer bytes, which save more than a second way takes",
         .chunk = (uint32_t)divide_up(vectors, attributes->ranks)};
   const int64_t work = in_two ? choice.chunk : vectors;
-  choice.threads = (uint32_t)larger(32, smaller(SMALL_THREADS, round_up(work, 32)));
-  if (work > (int64_t)SMALL_THREADS * EXCHANGE_BLOCKS_MOST) choice.threads = EXCHANGE_THREADS;
+  choice.threads = threads_of(work);
   choice.blocks = (uint32_t)larger(1, smaller(EXCHANGE_BLOCKS_MOST, divide_up(work, choice.threads)));
   return choice;
 }

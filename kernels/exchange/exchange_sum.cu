@@ -73,6 +73,7 @@ template <int N, int Ranks> struct sum_of {
     if (first < p.vectors) send(first, data);
     for (uint32_t i = first + step; i < p.vectors; i += step) send(i, own(i));
     __syncthreads();
+    let_successors_start_early(p);
     unrolled_for (uint32_t r = 0; r < Ranks; r++)
       if (is_other(r)) count_exchange(p, r, counts[r]);
     if (first < p.vectors) finish(first, data);

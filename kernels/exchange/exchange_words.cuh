@@ -105,8 +105,12 @@ DEVICE void count_exchange(const exchange_parameters &p, uint32_t r, uint32_t co
     ((uint32_t *)p.here[r])[block] = count + 1;
 }
 
-/* Successors start when a block has all it waits for. Had they started before, those of one rank could take the
- * multiprocessors that another rank on the same device needs to come here at all. Nor would they gain: they would only
- * wait, on multiprocessors that look for words. */
+/* Where each rank has a device of its own, successors start when a block has sent, and fetch weights meanwhile.
+ * Elsewhere they start when it has all it waits for: those of one rank could take the multiprocessors that another rank
+ * on the same device needs to come here at all. */
+DEVICE void let_successors_start_early(const exchange_parameters &p) {
+  if (p.early) let_successors_start();
+}
+
 #define DEFINE_EXCHANGE_KERNEL(chips, parameters, name, threads, ...)                                                  \
   DEFINE_KERNEL_FROM(only_wait_for_predecessors(), __launch_bounds__(threads, 1), parameters, name, __VA_ARGS__)

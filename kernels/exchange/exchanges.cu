@@ -235,6 +235,7 @@ DEVICE void exchange(const exchange_parameters &p) {
   __syncthreads();
   unrolled_for (uint32_t r = 0; r < EXCHANGE_RANKS_MOST; r++)
     if (others >> r & 1) count_exchange(p, r, counts[r]);
+  let_successors_start_early(p);
   if (p.dtype == RONDO_F32)
     exchange_vectors<4>(p, turns);
   else

@@ -58,6 +58,7 @@ struct exchange_parameters {
   uint32_t sums;     /* 1: parts are added; 0: each goes to its place */
   uint32_t keeps;    /* 1: this rank's own part is among them */
   uint32_t widens;   /* 1: in two steps the sums go as f32 */
+  uint32_t early;    /* 1: successors start early (op_call.lets_successors_start) */
   struct completion done;
 };
 

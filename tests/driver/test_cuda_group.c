@@ -2,11 +2,7 @@
  * call leaves behind, states that ranks lend each other, and one rank that is lost. */
 #include <string.h>
 
-#include "../../kernels/common/launch.h"
-#include "../../runtime/completion.h"
 #include "../../runtime/cuda/driver.h"
-#include "../../runtime/fault.h"
-#include "../../runtime/kernels.h"
 #include "driver_support.h"
 
 enum { RANKS = 3, PAIRS = 6, COUNT = 64, UNAVAILABLE = 46, UNKNOWN_ERROR = 999 };
@@ -395,65 +391,5 @@ Test(cuda_group, memory_that_a_lost_rank_borrowed_is_leaked) {
   ring_close(&ring);
   cr_assert_gt(fake->live(text, sizeof text), 0);
   cr_assert(strstr(text, "2 context"), "%s", text);
-  require_no_violation("after close");
-}
-
-/* ---- A task that waits for another rank -------------------------------------------------------------------------- */
-
-struct waiting_parameters {
-  uint64_t *fault;
-  uint64_t fault_number;
-  struct completion done;
-};
-
-static const struct op_kernel waiting_kernel =
-    KERNEL_ENTRY(EVERY_CHIP, waiting_parameters, mapped_copy, 32, "of a test");
-
-static rondo_status waiting_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  (void)chip;
-  struct waiting_parameters parameters = {.fault = (uint64_t *)(void *)call->fault, .fault_number = call->fault_number};
-  launch_add(launches, &waiting_kernel, 1, 32, 0, &parameters, sizeof parameters);
-  return RONDO_OK;
-}
-
-static const struct op waiting = {
-    .name = "waiting", .waits_for_others = true, .check = accept_any_task, .select = waiting_select};
-
-static uint32_t runs;
-
-/* Rank 2 does not come: the word, and then the trap, before the next node. */
-static void waiting_run(const struct fake_launch *launch) {
-  struct waiting_parameters p;
-  memcpy(&p, launch->parameters[0], sizeof p);
-  runs++;
-  __atomic_store_n(p.fault, fault_word(p.fault_number, 2), __ATOMIC_RELEASE);
-  fake->lose_after_nodes(0, CU_LAUNCH_FAILED);
-}
-
-Test(cuda_group, the_first_cause_names_the_task_and_the_rank_that_did_not_come) {
-  static const char cause[] = "replay: task 'sum': rank 2 did not come in time: ";
-  rondo_runtime *runtimes[RANKS];
-  rondo_graph *graph;
-  rondo_exec *exec;
-  rondo_slot slot;
-  fake->register_kernel("mapped_copy", waiting_run, 1, (const size_t[]){sizeof(struct waiting_parameters)});
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  rondo_tensor state = add_vector(rondo_state, graph, "state", COUNT);
-  const struct op_argument argument = {.name = "state", .tensor = state, .access = RONDO_READ_WRITE};
-  REQUIRE_OK(graph_add(graph, &waiting, "sum", &argument, 1, NULL, 0));
-  add_copy(graph, "copy", state, add_vector(rondo_output, graph, "out", COUNT));
-  open_ranks(runtimes);
-  REQUIRE_OK(rondo_instantiate(runtimes[0], graph, NULL, &exec));
-  cr_assert_eq(runs, 0, "no warm-up");
-  REQUIRE_OK(rondo_acquire(exec, &slot));
-  REQUIRE_OK(rondo_replay(slot));
-  REQUIRE_ERROR(rondo_wait(slot, RONDO_FOREVER), RONDO_DEVICE_LOST, cause);
-  cr_assert(strstr(rondo_error_text(), "CUDA_ERROR_LAUNCH_FAILED"), "%s", rondo_error_text());
-  REQUIRE_ERROR(rondo_runtime_health(runtimes[0]), RONDO_DEVICE_LOST, cause);
-  REQUIRE_OK(rondo_runtime_health(runtimes[1]));
-  cr_assert_eq(runs, 1);
-  REQUIRE_OK(rondo_close_exec(&exec));
-  close_ranks(runtimes);
-  REQUIRE_OK(rondo_graph_destroy(&graph));
   require_no_violation("after close");
 }

@@ -70,7 +70,7 @@ static void require_kernel(int64_t first, int64_t rows, uint32_t ranks_count, co
 }
 
 Test(exchange_plan, explain_names_kernel_and_reason) {
-  require_kernel(0, 32, 2, "rondo_exchange_sum grid 2x1x1 block 128x1x1");
+  require_kernel(0, 32, 2, "rondo_exchange_sum grid 4x1x1 block 64x1x1");
   require_kernel(0, 32, 2, "one step: each rank's data goes whole");
   require_kernel(3, 32, 2, "rondo_exchange grid");
   require_kernel(0, 16384, 4, "rondo_exchange grid 128x1x1 block 256x1x1");
@@ -87,6 +87,6 @@ Test(exchange_plan, terms_take_the_short_kernel) {
   REQUIRE_OK(rondo_state(graph, "out", RONDO_F32, 2, (int64_t[]){1, 2048}, &out));
   REQUIRE_OK(rondo_add_all_reduce(
       graph, &(rondo_exchange_desc){.in = in, .out = out, .exchange = ranks.exchange, .ranks = 2}));
-  require_explained(graph, "rondo_exchange_sum grid 4x1x1");
+  require_explained(graph, "rondo_exchange_sum grid 8x1x1");
   ranks_end(&ranks);
 }
