@@ -68,6 +68,10 @@ static inline int64_t llama_results(const struct llama_builder *b) {
   return llama_has_last_row(b) ? llama_items(b) : b->rows;
 }
 static inline bool llama_has_ranks(const struct llama_builder *b) { return b->desc.ranks > 1; }
+/* Do halves of one token begin with the sum over ranks themselves? */
+static inline bool llama_halves_sum(const struct llama_builder *b) {
+  return llama_has_ranks(b) && b->rows == 1 && !llama_is_prefill(b);
+}
 
 /* ---- graph_llama_tensors.c ---- */
 

@@ -1,9 +1,9 @@
 /* graph_llama_ranks.c - the ready-made Llama graph as one rank of several has it: its part of heads, feed forward and
  * vocabulary, and the exchanges where all ranks' results meet.
  *
- *     attention -> sum -> feed_forward -> sum                     a layer in halves: sums of all ranks' parts
- *     qkv -> attention -> output -> sum -> gate_up -> down -> sum   as products: the residual joins in the sum
- *     head -> logits                                              the ranks' columns side by side
+ *     attention -> sum -> feed_forward -> sum                     a layer in halves: sums of all ranks' parts; halves
+ * of one token begin with them qkv -> attention -> output -> sum -> gate_up -> down -> sum   as products: the residual
+ * joins in the sum head -> logits                                              the ranks' columns side by side
  *
  * After each exchange all ranks have the same bits, and so they have the same tokens. Products of up to 16 rows go into
  * the sum in f32. Those of more rows are rounded first: a prompt's exchange then takes half of the time.
@@ -86,7 +86,9 @@ static rondo_status chain_sum_add(const struct llama_builder *b, const char *par
 rondo_status llama_chain_sums_add(const struct llama_builder *b, struct llama_chain *chain) {
   chain->attended = chain->attended_parts, chain->gated = chain->gated_parts;
   if (!llama_has_ranks(b)) return RONDO_OK;
-  rondo_status status = chain_sum_add(b, "attended sum", chain->rows, &chain->attended_sum, &chain->attended);
+  rondo_status status = RONDO_OK;
+  if (!llama_halves_sum(b))
+    status = chain_sum_add(b, "attended sum", chain->rows, &chain->attended_sum, &chain->attended);
   return status == RONDO_OK ? chain_sum_add(b, "gated sum", chain->rows, &chain->gated_sum, &chain->gated) : status;
 }
 

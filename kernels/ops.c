@@ -80,10 +80,11 @@
      .once_operands = 1u << ARGMAX_X | 1u << ARGMAX_OUT)                                                               \
   OP(sample, sample_check, sample_host_items, sample_host_run, sample_select, .once_operands = 1u << SAMPLE_OUT)       \
   OP(attention_block, attention_block_check, NULL, NULL, decoder_select,                                               \
-     .touched_elements = attention_block_touched_elements, .launches_most = OP_MAX_LAUNCHES,                           \
-     .scratch_bytes = attention_block_scratch_bytes, .step = attention_block_step)                                     \
-  OP(feed_forward, feed_forward_check, NULL, NULL, decoder_select, .launches_most = 3,                                 \
-     .scratch_bytes = feed_forward_scratch_bytes, .step = feed_forward_step)                                           \
+     .touched_elements = attention_block_touched_elements, .launches_most = OP_MAX_LAUNCHES, .waits_for_others = true, \
+     .waits_with = ATTENTION_BLOCK_STATES, .scratch_bytes = attention_block_scratch_bytes,                             \
+     .step = attention_block_step)                                                                                     \
+  OP(feed_forward, feed_forward_check, NULL, NULL, decoder_select, .launches_most = 4, .waits_for_others = true,       \
+     .waits_with = FEED_FORWARD_STATES, .scratch_bytes = feed_forward_scratch_bytes, .step = feed_forward_step)        \
   OP(penalty, penalty_check, penalty_host_items, penalty_host_run, penalty_select, .once_operands = 1u << PENALTY_IDS, \
      .touched_elements = penalty_touched_elements)                                                                     \
   OP(prompt_lookup, prompt_lookup_check, prompt_lookup_host_items, prompt_lookup_host_run, prompt_lookup_select,       \

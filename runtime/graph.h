@@ -43,7 +43,7 @@ struct task {
   const struct op *op; /* NULL: the user's own work */
   _Alignas(8) unsigned char attributes[OP_ATTRIBUTE_BYTES];
   uint32_t operand_count;
-  uint32_t access;                   /* two bits an operand */
+  uint64_t access;                   /* two bits an operand */
   uint32_t tensors[OP_MAX_OPERANDS]; /* tensor indices, NO_TENSOR where absent */
   struct user_work *user_work;       /* kept in the graph's chunks */
   struct prerequisite *prerequisites;

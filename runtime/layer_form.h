@@ -32,11 +32,20 @@ struct layer_form layer_form_of(const struct layer_sizes *layer);
 bool norms_suit_products(const struct layer_sizes *layer); /* kernels/gemm/gemm.c */
 int64_t norm_groups_of(int64_t columns);                   /* there too: sums of squares of a row of the stream */
 
-/* rondo_add_feed_forward of up to 128 rows, if x is in f32, which leaves less work to a late last part. */
-rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late);
+/* A half whose x_parts are one rank's terms of a sum over all ranks: it begins with their exchange. */
+struct layer_exchange {
+  const rondo_tensor *states; /* of rondo_exchange_state, one of each rank */
+  uint32_t rank, ranks;
+};
 
-/* rondo_add_attention_block of up to 128 rows, if x is in f32. */
-rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block_desc *desc);
+/* rondo_add_feed_forward of up to 128 rows, if x is in f32, which leaves less work to a late last part. exchange: or
+ * NULL. */
+rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
+                              const struct layer_exchange *exchange);
+
+/* rondo_add_attention_block of up to 128 rows, if x is in f32. exchange: or NULL. */
+rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block_desc *desc,
+                                 const struct layer_exchange *exchange);
 
 /* The same of rows that are tokens of one sequence, one after the other: the first one has
  * the position, x is in f32, and K and V are [1, capacity, ..] or, with kv_pages [1, pages of the sequence], pages as

@@ -18,8 +18,8 @@
 #include "status.h"
 
 enum {
-  OP_MAX_OPERANDS = RONDO_MAX_ARGUMENTS,
-  OP_MAX_LAUNCHES = 6,
+  OP_MAX_OPERANDS = 24,
+  OP_MAX_LAUNCHES = 7,
   OP_ATTRIBUTE_BYTES = 64,
   OP_PARAMETER_BYTES = 1024,
   OP_MAX_MAPS = 5, /* of a launch */
@@ -148,6 +148,8 @@ struct op {
   /* The tasks wait for tasks of other ranks: they run in replays alone, not in a warm-up or a profile. They keep the
    * order of their accesses to each other's states themselves. */
   bool waits_for_others;
+  /* The first operand that is a state of a rank, without which a task does not wait after all; 0: all tasks wait. */
+  uint32_t waits_with;
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
    * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before
    * it. NULL: no graph describes it, the runtime adds it itself. */
@@ -203,6 +205,12 @@ static inline const void *op_attributes(const struct op_task *task) { return tas
 static inline uint32_t op_publishing_blocks(const struct op_launches *launches) {
   const struct op_launch *last = launches->count ? &launches->items[launches->count - 1] : NULL;
   return last && last->completion_offset && last->grid[1] == 1 && last->grid[2] == 1 ? last->grid[0] : 0;
+}
+
+/* Does the task wait for tasks of other ranks? */
+static inline bool op_waits(const struct op_task *task) {
+  const uint32_t with = task->op->waits_with;
+  return task->op->waits_for_others && (!with || (with < task->operand_count && task->operands[with].present));
 }
 
 static inline int64_t op_elements(const struct op_operand *operand) {

@@ -45,6 +45,13 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
   }
 }
 
+/* Does the task wait for tasks of other ranks? */
+static bool task_waits(const struct task *task) {
+  if (!task->op || !task->op->waits_for_others) return false;
+  const uint32_t with = task->op->waits_with;
+  return !with || (with < task->operand_count && task->tensors[with] != NO_TENSOR);
+}
+
 static void accesses_fill(rondo_exec *exec, const rondo_graph *graph) {
   for (uint32_t t = 0; t < graph->task_count; t++) {
     const struct task *task = &graph->tasks[t];
@@ -52,7 +59,7 @@ static void accesses_fill(rondo_exec *exec, const rondo_graph *graph) {
       if (task->tensors[i] == NO_TENSOR) continue;
       struct exec_tensor *root = &exec->tensors[graph->tensors[task->tensors[i]].root];
       root->access |= task_access(task, i);
-      if (!task->op || !task->op->waits_for_others) root->unordered_access |= task_access(task, i);
+      if (!task_waits(task)) root->unordered_access |= task_access(task, i);
     }
   }
 }
@@ -64,7 +71,8 @@ static bool waits_have_an_order(const rondo_graph *graph) {
   for (uint32_t t = 0; t < graph->task_count; t++) {
     const struct task *task = &graph->tasks[t];
     if (task->user_work && task->user_work->capture) return false; /* which may wait too */
-    for (uint32_t i = 0; task->op && task->op->waits_for_others && i < task->operand_count; i++) {
+    if (!task_waits(task)) continue;
+    for (uint32_t i = task->op->waits_with; i < task->operand_count; i++) {
       if (task->tensors[i] == NO_TENSOR || task_access(task, i) != RONDO_READ_WRITE) continue;
       const uint32_t root = graph->tensors[task->tensors[i]].root;
       if (shared == NO_TENSOR) shared = root;
@@ -203,9 +211,9 @@ bool program_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor) {
 
 const char *program_waiting_task(const rondo_exec *exec) {
   for (uint32_t n = 0; n < exec->program.node_count; n++) {
-    const struct op *op = exec->program.tasks[n].op;
+    const struct op_task *task = &exec->program.tasks[n];
     const struct user_work *work = exec->program.nodes[n].user_work;
-    if (op ? op->waits_for_others : work && work->library) return exec->program.names[n];
+    if (task->op ? op_waits(task) : work && work->library) return exec->program.names[n];
   }
   return NULL;
 }

@@ -44,7 +44,7 @@ static rondo_status operands_fill(const rondo_graph *graph, struct task *task, c
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s would write the constant '%s'", arguments[i].name,
                         tensor->name);
     task->tensors[i] = handle.index;
-    task->access |= (uint32_t)arguments[i].access << (2 * i);
+    task->access |= (uint64_t)arguments[i].access << (2 * i);
   }
   return RONDO_OK;
 }

@@ -5,6 +5,7 @@
  * result. Blocks exchange results from shared memory to shared memory. */
 #pragma once
 
+#include "../exchange/exchange_gather.h"
 #include "layer_half.h"
 
 enum {
@@ -61,6 +62,7 @@ struct attention_block_parameters {
   double frequency_step;    /* exponents to base 2, from pair to pair */
   int32_t has_rope, rope_is_halves;
   struct completion done;
+  struct exchange_gather exchange; /* of a kernel that begins with a sum over ranks, whose terms x_parts are */
 };
 
 /* Places in shared memory that do not depend on sizes. */

@@ -23,6 +23,7 @@ static const struct decoder_variant variants[] = {ATTENTION_BLOCK_KERNELS(VARIAN
 #define WIDE_VARIANT(chips, parameters, name, threads, weights)                                                        \
   {KERNEL_ENTRY(chips, parameters, name, threads), weights, HEADS_OF_64},
 static const struct decoder_variant wide_variants[] = {ATTENTION_BLOCK_WIDE_KERNELS(WIDE_VARIANT)};
+static const struct decoder_variant ranks_variants[] = {ATTENTION_BLOCK_WIDE_RANKS_KERNELS(WIDE_VARIANT)};
 static const struct decoder_variant several_variants[] = {ATTENTION_SEVERAL_TOKENS_KERNELS(WIDE_VARIANT)};
 
 /* ---- Layout ------------------------------------------------------------------------------------------------------ */
@@ -174,4 +175,13 @@ void attention_block_fill(const struct op_call *call, const struct decoder_shape
   p->has_rope = shape->has_rope;
   p->rope_is_halves = shape->rope_is_halves;
   if (attributes->rope_base > 0) p->frequency_step = -log2((double)attributes->rope_base) * 2 / dimension;
+}
+
+bool attention_block_gather(const struct op_call *call, const struct decoder_shape *shape, const struct chip *chip,
+                            struct decoder_plan *plan) {
+  const struct op_kernel *kernel = DECODER_KERNEL(ranks_variants, shape, chip, HEADS_OF_64);
+  if (!kernel) return false;
+  plan->kernel = kernel;
+  plan->told.attention.exchange = decoder_gather_of(call);
+  return true;
 }

@@ -4,6 +4,7 @@
  * It works like attention_block.cu, with two differences. The blocks of a cluster share the addition of x and its
  * parts, since these are more bytes than the sums to exchange. Sizes are known to the compiler, and addresses are
  * computed before the wait. */
+#include "../exchange/exchange_gather.cuh"
 #include "attention_block_attend.cuh"
 #include "attention_block_wide_product.cuh"
 
@@ -40,13 +41,18 @@ template <typename Size> struct row_share {
 
   /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
   DEVICE void gather(const attention_block_parameters &p, const block_place &b) const {
-    float2 two = reinterpret_cast<const float2 *>(p.half.x)[pair];
+    const float2 before = reinterpret_cast<const float2 *>(p.half.x)[pair];
+    float2 two = Size::has_ranks ? no_number() : before;
     const float2 *from = parts;
     uint32_t left = p.half.part_count;
     if (left == 15) /* as feed_forward_stream.cu and feed_forward.cu leave them */
       add<15>(from, two), left = 0;
     rolled_for (; left >= 4; left -= 4, from += 4 * (Size::hidden / 2)) add<4>(from, two);
     rolled_for (; left; left--, from += Size::hidden / 2) add<1>(from, two);
+    if constexpr (Size::has_ranks) {
+      two = sum_over_ranks(p.exchange, b.part == 0, Size::hidden / 2, pair, two);
+      two.x += before.x, two.y += before.y;
+    }
     if (b.part == 0) reinterpret_cast<float2 *>(p.half.out)[pair] = two;
     float square = two.x * two.x + two.y * two.y;
     if (p.half.norm) {
@@ -171,12 +177,17 @@ template <typename Size> DEVICE void attention_block_wide(const attention_block_
   barrier_wait_cluster(b.partials_barrier(), 0);
   join_partials<Size>(p, b);
   __syncthreads();
+  if constexpr (Size::has_ranks) count_sum_over_ranks(p.exchange);
   multiply_second<Size>(p, b, stream, p.half.scale * of_codes);
 }
 
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 2,                      \
                         attention_block_wide<wide_sizes<weights>>)
+#define DEFINE_OF_RANKS(chips, parameters, name, threads, weights)                                                     \
+  DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 2,                      \
+                        attention_block_wide<wide_sizes<weights, true>>)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_BLOCK_WIDE_KERNELS(DEFINE)
+ATTENTION_BLOCK_WIDE_RANKS_KERNELS(DEFINE_OF_RANKS)
 #endif

@@ -59,3 +59,6 @@ enum {
 #define ATTENTION_BLOCK_WIDE_KERNELS(KERNEL)                                                                           \
   ATTENTION_BLOCK_WIDE_KERNEL(KERNEL, rondo_attention_block_wide_bf16, RONDO_BF16)                                     \
   ATTENTION_BLOCK_WIDE_KERNEL(KERNEL, rondo_attention_block_wide_nvfp4, RONDO_NVFP4)
+/* Those that begin with a sum over ranks. */
+#define ATTENTION_BLOCK_WIDE_RANKS_KERNELS(KERNEL)                                                                     \
+  ATTENTION_BLOCK_WIDE_KERNEL(KERNEL, rondo_attention_block_wide_bf16_ranks, RONDO_BF16)

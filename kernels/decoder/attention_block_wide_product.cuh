@@ -10,7 +10,9 @@
 #include "decoder_integers.cuh"
 
 /* A line of the list in attention_block_wide.h. */
-template <rondo_dtype Weights> struct wide_sizes : block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
+template <rondo_dtype Weights, bool HasRanks = false>
+struct wide_sizes : block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
+  static constexpr bool has_ranks = HasRanks; /* x_parts are terms of a sum over ranks */
   using base = block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION>;
   using told = const attention_block_parameters &;
   static constexpr uint32_t warps = ATTENTION_BLOCK_WIDE_WARPS, threads = 32 * warps;

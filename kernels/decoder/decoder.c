@@ -1,10 +1,11 @@
 /* decoder.c - rondo_add_attention_block and rondo_add_feed_forward, and their checks. */
-#include "decoder.h"
+#include "decoder_ranks.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
+#include "../../runtime/graph.h"
 #include "../../runtime/integer.h"
 #include "../../runtime/layer_form.h"
 #include "../attention/attention.h"
@@ -13,10 +14,26 @@
 
 enum { PARTS_RANK = 3, CACHE_RANK = 4 };
 
+/* Adds a task with `states` operands before the ranks' states. These and the task are added together or not at all. */
+static rondo_status half_add(rondo_graph *graph, const struct op *op, const char *name, struct op_argument *arguments,
+                             uint32_t states, const struct layer_exchange *exchange,
+                             struct decoder_attributes attributes) {
+  struct graph_mark mark;
+  if (!exchange) return graph_add(graph, op, name, arguments, states, &attributes, sizeof attributes);
+  attributes.rank = exchange->rank, attributes.ranks = exchange->ranks;
+  rondo_status status = graph_begin(graph, op->name, &mark);
+  if (status != RONDO_OK) return status;
+  status =
+      exchange_states_borrow(graph, exchange->states, exchange->rank, exchange->ranks, UINT32_MAX, arguments + states);
+  if (status == RONDO_OK)
+    status = graph_add(graph, op, name, arguments, states + exchange->ranks, &attributes, sizeof attributes);
+  return graph_end(graph, &mark, status);
+}
+
 static rondo_status attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages,
-                                  bool one_sequence, int32_t most_rows) {
+                                  bool one_sequence, int32_t most_rows, const struct layer_exchange *exchange) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention_block: the description is NULL");
-  struct op_argument arguments[] = {
+  struct op_argument arguments[ATTENTION_BLOCK_OPERANDS + RONDO_MAX_RANKS] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
       [DECODER_X_PARTS] = {"x_parts", desc->x_parts, RONDO_READ, 0},
       [DECODER_NORM] = {"norm", desc->norm, RONDO_READ, 0},
@@ -38,26 +55,26 @@ static rondo_status attention_add(rondo_graph *graph, const rondo_attention_bloc
                                           .one_sequence = one_sequence,
                                           .rope_base = desc->rope_base,
                                           .rope_pairing = (int32_t)desc->rope_pairing};
-  return graph_add(graph, &op_attention_block, desc->name, arguments, ATTENTION_BLOCK_OPERANDS, &attributes,
-                   sizeof attributes);
+  return half_add(graph, &op_attention_block, desc->name, arguments, ATTENTION_BLOCK_STATES, exchange, attributes);
 }
 
 rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc) {
-  return attention_add(graph, desc, (rondo_tensor){0}, false, DECODER_MOST_ROWS);
+  return attention_add(graph, desc, (rondo_tensor){0}, false, DECODER_MOST_ROWS, NULL);
 }
 
-rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block_desc *desc) {
-  return attention_add(graph, desc, (rondo_tensor){0}, false, DECODER_MOST_TOKENS);
+rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block_desc *desc,
+                                 const struct layer_exchange *exchange) {
+  return attention_add(graph, desc, (rondo_tensor){0}, false, DECODER_MOST_TOKENS, exchange);
 }
 
 rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages) {
-  return attention_add(graph, desc, kv_pages, true, DECODER_MOST_TOKENS);
+  return attention_add(graph, desc, kv_pages, true, DECODER_MOST_TOKENS, NULL);
 }
 
 static rondo_status gated_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
-                              int32_t most_rows) {
+                              int32_t most_rows, const struct layer_exchange *exchange) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_feed_forward: the description is NULL");
-  struct op_argument arguments[] = {
+  struct op_argument arguments[FEED_FORWARD_OPERANDS + RONDO_MAX_RANKS] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
       [DECODER_X_PARTS] = {"x_parts", desc->x_parts, RONDO_READ, 0},
       [DECODER_NORM] = {"norm", desc->norm, RONDO_READ, 0},
@@ -72,16 +89,16 @@ static rondo_status gated_add(rondo_graph *graph, const rondo_feed_forward_desc 
                                           .scale = f32_or(desc->scale, 1.0f),
                                           .most_rows = most_rows,
                                           .last_part_is_late = last_part_is_late};
-  return graph_add(graph, &op_feed_forward, desc->name, arguments, FEED_FORWARD_OPERANDS, &attributes,
-                   sizeof attributes);
+  return half_add(graph, &op_feed_forward, desc->name, arguments, FEED_FORWARD_STATES, exchange, attributes);
 }
 
 rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward_desc *desc) {
-  return gated_add(graph, desc, false, DECODER_MOST_ROWS);
+  return gated_add(graph, desc, false, DECODER_MOST_ROWS, NULL);
 }
 
-rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late) {
-  return gated_add(graph, desc, last_part_is_late, DECODER_MOST_TOKENS);
+rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
+                              const struct layer_exchange *exchange) {
+  return gated_add(graph, desc, last_part_is_late, DECODER_MOST_TOKENS, exchange);
 }
 
 /* ---- Check ------------------------------------------------------------------------------------------------------- */
@@ -126,6 +143,7 @@ static rondo_status stream_check(const struct op_task *task) {
   if (status == RONDO_OK && operands[DECODER_X_PARTS].present) status = parts_check(task, DECODER_X_PARTS, "x_parts");
   if (status == RONDO_OK && operands[DECODER_NORM].present) status = norm_check(task);
   if (status == RONDO_OK) status = op_expect("out", &operands[DECODER_OUT], x->dtype, 2, x->shape);
+  if (status == RONDO_OK) status = decoder_ranks_check(task);
   return status == RONDO_OK ? parts_check(task, DECODER_OUT_PARTS, "out_parts") : status;
 }
 

@@ -35,14 +35,16 @@ enum {
   ATTENTION_BLOCK_POSITION,         /* i32 [1] or [rows] */
   ATTENTION_BLOCK_ROPE_FREQUENCIES, /* or absent: f32 [d / 2] */
   ATTENTION_BLOCK_KV_PAGES,         /* or absent: i32 [1, pages], of one sequence */
-  ATTENTION_BLOCK_OPERANDS
+  ATTENTION_BLOCK_STATES,           /* or absent: with ranks a state of each (kernels/exchange/exchanges.h) */
+  ATTENTION_BLOCK_OPERANDS = ATTENTION_BLOCK_STATES
 };
 enum {
   FEED_FORWARD_GATE_UP = DECODER_OPERANDS, /* [2 columns, hidden] */
   FEED_FORWARD_GATE_UP_SCALES,
   FEED_FORWARD_DOWN, /* [hidden, columns] */
   FEED_FORWARD_DOWN_SCALES,
-  FEED_FORWARD_OPERANDS
+  FEED_FORWARD_STATES, /* or absent: as attention's */
+  FEED_FORWARD_OPERANDS = FEED_FORWARD_STATES
 };
 
 /* Of both operations. */
@@ -56,6 +58,8 @@ struct decoder_attributes {
   int32_t one_sequence; /* rows are tokens one after the other: the first one has the position */
   /* The feed forward's: */
   int32_t last_part_is_late; /* runtime/layer_form.h */
+  /* Of both, with ranks, else 0: x_parts are this rank's terms of a sum over all ranks. */
+  uint32_t rank, ranks;
 };
 
 /* The sizes of a checked task. Those of the other operation are 0. */

@@ -15,6 +15,7 @@ static const struct decoder_choice choices[] = {
      .group = {2, ATTENTION_BLOCK_MOST_GROUP},
      .lies_well = attention_one_token_lies_well,
      .plan = attention_block_wide_plan,
+     .gather = attention_block_gather,
      .fill = attention_block_fill,
      .why = "sizes are constants, and two blocks share a multiprocessor, so that sixteen clusters find room"},
     {.name = "attention_one_token",
@@ -93,6 +94,7 @@ static const struct decoder_choice choices[] = {
      .columns_step = FEED_FORWARD_UNIT,
      .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_plan,
+     .gather = feed_forward_gather,
      .why = "each warp has a ring of slots that it fills before x arrives and runs through both products"},
     {.name = "feed_forward_steps", .op = &op_feed_forward, .why = "no kernel takes these types, sizes or layouts"},
 };
@@ -161,18 +163,48 @@ static void half_fill(const struct op_call *call, const struct decoder_shape *sh
   };
 }
 
+/* The first that takes the task, and its plan. */
+static const struct decoder_choice *choose(const struct op_task *task, const struct decoder_shape *shape,
+                                           const struct chip *chip, struct decoder_plan *plan) {
+  for (const struct decoder_choice *choice = choices;; choice++) {
+    if (choice->op != task->op) continue;
+    if (!choice->plan) return choice;
+    *plan = (struct decoder_plan){0};
+    if (may_take(choice, task, shape) && choice->plan(shape, chip, plan) && plan->shared_bytes <= chip->shared_bytes)
+      return choice;
+  }
+}
+
+/* The sum over ranks, and the half after it. */
+static rondo_status after_sum_launch(const struct op_call *call, const struct chip *chip,
+                                     struct op_launches *launches) {
+  struct op_step sum, half;
+  struct op_launches of_half;
+  decoder_sum_over_ranks(call, &sum);
+  decoder_half_after_sum(call, &half);
+  rondo_status status = op_all_reduce.select(&sum.call, chip, launches);
+  if (status == RONDO_OK) status = decoder_select(&half.call, chip, &of_half);
+  if (status != RONDO_OK) return status;
+  assert(launches->count + of_half.count <= call->task->op->launches_most);
+  for (uint32_t i = 0; i < of_half.count; i++) launches->items[launches->count++] = of_half.items[i];
+  launches->choice = of_half.choice, launches->why = of_half.why;
+  return RONDO_OK;
+}
+
+/* Can the kernel begin with the sum? It waits for other ranks on most of the multiprocessors. */
+static bool gathers(const struct op_call *call, const struct decoder_choice *choice, const struct decoder_shape *shape,
+                    const struct chip *chip, struct decoder_plan *plan) {
+  return call->lets_successors_start && choice->gather && shape->rows == 1 &&
+         shape->hidden <= EXCHANGE_GATHER_NUMBERS && plan->clusters * LAYER_HALF_CLUSTER <= EXCHANGE_GATHER_BLOCKS &&
+         choice->gather(call, shape, chip, plan);
+}
+
 rondo_status decoder_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct decoder_shape shape = decoder_shape_of(call->task);
-  struct decoder_plan plan;
-  const struct decoder_choice *choice = choices;
-  for (;; choice++) {
-    if (choice->op != call->task->op) continue;
-    if (!choice->plan) break;
-    plan = (struct decoder_plan){0};
-    if (may_take(choice, call->task, &shape) && choice->plan(&shape, chip, &plan) &&
-        plan.shared_bytes <= chip->shared_bytes)
-      break;
-  }
+  struct decoder_plan plan = {0};
+  const struct decoder_choice *choice = choose(call->task, &shape, chip, &plan);
+  if (decoder_rank_count(call->task) && !gathers(call, choice, &shape, chip, &plan))
+    return after_sum_launch(call, chip, launches);
   launches->count = 0;
   launches->choice = choice->name, launches->why = choice->why;
   if (!choice->plan) return steps_launch(call, chip, launches);

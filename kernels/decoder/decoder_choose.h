@@ -9,7 +9,7 @@
 #include "../common/size_range.h"
 #include "attention_block.h"
 #include "attention_many_tokens.h"
-#include "decoder.h"
+#include "decoder_ranks.h"
 #include "feed_forward_known.h"
 #include "feed_forward_many_tokens.h"
 #include "feed_forward_stream.h"
@@ -48,6 +48,8 @@ static inline uint32_t decoder_take(int64_t *at, int64_t bytes, int64_t alignmen
 }
 
 typedef bool decoder_planner(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan);
+typedef bool decoder_gatherer(const struct op_call *call, const struct decoder_shape *shape, const struct chip *chip,
+                              struct decoder_plan *plan);
 struct decoder_choice {
   const char *name, *why;
   const struct op *op;
@@ -57,6 +59,8 @@ struct decoder_choice {
   int64_t hidden_step, columns_step; /* hidden and columns are multiples; 0: any */
   bool (*lies_well)(const struct op_task *task);
   decoder_planner *plan; /* NULL: steps, which take everything */
+  /* Has a kernel of one row begin with a sum over ranks; NULL or false: it cannot. */
+  decoder_gatherer *gather;
   /* Adds addresses and attributes to the parameters, after their head; NULL: there are none. */
   void (*fill)(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
 };
@@ -68,9 +72,11 @@ const struct decoder_choice *decoder_choices(size_t *count);
 bool attention_one_token_lies_well(const struct op_task *task);
 bool attention_several_tokens_lie_well(const struct op_task *task);
 decoder_planner attention_block_plan, attention_block_wide_plan, attention_several_tokens_plan;
+decoder_gatherer attention_block_gather;
 void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
 /* feed_forward_plan.c */
 decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_plan;
+decoder_gatherer feed_forward_gather;
 
 /* many_tokens_plan.c */
 decoder_planner attention_many_tokens_plan, feed_forward_many_tokens_plan;

@@ -11,7 +11,7 @@
 #include "../attention/attention.h"
 #include "../gemm/gemm.h"
 #include "../model/norm.h"
-#include "decoder.h"
+#include "decoder_ranks.h"
 
 enum { ALIGNMENT = 256, TWO_BYTES = 2 };
 
@@ -196,7 +196,19 @@ void attention_block_attention(const struct op_call *call, struct op_step *step)
   step->call.scratch = after(call->scratch, (int64_t)parts.own);
 }
 
+/* With ranks the sum is the first step, and the half that follows has the others. */
+static bool step_of_ranks(const struct op_call *call, uint32_t index, struct op_step *step) {
+  struct op_step half;
+  if (index == 0) {
+    decoder_sum_over_ranks(call, step);
+    return true;
+  }
+  decoder_half_after_sum(call, &half);
+  return call->task->op->step(&half.call, index - 1, step);
+}
+
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step) {
+  if (decoder_rank_count(call->task)) return step_of_ranks(call, index, step);
   const struct decoder_shape shape = decoder_shape_of(call->task);
   const struct attention_parts parts = attention_parts_of(call->task, &shape);
   switch (index) {
@@ -221,14 +233,15 @@ uint64_t attention_block_scratch_bytes(const struct op_task *task) {
   const struct decoder_shape shape = decoder_shape_of(task);
   struct op_step step;
   attention_block_attention(&(struct op_call){.task = task, .data = op_nowhere}, &step);
-  return larger_bytes(attention_parts_of(task, &shape).own + attention_scratch_bytes(&step.task),
-                      attention_many_tokens_scratch(&shape));
+  const uint64_t steps = attention_parts_of(task, &shape).own + attention_scratch_bytes(&step.task);
+  return decoder_scratch_with_sum(task, larger_bytes(steps, attention_many_tokens_scratch(&shape)));
 }
 
 /* ---- Feed forward ------------------------------------------------------------------------------------------------ */
 
 /* Scratch: gated columns, then normalised rows. */
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step) {
+  if (decoder_rank_count(call->task)) return step_of_ranks(call, index, step);
   const struct decoder_shape shape = decoder_shape_of(call->task);
   const uint64_t normed = bytes_of_rows(shape.rows, shape.columns);
   switch (index) {
@@ -248,6 +261,6 @@ bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_ste
 
 uint64_t feed_forward_scratch_bytes(const struct op_task *task) {
   const struct decoder_shape shape = decoder_shape_of(task);
-  return larger_bytes(bytes_of_rows(shape.rows, shape.columns) + bytes_of_normed(task),
-                      feed_forward_many_tokens_scratch(&shape));
+  const uint64_t steps = bytes_of_rows(shape.rows, shape.columns) + bytes_of_normed(task);
+  return decoder_scratch_with_sum(task, larger_bytes(steps, feed_forward_many_tokens_scratch(&shape)));
 }

@@ -6,6 +6,7 @@
  * Operand B is the tokens' numbers in shared memory; up to four tokens have two columns each, the rounded numbers and
  * their remainders. The order of k within a chunk is the order of the loads. Gated numbers go to all blocks of the
  * cluster (st.async), each of which waits for its own bytes only. */
+#include "../exchange/exchange_gather.cuh"
 #include "../gemv/gemv_operands.cuh"
 #include "decoder_shared.cuh"
 #include "feed_forward.h"
@@ -25,7 +26,8 @@ template <> struct chunk_of<RONDO_NVFP4> {
 };
 
 /* See FEED_FORWARD_KERNELS. */
-template <rondo_dtype W, bool Split, int Operands, int Slots> struct sizes {
+template <rondo_dtype W, bool Split, int Operands, int Slots, bool HasRanks = false> struct sizes {
+  static constexpr bool has_ranks = HasRanks; /* x_parts are terms of a sum over ranks */
   static constexpr rondo_dtype weights = W;
   using chunk = chunk_of<W>;
   static constexpr int cluster = LAYER_HALF_CLUSTER, operands = Operands, slots = Slots;
@@ -282,7 +284,13 @@ template <typename Size> DEVICE void gather(const feed_forward_parameters &p, co
       part[j] = float2{};
       if (j < p.half.part_count) part[j] = *((const float2 *)p.half.x_parts + (j * p.half.rows * pairs + index));
     });
-    unroll<Size::parts>([&](int j) { two.x += part[j].x, two.y += part[j].y; });
+    float2 sum = Size::has_ranks ? no_number() : two;
+    unroll<Size::parts>([&](int j) { sum.x += part[j].x, sum.y += part[j].y; });
+    if constexpr (Size::has_ranks) {
+      sum = sum_over_ranks(p.exchange, at.cluster == 0, pairs, index, sum);
+      sum.x += two.x, sum.y += two.y;
+    }
+    two = sum;
     if (at.cluster == 0) *((float2 *)p.half.out + index) = two;
     float square = two.x * two.x + two.y * two.y;
     if (p.half.norm) {
@@ -402,12 +410,16 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
   barrier_wait_cluster(at.shared + GATED, 0);
   multiply_stream<Size>(p, at, s, one, two, true, at.shared + p.received, p.received_pitch);
   __syncthreads();
+  if constexpr (Size::has_ranks) count_sum_over_ranks(p.exchange);
   store_results<Size>(p, at);
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads,                         \
                         (sizes<__VA_ARGS__>::blocks), feed_forward<sizes<__VA_ARGS__>>)
+#define DEFINE_OF_RANKS(chips, parameters, name, threads, ...)                                                         \
+  DEFINE(chips, parameters, name, threads, __VA_ARGS__, true)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 FEED_FORWARD_KERNELS(DEFINE)
+FEED_FORWARD_RANKS_KERNELS(DEFINE_OF_RANKS)
 #endif

@@ -18,6 +18,7 @@ enum {
 #define VARIANT(chips, parameters, name, threads, W, split, operands, slots)                                           \
   {KERNEL_ENTRY(chips, parameters, name, threads), W, split},
 static const struct decoder_variant variants[] = {FEED_FORWARD_KERNELS(VARIANT)};
+static const struct decoder_variant ranks_variants[] = {FEED_FORWARD_RANKS_KERNELS(VARIANT)};
 
 /* ---- Shares ------------------------------------------------------------------------------------------------------ */
 
@@ -105,6 +106,15 @@ bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chi
   p->unit_reciprocal = (uint32_t)divide_up(1 << 16, units);
   plan->clusters = shape->out_parts;
   plan->shared_bytes = larger(lay_out(shape, is_split, most_groups, p), alone_bytes(plan, chip));
+  return true;
+}
+
+bool feed_forward_gather(const struct op_call *call, const struct decoder_shape *shape, const struct chip *chip,
+                         struct decoder_plan *plan) {
+  const struct op_kernel *kernel = DECODER_KERNEL(ranks_variants, shape, chip, shape->rows <= FEW);
+  if (!kernel) return false;
+  plan->kernel = kernel;
+  plan->told.ring.exchange = decoder_gather_of(call);
   return true;
 }
 

@@ -116,7 +116,7 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
       .fault = (uint64_t *)(void *)call->fault,
       .fault_number = call->fault_number,
       .timeout_ns = attributes->timeout_ns ? attributes->timeout_ns : default_timeout_ns,
-      .slot_bytes = (uint64_t)(own->shape[1] - EXCHANGE_HEAD_BYTES) / 2,
+      .slot_bytes = (uint64_t)(own->shape[1] - EXCHANGE_HEAD_BYTES - EXCHANGE_GATHER_BYTES) / 2,
       .terms = has_terms ? (uint32_t)in->shape[0] : 1,
       .term = has_terms ? in->stride[0] : 0,
       .vectors = exchange_vectors(task),
@@ -135,6 +135,21 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
   shape_fill(task, &parameters);
   sides_fill(call, &parameters);
   return parameters;
+}
+
+struct exchange_gather exchange_gather_of(const struct op_call *call, uint32_t states, uint32_t rank, uint32_t ranks) {
+  const int64_t row_bytes = call->task->operands[states + rank].shape[1], room = row_bytes - EXCHANGE_GATHER_BYTES;
+  struct exchange_gather gather = {.fault = (uint64_t *)(void *)call->fault,
+                                   .fault_number = call->fault_number,
+                                   .timeout_ns = default_timeout_ns,
+                                   .row_bytes = (uint32_t)row_bytes,
+                                   .rank = rank,
+                                   .ranks = ranks};
+  if (!call->data[states + rank]) return gather;
+  gather.here = (unsigned char *)call->data[states + rank] + room;
+  for (uint32_t r = 0; r < ranks; r++)
+    gather.there[r] = (unsigned char *)call->data[states + r] + rank * row_bytes + room;
+  return gather;
 }
 
 /* ---- The choice -------------------------------------------------------------------------------------------------- */

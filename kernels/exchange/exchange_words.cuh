@@ -40,8 +40,8 @@ DEVICE uint64_t nanoseconds() {
 }
 
 /* A rank did not come: says which, and ends. */
-DEVICE void give_up(const exchange_parameters &p, uint32_t rank) {
-  asm volatile("st.volatile.global.u64 [%0], %1;" ::"l"(p.fault), "l"(p.fault_number << FAULT_RANK_BITS | (rank + 1))
+DEVICE void give_up(uint64_t *fault, uint64_t fault_number, uint32_t rank) {
+  asm volatile("st.volatile.global.u64 [%0], %1;" ::"l"(fault), "l"(fault_number << FAULT_RANK_BITS | (rank + 1))
                : "memory");
   __threadfence_system();
   __trap();
@@ -53,7 +53,7 @@ DEVICE uint4 pull(const exchange_parameters &p, uint32_t rank, unsigned char *fr
   rolled_for (uint64_t begin = 0; !has_come(words);) {
     rolled_for (int i = 0; i < LOOKS && !has_come(words); i++) words = look(from);
     if (!begin) begin = nanoseconds();
-    if (nanoseconds() - begin > p.timeout_ns) give_up(p, rank);
+    if (nanoseconds() - begin > p.timeout_ns) give_up(p.fault, p.fault_number, rank);
   }
   *(uint4 *)from = make_uint4(0, 0, 0, 0);
   return make_uint4(~words.x, ~words.y, ~words.z, ~words.w);

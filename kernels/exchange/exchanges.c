@@ -20,7 +20,9 @@ int64_t exchange_slot_bytes(uint64_t bytes) {
   return round_up((int64_t)bytes + INT64_C(2) * EXCHANGE_VECTOR_BYTES, EXCHANGE_SLOT_MULTIPLE);
 }
 
-int64_t exchange_row_bytes(uint64_t bytes) { return EXCHANGE_HEAD_BYTES + 2 * exchange_slot_bytes(bytes); }
+int64_t exchange_row_bytes(uint64_t bytes) {
+  return EXCHANGE_HEAD_BYTES + 2 * exchange_slot_bytes(bytes) + EXCHANGE_GATHER_BYTES;
+}
 
 rondo_status rondo_exchange_state(rondo_graph *graph, const char *name, uint32_t ranks, uint64_t bytes,
                                   rondo_tensor *tensor) {
@@ -66,17 +68,16 @@ static rondo_status ranks_check(const rondo_exchange_desc *desc, enum exchange_k
 static const char *const state_names[RONDO_MAX_RANKS] = {"exchange[0]", "exchange[1]", "exchange[2]", "exchange[3]",
                                                          "exchange[4]", "exchange[5]", "exchange[6]", "exchange[7]"};
 
-/* The states, borrowed unless they are the graph's own. */
-static rondo_status states_borrow(rondo_graph *graph, const rondo_exchange_desc *desc,
-                                  struct op_argument arguments[EXCHANGE_OPERANDS], uint32_t touched) {
-  for (uint32_t r = 0; r < desc->ranks; r++) {
-    struct op_argument *argument = &arguments[EXCHANGE_STATES + r];
-    rondo_tensor state = desc->exchange[r];
+rondo_status exchange_states_borrow(rondo_graph *graph, const rondo_tensor *states, uint32_t rank, uint32_t ranks,
+                                    uint32_t touched, struct op_argument *arguments) {
+  for (uint32_t r = 0; r < ranks; r++) {
+    struct op_argument *argument = &arguments[r];
+    rondo_tensor state = states[r];
     argument->name = state_names[r];
     if (!state.graph) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent", state_names[r]);
     if (!(touched >> r & 1)) continue;
     argument->tensor = state;
-    argument->access = r == desc->rank ? RONDO_READ_WRITE : RONDO_WRITE;
+    argument->access = r == rank ? RONDO_READ_WRITE : RONDO_WRITE;
     if (state.graph == graph) continue;
     rondo_status status = rondo_borrow(graph, state, &argument->tensor);
     if (status != RONDO_OK) return status;
@@ -102,7 +103,7 @@ static rondo_status exchange_add(rondo_graph *graph, const rondo_exchange_desc *
       .timeout_ns = desc->timeout_ns,
   };
   const uint32_t touched = exchange_receivers(&attributes) | exchange_senders(&attributes) | 1u << desc->rank;
-  status = states_borrow(graph, desc, arguments, touched);
+  status = exchange_states_borrow(graph, desc->exchange, desc->rank, desc->ranks, touched, arguments + EXCHANGE_STATES);
   if (status != RONDO_OK) return status;
   return graph_add(graph, op, desc->name, arguments, EXCHANGE_STATES + desc->ranks, &attributes, sizeof attributes);
 }
@@ -198,7 +199,7 @@ static rondo_status state_check(const struct exchange_attributes *attributes, ui
                                 const struct op_operand *state) {
   if (state->dtype == RONDO_U8 && state->rank == 2 && state->shape[0] == attributes->ranks &&
       state->shape[1] >= exchange_row_bytes(0) &&
-      (state->shape[1] - EXCHANGE_HEAD_BYTES) % (INT64_C(2) * EXCHANGE_SLOT_MULTIPLE) == 0 && !state->offset_bytes &&
+      (state->shape[1] - exchange_row_bytes(0)) % (INT64_C(2) * EXCHANGE_SLOT_MULTIPLE) == 0 && !state->offset_bytes &&
       state->stride[0] == state->shape[1])
     return RONDO_OK;
   return status_set(RONDO_INVALID_ARGUMENT, "%s is no rondo_exchange_state of %u rank%s", state_names[r],

@@ -12,12 +12,15 @@
  *
  * Two slots are enough if in every exchange each of two ranks hears from the other. A rank begins exchange s after it
  * ended s - 1, so after it saw the other's words of s - 1. The other sent these after it ended s - 2, which used the
- * same slot. A rank that has no data for a rank from which it gets some sends one word. */
+ * same slot. A rank that has no data for a rank from which it gets some sends one word.
+ *
+ * After the slots a row has room for the sums of layer halves (exchange_gather.h). */
 #pragma once
 
 #include <stdint.h>
 
 #include "../../runtime/completion.h"
+#include "exchange_gather.h"
 
 enum {
   EXCHANGE_RANKS_MOST = 8,
@@ -104,12 +107,18 @@ struct exchange_choice {
 };
 struct exchange_choice exchange_choose(const struct exchange_attributes *attributes, uint32_t vectors);
 
+/* Adds the states to a task's arguments, from `arguments` on, and borrows those that are not the graph's own. Those
+ * that are not `touched`, as bits, stay absent. */
+rondo_status exchange_states_borrow(rondo_graph *graph, const rondo_tensor *states, uint32_t rank, uint32_t ranks,
+                                    uint32_t touched, struct op_argument *arguments);
 /* The bytes of a slot for data of up to `bytes`, and of a row of a state. */
 int64_t exchange_slot_bytes(uint64_t bytes);
 int64_t exchange_row_bytes(uint64_t bytes);
 
 /* The task as its kernels and the host see it, but for `done`. */
 struct exchange_parameters exchange_parameters_of(const struct op_call *call, const struct exchange_choice *choice);
+/* What a kernel is told that begins with the sum over ranks; operands from `states` on are their states. */
+struct exchange_gather exchange_gather_of(const struct op_call *call, uint32_t states, uint32_t rank, uint32_t ranks);
 /* Vectors of a part. */
 uint32_t exchange_vectors(const struct op_task *task);
 

@@ -1,0 +1,86 @@
+/* decoder_ranks.c - see decoder_ranks.h. */
+#include "decoder_ranks.h"
+
+#include <string.h>
+
+#include "../../runtime/integer.h"
+
+enum { ALIGNMENT = 256 };
+
+static int64_t sum_bytes(const struct op_task *task) {
+  const struct op_operand *x = &task->operands[DECODER_X];
+  return x->shape[0] * x->shape[1] * (int64_t)sizeof(float);
+}
+
+uint64_t decoder_scratch_with_sum(const struct op_task *task, uint64_t bytes) {
+  if (!decoder_rank_count(task)) return bytes;
+  return (uint64_t)round_up((int64_t)bytes, ALIGNMENT) + (uint64_t)sum_bytes(task);
+}
+
+/* The sum's place, in the end of scratch. */
+static void *sum_place(const struct op_call *call) {
+  const uint64_t end = call->task->op->scratch_bytes(call->task);
+  return call->scratch ? (unsigned char *)call->scratch + end - sum_bytes(call->task) : NULL;
+}
+
+static struct op_operand sum_operand(const struct op_task *task, rondo_access access) {
+  const int64_t rows = task->operands[DECODER_X].shape[0], hidden = task->operands[DECODER_X].shape[1];
+  return (struct op_operand){
+      .present = true, .access = access, .dtype = RONDO_F32, .rank = 2, .shape = {rows, hidden}, .stride = {hidden, 1}};
+}
+
+void decoder_sum_over_ranks(const struct op_call *call, struct op_step *sum) {
+  const struct op_task *task = call->task;
+  const struct decoder_attributes *attributes = op_attributes(task);
+  const uint32_t states = decoder_states(task);
+  const struct exchange_attributes exchange = {
+      .kind = EXCHANGE_ALL_REDUCE, .rank = attributes->rank, .ranks = attributes->ranks};
+  *sum = (struct op_step){.task = {.op = &op_all_reduce, .name = task->name}, .call = *call};
+  sum->task.operand_count = EXCHANGE_STATES + attributes->ranks;
+  sum->task.operands = sum->operands;
+  memcpy(sum->task.attributes, &exchange, sizeof exchange);
+  sum->call.task = &sum->task, sum->call.data = sum->data;
+  sum->call.settled_operands = 0;
+  sum->operands[EXCHANGE_IN] = task->operands[DECODER_X_PARTS], sum->data[EXCHANGE_IN] = call->data[DECODER_X_PARTS];
+  sum->operands[EXCHANGE_OUT] = sum_operand(task, RONDO_WRITE), sum->data[EXCHANGE_OUT] = sum_place(call);
+  for (uint32_t r = 0; r < attributes->ranks; r++) {
+    sum->operands[EXCHANGE_STATES + r] = task->operands[states + r];
+    sum->data[EXCHANGE_STATES + r] = call->data[states + r];
+  }
+}
+
+void decoder_half_after_sum(const struct op_call *call, struct op_step *half) {
+  const struct op_task *task = call->task;
+  const uint32_t states = decoder_states(task);
+  struct decoder_attributes attributes;
+  memcpy(&attributes, task->attributes, sizeof attributes);
+  attributes.rank = attributes.ranks = 0;
+  *half = (struct op_step){.task = *task, .call = *call};
+  half->task.operand_count = states;
+  half->task.operands = half->operands;
+  memcpy(half->task.attributes, &attributes, sizeof attributes);
+  half->call.task = &half->task, half->call.data = half->data;
+  half->call.settled_operands &= ~(1u << DECODER_X_PARTS);
+  memcpy(half->operands, task->operands, states * sizeof *half->operands);
+  memcpy(half->data, call->data, states * sizeof *half->data);
+  struct op_operand *part = &half->operands[DECODER_X_PARTS];
+  *part = sum_operand(task, RONDO_READ);
+  part->rank = 3;
+  for (int i = 2; i > 0; i--) part->shape[i] = part->shape[i - 1], part->stride[i] = part->stride[i - 1];
+  part->shape[0] = 1, part->stride[0] = part->shape[1] * part->shape[2];
+  half->data[DECODER_X_PARTS] = sum_place(call);
+}
+
+struct exchange_gather decoder_gather_of(const struct op_call *call) {
+  const struct decoder_attributes *attributes = op_attributes(call->task);
+  return exchange_gather_of(call, decoder_states(call->task), attributes->rank, attributes->ranks);
+}
+
+rondo_status decoder_ranks_check(const struct op_task *task) {
+  struct op_step sum;
+  const struct op_operand *parts = &task->operands[DECODER_X_PARTS];
+  if (!decoder_rank_count(task)) return RONDO_OK;
+  if (!parts->present) return op_unexpected("x_parts", parts, "a rank's terms of a sum over ranks");
+  decoder_sum_over_ranks(&(struct op_call){.task = task, .data = op_nowhere}, &sum);
+  return op_all_reduce.check(&sum.task);
+}
