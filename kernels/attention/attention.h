@@ -71,7 +71,6 @@ struct attention_parameters {
   KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_64, 128, 3, type, 64, 1, 64, 3, 3, 4)                 \
   KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_128, 128, 2, type, 128, 1, 64, 2, 2, 8)               \
   KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_256, 128, 2, type, 256, 1, 32, 2, 2, 0)               \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_32_wide, 128, 2, type, 32, 2, 128, 2, 2, 2)           \
   KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_64_wide, 128, 2, type, 64, 2, 128, 2, 2, 0)           \
   KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_128_wide, 128, 2, type, 128, 2, 64, 2, 1, 0)
 #define ATTENTION_KERNELS(KERNEL)                                                                                      \

@@ -64,7 +64,7 @@ static const struct attention_choice choices[] = {
         .takes = ATTENTION_WITH_SPLITS,
         .plan = attention_portable_plan_of,
         .launch = attention_portable_launch,
-        .why = "mma.sync, which every chip has; a warp has 32 rows, with heads of 256 16",
+        .why = "mma.sync, which every chip has; a warp has 32 rows, with heads of 32 and 256 16",
     },
     {
         .name = "general",

@@ -59,11 +59,12 @@ static void rows_to_blocks(struct attention_shape *shape, int64_t block_rows) {
 
 /* Blocks of 128 rows use each byte that they read twice as often; blocks of 64 rows are twice as many. On an H200 both
  * take equally long at about 192 blocks of 128 rows. A head dimension of 256 leaves registers for only 16 rows of a
- * warp. Blocks of 128 rows may have tiles of 128 KV rows, and a split is whole tiles. */
+ * warp, and 32 has no kernel. Blocks of 128 rows may have tiles of 128 KV rows, and a split is whole tiles. */
 static void widen(struct attention_shape *shape) {
   int64_t blocks = divide_up(shape->rows, 128) * shape->batch * shape->kv_heads * shape->splits;
   bool whole = shape->splits == 1 || shape->split_rows % 128 == 0;
-  if (shape->head_dimension < 256 && shape->rows > 64 && blocks >= 192 && whole) rows_to_blocks(shape, 128);
+  const bool has_kernel = shape->head_dimension == 64 || shape->head_dimension == 128;
+  if (has_kernel && shape->rows > 64 && blocks >= 192 && whole) rows_to_blocks(shape, 128);
 }
 
 bool attention_rows_aligned(const struct op_task *task) {

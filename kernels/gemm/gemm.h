@@ -252,7 +252,6 @@ struct gemm_portable_parameters {
 #define GEMM_PORTABLE_KERNELS(KERNEL)                                                                                  \
   GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_128, 256, 128, 2, 4, 2, 0)                                          \
   GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_64, 128, 64, 2, 2, 4, 0)                                            \
-  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_nvfp4_128, 256, 128, 2, 4, 2, 1)                                    \
   GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_nvfp4_64, 128, 64, 2, 2, 4, 1)
 
 /* Shared memory of a block with tiles of `tile` rows of X and of W. */

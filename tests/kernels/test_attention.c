@@ -62,6 +62,8 @@ Test(attention, every_chip_has_a_kernel_and_the_same_cut) {
       }
 }
 
+static bool has_wide_kernel(int64_t dimension) { return dimension == 64 || dimension == 128; }
+
 Test(attention, many_rows_have_blocks_of_128_and_few_of_64) {
   static const struct {
     int64_t batch, query_heads, kv_heads, query_length, block_rows;
@@ -78,7 +80,7 @@ Test(attention, many_rows_have_blocks_of_128_and_few_of_64) {
         struct op_call call = {.task = &task, .data = op_nowhere};
         struct op_launches launches;
         char kernel[64];
-        bool many = cases[i].block_rows == 128 && dimensions[n] < 256;
+        bool many = cases[i].block_rows == 128 && has_wide_kernel(dimensions[n]);
         int64_t blocks = cases[i].batch * cases[i].kv_heads;
         blocks *=
             (cases[i].query_length * cases[i].query_heads / cases[i].kv_heads + (many ? 127 : 63)) / (many ? 128 : 64);
@@ -91,14 +93,14 @@ Test(attention, many_rows_have_blocks_of_128_and_few_of_64) {
       }
 }
 
-/* The wide kernels of head dimensions 32 and 64 have tiles of 128 KV rows. */
+/* The wide kernel of head dimension 64 has tiles of 128 KV rows. */
 Test(attention, splits_of_half_a_wide_tile_have_blocks_of_64) {
   for (size_t n = 0; n < COUNT(dimensions); n++)
     for (int32_t splits = 1; splits < 9; splits++) {
       struct op_task task = task_of(RONDO_F16, 8, 8, 8, 130, 512, dimensions[n], splits);
       struct attention_shape shape = attention_shape_of(&task);
       const bool whole = shape.splits == 1 || shape.split_rows % 128 == 0, wide = shape.block_rows == 128;
-      if (splits > 1) cr_expect_eq(wide, whole && dimensions[n] < 256, "%d splits", splits);
+      if (splits > 1) cr_expect_eq(wide, whole && has_wide_kernel(dimensions[n]), "%d splits", splits);
     }
 }
 
