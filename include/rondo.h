@@ -1179,8 +1179,7 @@ typedef struct rondo_exec_options {
    * other work of its lane, or when execs are made or closed: the next replay is a launch. So are replays with bound
    * tensors or a notice.
    *   - Takes 1 KiB more of the pinned pool, a thread of the GPU and 1 % of a core.
-   *   - Work of others in the lane's stream, and waits for the whole device (cudaDeviceSynchronize, cudaFree), wait
-   * until it ends.
+   *   - Work of others in the lane's stream waits until it ends, as do cudaDeviceSynchronize and cudaFree.
    *   - Once the process stops, the device is free within 0.2 s.
    * The host needs no launch, and ignores this. */
   uint64_t linger_ns;

@@ -1,5 +1,5 @@
-/* bell.h - what the host and a resident graph tell each other, in the slot's pinned memory. The host writes the word;
- * the kernel in kernels/common/await_bell.cu obeys it.
+/* doorbell.h - what the host and a resident graph tell each other, in the slot's pinned memory. The host writes the
+ * word; the kernel in kernels/common/await_bell.cu obeys it.
  *
  * The word has a turn and, below it, the number of replays that were rung. An odd turn puts the graph on the device,
  * the next even one takes it off. The slot's replay before is done when a turn begins, so a graph that finds its own

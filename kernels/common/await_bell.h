@@ -1,5 +1,5 @@
-/* bell.h - the list of the kernel in await_bell.cu, and the constant by which the runtime names it (runtime/kernels.h).
- */
+/* await_bell.h - the list of the kernel in await_bell.cu, and the constant by which the runtime names it
+ * (runtime/kernels.h). */
 #pragma once
 
 #include "../../runtime/doorbell.h"
