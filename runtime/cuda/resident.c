@@ -18,6 +18,12 @@ enum { BEAT_NS = 1000 * 1000 };
 
 /* ---- Turns ------------------------------------------------------------------------------------------------------- */
 
+/* Has the graph of the word's turn ended? If the turn is not over, it missed the beat. */
+static bool has_left(uint64_t word, uint64_t left) {
+  const uint64_t turn = word >> DOORBELL_TURN_SHIFT;
+  return left >> DOORBELL_TURN_SHIFT == (uint16_t)(doorbell_is_on(word) ? turn + 1 : turn);
+}
+
 /* Another thread may have entered the lane, or put another exec on the device, before it could see that this one is
  * there. */
 static bool is_unwanted(const struct device_exec *exec) {
@@ -51,8 +57,9 @@ rondo_status cuda_exec_ring(struct device_exec *exec) {
   struct residents *residents = &device->residents;
   if (device_lost(device)) return device_lost_status(device, "replay");
   uint64_t word = doorbell_word(exec->bell);
-  while (doorbell_is_on(word))
+  while (doorbell_is_on(word) && !has_left(word, doorbell_left(exec->bell)))
     if (doorbell_move(exec->bell, &word, word + 1)) return RONDO_OK;
+  exec_take_off(exec);
   rondo_status status = put_on(exec, 1);
   pthread_mutex_lock(&residents->lock);
   pthread_cond_signal(&residents->changed);
@@ -62,10 +69,12 @@ rondo_status cuda_exec_ring(struct device_exec *exec) {
 
 /* ---- Beats ------------------------------------------------------------------------------------------------------- */
 
-/* The graph has ended with a replay to do, or in its turn. A launch that fails is tried again with the next beat. */
-static void recover(struct device_exec *exec, uint64_t left) {
-  exec_take_off(exec);
-  if (doorbell_word(exec->bell) != left) put_on(exec, 0);
+/* The graph has ended with a replay to do, or in its turn. No other thread puts it on while there is a replay to do. If
+ * the word has changed, or a launch fails, all is looked at again with the next beat. */
+static void recover(struct device_exec *exec, uint64_t word, uint64_t left) {
+  const uint64_t off = doorbell_is_on(word) ? word + doorbell_turn : word;
+  if (off != word && !doorbell_move(exec->bell, &word, off)) return;
+  if (off != left) put_on(exec, 0);
 }
 
 /* False: nothing is on the device. */
@@ -73,10 +82,8 @@ static bool look_at(struct device_exec *exec) {
   uint64_t word = doorbell_word(exec->bell), left = doorbell_left(exec->bell), now = now_ns();
   if (word == left) return false;
   __atomic_store_n(&exec->bell->beat, exec->bell->beat + 1, __ATOMIC_RELAXED);
-  const uint64_t turn = word >> DOORBELL_TURN_SHIFT, left_turn = left >> DOORBELL_TURN_SHIFT;
-  const bool has_left = left_turn == (uint16_t)(doorbell_is_on(word) ? turn + 1 : turn);
-  if (has_left) {
-    recover(exec, left);
+  if (has_left(word, left)) {
+    recover(exec, word, left);
   } else if (word != exec->last_word) {
     exec->last_word = word;
     exec->last_ns = now;

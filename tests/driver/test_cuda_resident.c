@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../../runtime/doorbell.h"
+#include "../../runtime/exec.h"
 #include "driver_support.h"
 
 TestSuite(resident, .init = driver_setup, .timeout = 120);
@@ -257,6 +257,35 @@ Test(resident, a_graph_that_misses_the_beat_ends_and_is_launched_again_for_the_r
       replay(&s, expected, step);
       if (step % 4 == 3) step = interrupt(&s, expected, ANOTHER_EXEC, step + 1) - 1;
       nanosleep(&(struct timespec){.tv_nsec = 300000L * (step % 5)}, NULL);
+    }
+    settings.patience_ns = 0;
+    fake->configure(&settings);
+    subject_close(&s);
+  }
+}
+
+/* No replay is rung for a graph that has given up, whether the thread that beats knows it or not: else that thread
+ * would launch the replay after the work that follows it. */
+Test(resident, a_replay_after_a_missed_beat_is_done_before_the_work_that_follows) {
+  const struct expected *expected = expected_values();
+  for (uint64_t seed = 0; seed < 20; seed++) {
+    driver_setup();
+    struct subject s = subject_open(RONDO_BACKEND_CUDA, &resident);
+    const struct doorbell *bell = s.exec->slots.items[0].bell;
+    struct fake_settings settings = fake->settings();
+    settings.patience_ns = 1;
+    fake->configure(&settings);
+    for (uint32_t step = 0; step < STEPS; step++) {
+      const uint64_t left = doorbell_left(bell);
+      fill(&s, step);
+      REQUIRE_OK(rondo_replay(s.slot));
+      REQUIRE_OK(rondo_replay(s.other_slot));
+      REQUIRE_OK(rondo_wait(s.other_slot, RONDO_FOREVER));
+      cr_assert(!memcmp(rondo_data(s.other_slot, s.shown), expected->y[step], sizeof expected->y[step]));
+      require_step(&s, expected, step);
+      while (doorbell_left(bell) == left) sched_yield();
+      replay(&s, expected, ++step);
+      while (doorbell_is_on(doorbell_word(bell)) && doorbell_left(bell) < doorbell_word(bell)) sched_yield();
     }
     settings.patience_ns = 0;
     fake->configure(&settings);
