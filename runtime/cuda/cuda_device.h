@@ -39,6 +39,7 @@ struct lane {
 
 /* See resident.c. */
 struct residents {
+  pthread_mutex_t coming; /* of one exec at a time, or going; taken before the lock */
   pthread_mutex_t lock;
   pthread_cond_t changed; /* an exec was put on the device, or left the list */
   struct device_exec *execs;

@@ -148,6 +148,7 @@ static bool cuda_close(struct device *device, bool is_touched) {
   staging_destroy(device);
   pthread_cond_destroy(&device->residents.changed);
   pthread_mutex_destroy(&device->residents.lock);
+  pthread_mutex_destroy(&device->residents.coming);
   pthread_mutex_destroy(&device->heartbeat.lock);
   pthread_mutex_destroy(&device->lock);
   rondo_allocator allocator = device->allocator;
@@ -243,6 +244,7 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
   device->own_bytes = cutter.used;
   pthread_mutex_init(&device->lock, NULL);
   pthread_mutex_init(&device->heartbeat.lock, NULL);
+  pthread_mutex_init(&device->residents.coming, NULL);
   pthread_mutex_init(&device->residents.lock, NULL);
   pthread_cond_init(&device->residents.changed, NULL);
   staging_init(device);

@@ -118,6 +118,7 @@ static void *beat(void *argument) {
 rondo_status resident_begin(struct device_exec *exec) {
   struct residents *residents = &exec->device->residents;
   rondo_status status = RONDO_OK;
+  pthread_mutex_lock(&residents->coming);
   pthread_mutex_lock(&residents->lock);
   if (!residents->execs) {
     residents->stop = false;
@@ -130,6 +131,7 @@ rondo_status resident_begin(struct device_exec *exec) {
     exec->is_listed = true;
   }
   pthread_mutex_unlock(&residents->lock);
+  pthread_mutex_unlock(&residents->coming);
   return status;
 }
 
@@ -147,6 +149,7 @@ static void leave_lane(struct device_exec *exec) {
 void resident_end(struct device_exec *exec) {
   struct residents *residents = &exec->device->residents;
   if (!exec->is_listed) return;
+  pthread_mutex_lock(&residents->coming);
   pthread_mutex_lock(&residents->lock);
   struct device_exec **link = &residents->execs;
   while (*link != exec) link = &(*link)->next_resident;
@@ -157,5 +160,6 @@ void resident_end(struct device_exec *exec) {
   pthread_cond_signal(&residents->changed);
   pthread_mutex_unlock(&residents->lock);
   if (is_last) pthread_join(residents->thread, NULL);
+  pthread_mutex_unlock(&residents->coming);
   leave_lane(exec);
 }

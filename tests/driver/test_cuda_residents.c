@@ -1,0 +1,45 @@
+/* test_cuda_residents.c - resident execs on the fake driver: those that come while others go. */
+#include <pthread.h>
+#include <time.h>
+
+#include "driver_support.h"
+
+TestSuite(residents, .init = driver_setup, .timeout = 120);
+
+static const rondo_exec_options resident = {.linger_ns = UINT64_C(1000000000000)}; /* for ever */
+
+struct coming {
+  rondo_runtime *runtime;
+  rondo_graph *graph;
+  rondo_exec *exec;
+};
+
+static void *come(void *argument) {
+  struct coming *coming = argument;
+  REQUIRE_OK(rondo_instantiate(coming->runtime, coming->graph, &resident, &coming->exec));
+  return NULL;
+}
+
+/* The close waits for the end of the thread that beats, not for that of the exec that comes meanwhile. */
+Test(residents, the_last_one_goes_while_another_comes) {
+  struct coming coming = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &coming.graph));
+  add_copy(coming.graph, "copy", add_vector(rondo_input, coming.graph, "x", 64),
+           add_vector(rondo_output, coming.graph, "y", 64));
+  REQUIRE_OK(
+      rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16},
+                 &coming.runtime));
+  for (int i = 0; i < 400; i++) {
+    pthread_t thread;
+    rondo_exec *last = NULL;
+    REQUIRE_OK(rondo_instantiate(coming.runtime, coming.graph, &resident, &last));
+    cr_assert_eq(pthread_create(&thread, NULL, come, &coming), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 1000L * i}, NULL);
+    REQUIRE_OK(rondo_close_exec(&last));
+    pthread_join(thread, NULL);
+    REQUIRE_OK(rondo_close_exec(&coming.exec));
+  }
+  REQUIRE_OK(rondo_graph_destroy(&coming.graph));
+  REQUIRE_OK(rondo_close(&coming.runtime));
+  require_clean("after close");
+}
