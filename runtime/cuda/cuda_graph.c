@@ -38,9 +38,10 @@ static struct device_exec *cut_exec(struct cutter *cutter, const struct device_p
 }
 
 static void cut_build(struct cutter *cutter, const struct device_program *program, struct build *build) {
+  const uint64_t most_waits = program->node_count + UINT64_C(1); /* a resident graph waits even without nodes */
   build->exits = cut(cutter, program->node_count * sizeof *build->exits);
-  build->waits.nodes = cut(cutter, program->node_count * sizeof *build->waits.nodes);
-  build->waits.edges = cut(cutter, program->node_count * sizeof *build->waits.edges);
+  build->waits.nodes = cut(cutter, most_waits * sizeof *build->waits.nodes);
+  build->waits.edges = cut(cutter, most_waits * sizeof *build->waits.edges);
   build->images = cut(cutter, program->user_kernel_count * sizeof *build->images);
 }
 
@@ -116,7 +117,7 @@ static rondo_status add_program(struct build *build) {
   return status == RONDO_OK ? add_nodes(build) : status;
 }
 
-/* The next node waits for all nodes of the program that no other waits for. */
+/* The next node waits for all nodes of the program that no other waits for; without any, for the replay's begin. */
 static void wait_for_ends(struct build *build) {
   const struct device_program *program = build->program;
   struct exit *exits = build->exits;
@@ -126,6 +127,7 @@ static void wait_for_ends(struct build *build) {
   build->waits.count = 0;
   for (uint32_t n = 0; n < program->node_count; n++)
     if (!exits[n].is_awaited) build_wait_for(build, &exits[n], true);
+  if (!program->node_count && build->begin.node) build_wait_for(build, &build->begin, true);
 }
 
 /* A graph ends in one node. Each further last node makes cuGraphLaunch of driver 580 slower, and from some number on

@@ -1,4 +1,4 @@
-/* test_cuda_residents.c - resident execs on the fake driver: those that come while others go. */
+/* test_cuda_residents.c - resident execs on the fake driver: those that come while others go, and one without tasks. */
 #include <pthread.h>
 #include <time.h>
 
@@ -41,5 +41,25 @@ Test(residents, the_last_one_goes_while_another_comes) {
   }
   REQUIRE_OK(rondo_graph_destroy(&coming.graph));
   REQUIRE_OK(rondo_close(&coming.runtime));
+  require_clean("after close");
+}
+
+Test(residents, a_graph_without_tasks_is_replayed_as_often_as_it_was_rung) {
+  rondo_graph *graph;
+  rondo_runtime *runtime;
+  rondo_exec *exec;
+  rondo_slot slot;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_open(
+      &(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16}, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, &resident, &exec)); /* counts the warm replays */
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  for (int i = 0; i < 10; i++) {
+    REQUIRE_OK(rondo_replay(slot));
+    REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  }
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
   require_clean("after close");
 }
