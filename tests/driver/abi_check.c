@@ -225,6 +225,7 @@ static_assert(sizeof(CUstreamCaptureMode) == sizeof(int), "an int");
 static_assert(sizeof(CUstreamCaptureStatus) == sizeof(int), "an int");
 static_assert(sizeof(CUgraphNodeType) == sizeof(int), "an int");
 static_assert(sizeof(CUdevResourceType) == sizeof(int), "an int");
+static_assert(sizeof(CUkernelNodeAttrID) == sizeof(int), "an int");
 static_assert(sizeof(CUtensorMapDataType) == sizeof(int), "an int");
 static_assert(sizeof(CUtensorMapInterleave) == sizeof(int), "an int");
 static_assert(sizeof(CUtensorMapSwizzle) == sizeof(int), "an int");
@@ -242,6 +243,8 @@ typedef CUresult enum_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgra
 typedef CUresult enum_cuStreamGetCaptureInfo(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
                                              const CUgraphNode **, const CUgraphEdgeData **, size_t *);
 typedef CUresult enum_cuGraphNodeGetType(CUgraphNode, CUgraphNodeType *);
+typedef CUresult enum_cuGraphKernelNodeSetAttribute(CUgraphNode, CUkernelNodeAttrID, const CUkernelNodeAttrValue *);
+typedef CUresult enum_cuGraphKernelNodeGetAttribute(CUgraphNode, CUkernelNodeAttrID, CUkernelNodeAttrValue *);
 typedef CUresult enum_cuDeviceGetDevResource(CUdevice, CUdevResource *, CUdevResourceType);
 typedef CUresult enum_cuTensorMapEncodeTiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
@@ -259,6 +262,9 @@ typedef CUresult int_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgrap
 typedef CUresult int_cuStreamGetCaptureInfo(CUstream, int *, cuuint64_t *, CUgraph *, const CUgraphNode **,
                                             const CUgraphEdgeData **, size_t *);
 typedef CUresult int_cuGraphNodeGetType(CUgraphNode, int *);
+/* NVIDIA's value is a union, of which ours has one member. */
+typedef CUresult int_cuGraphKernelNodeSetAttribute(CUgraphNode, int, const struct cu_node_attribute *);
+typedef CUresult int_cuGraphKernelNodeGetAttribute(CUgraphNode, int, struct cu_node_attribute *);
 typedef CUresult int_cuTensorMapEncodeTiled(CUtensorMap *, int, cuuint32_t, void *, const cuuint64_t *,
                                             const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, int, int, int,
                                             int);
@@ -285,6 +291,8 @@ typedef CUresult int_cuTensorMapEncodeTiled(CUtensorMap *, int, cuuint32_t, void
 #define ENUM_cuStreamGetCaptureInfo            ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuDeviceGetDevResource            ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuGraphNodeGetType                ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuGraphKernelNodeSetAttribute     ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuGraphKernelNodeGetAttribute     ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuTensorMapEncodeTiled            ~, SAME_BUT_FOR_ENUMS
 #define SECOND(first, second, ...)             second
 #define CHOOSE(...)                            SECOND(__VA_ARGS__)
