@@ -1,9 +1,11 @@
 /* graph_llama_ranks.c - the ready-made Llama graph as one rank of several has it: its part of heads, feed forward and
  * vocabulary, and the exchanges where all ranks' results meet.
  *
- *     attention -> sum -> feed_forward -> sum                     a layer in halves: sums of all ranks' parts; halves
- * of one token begin with them qkv -> attention -> output -> sum -> gate_up -> down -> sum   as products: the residual
- * joins in the sum head -> logits                                              the ranks' columns side by side
+ *     attention -> sum -> feed_forward -> sum                     a layer in halves: sums of all ranks' parts
+ *     qkv -> attention -> output -> sum -> gate_up -> down -> sum   as products: the residual joins in the sum
+ *     head -> logits                                              the ranks' columns side by side
+ *
+ * A half of one token begins with the sum before it.
  *
  * After each exchange all ranks have the same bits, and so they have the same tokens. Products of up to 16 rows go into
  * the sum in f32. Those of more rows are rounded first: a prompt's exchange then takes half of the time.
