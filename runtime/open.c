@@ -192,22 +192,24 @@ static rondo_status backend_open(const struct opening *o) {
 
 /* ---- Open -------------------------------------------------------------------------------------------------------- */
 
-static _Atomic uint64_t devices_of_groups; /* of the process; device d is bit d */
+enum { MOST_DEVICES = 64 };
+static _Atomic uint32_t groups_of_device[MOST_DEVICES]; /* of the process: open groups of several ranks */
 
-/* The devices of a group's ranks, if each has one and one lane of it, and no other group has any of them; else 0. */
-static uint64_t devices_claim(const struct opening *o) {
-  enum { MOST_DEVICES = 64 };
-  uint64_t devices = 0;
-  for (uint32_t r = 0; r < o->ranks; r++) {
-    const int32_t device = o->options[r].device;
-    if (o->ranks == 1 || device >= MOST_DEVICES || o->options[r].lane_count > 1) return 0;
-    if (devices >> device & 1) return 0;
-    devices |= UINT64_C(1) << device;
+static void devices_take(struct group *group, const rondo_options *options) {
+  group->has_own_devices = true;
+  for (uint32_t r = 0; r < group->ranks; r++) {
+    const int32_t device = options[r].device;
+    if (device >= MOST_DEVICES || group->devices >> device & 1 || options[r].lane_count > 1)
+      group->has_own_devices = false;
+    if (device < MOST_DEVICES) group->devices |= UINT64_C(1) << device;
   }
-  const uint64_t claimed = atomic_fetch_or(&devices_of_groups, devices);
-  if (!(claimed & devices)) return devices;
-  atomic_fetch_and(&devices_of_groups, ~(devices & ~claimed));
-  return 0;
+  for (int d = 0; d < MOST_DEVICES; d++)
+    if (group->devices >> d & 1 && atomic_fetch_add(&groups_of_device[d], 1)) group->has_own_devices = false;
+}
+
+static void devices_give(const struct group *group) {
+  for (int d = 0; d < MOST_DEVICES; d++)
+    if (group->devices >> d & 1) atomic_fetch_sub(&groups_of_device[d], 1);
 }
 
 static rondo_status group_check(uint32_t abi_version, const struct opening *o, rondo_runtime **runtimes) {
@@ -246,7 +248,7 @@ static rondo_status group_make(struct opening *o, struct group **group_out) {
 static void group_leave(struct group *group, uint32_t count) {
   if (atomic_fetch_sub(&group->open_count, count) != count) return;
   const rondo_allocator allocator = group->allocator;
-  atomic_fetch_and(&devices_of_groups, ~group->own_devices);
+  devices_give(group);
   pthread_mutex_destroy(&group->lock);
   allocator.release(allocator.user, group, sizeof *group);
 }
@@ -259,7 +261,7 @@ rondo_status rondo_open_group_abi(uint32_t abi_version, const rondo_options *opt
   if (status != RONDO_OK) return status;
   status = group_make(&o, &group);
   if (status == RONDO_OK) status = backend_open(&o);
-  if (status == RONDO_OK && o.runtimes[0]->ops == &cuda_device_ops) group->own_devices = devices_claim(&o);
+  if (status == RONDO_OK && ranks > 1 && o.runtimes[0]->ops == &cuda_device_ops) devices_take(group, options);
   if (status != RONDO_OK && group) group_leave(group, ranks);
   for (uint32_t r = 0; r < ranks; r++) {
     if (status == RONDO_OK) {

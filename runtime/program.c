@@ -84,7 +84,7 @@ static bool waits_have_an_order(const rondo_graph *graph) {
 
 static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   struct cutter user_work = {exec->program.user_work, 0};
-  const bool lets_successors_start = waits_have_an_order(graph) && exec->runtime->group->own_devices;
+  const bool lets_successors_start = waits_have_an_order(graph) && exec->runtime->group->has_own_devices;
   uint32_t operands = 0, launches = 0;
   for (uint32_t n = 0; n < plan->node_count; n++) {
     const struct plan_node *node = &plan->nodes[n];

@@ -132,11 +132,18 @@ Test(cuda_waiting, successors_start_before_a_wait_ends_if_no_rank_needs_their_ro
   REQUIRE_OK(rondo_open_group(options, RANKS, others));
   require_start(others[1], 1, false); /* another group has the devices */
   require_start(runtimes[1], 1, true);
+  close_ranks(runtimes);
+  REQUIRE_OK(rondo_open_group(options, RANKS, runtimes));
+  require_start(runtimes[1], 1, false); /* the other one still has them */
   close_ranks(others);
   close_ranks(runtimes);
   options[2].lanes = lanes, options[2].lane_count = 2;
+  REQUIRE_OK(rondo_open_group(options, RANKS, others));
+  require_start(others[1], 1, false);
+  options_of(options);
   REQUIRE_OK(rondo_open_group(options, RANKS, runtimes));
-  require_start(runtimes[1], 1, false);
+  require_start(runtimes[1], 1, false); /* a group with lanes has them too */
+  close_ranks(others);
   close_ranks(runtimes);
   options[2] = options[0]; /* two ranks on one device */
   REQUIRE_OK(rondo_open_group(options, RANKS, runtimes));
