@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../clock.h"
 #include "../cutter.h"
 #include "../kernels.h"
 #include "../own_thread.h"
@@ -360,12 +361,30 @@ static cu_result wait_for_last_node(const struct device_exec *exec) {
   return result;
 }
 
+/* A resident graph that was taken off reads and writes memory of the exec until it ends. Its last kernels may wait for
+ * room that work of other lanes has. */
+static void wait_for_resident_graph(const struct device_exec *exec) {
+  enum { POLL_NS = 10 * 1000 };
+  const uint64_t patience_ns = UINT64_C(120) * 1000 * 1000 * 1000, begin_ns = now_ns();
+  struct device *device = exec->device;
+  cu_result result = CU_NOT_READY;
+  while (result == CU_NOT_READY && !device_lost(device)) {
+    result = device->driver.cuEventQuery(exec->event);
+    if (result != CU_NOT_READY) continue;
+    if (now_ns() - begin_ns > patience_ns)
+      device_lose(device, "close: the graph of a resident exec has not ended after 120 s");
+    nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+  }
+  if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuEventQuery");
+}
+
 bool cuda_exec_destroy(struct device_exec *exec) {
   struct device *device = exec->device;
   resident_end(exec);
   if (device_enter(device, "close") != RONDO_OK) return !device_lost(device);
   device_hold(device);
   int mode = device_relax(device);
+  if (exec->bell) wait_for_resident_graph(exec);
   cu_result result = wait_for_last_node(exec);
   if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
   release(exec);

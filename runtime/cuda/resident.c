@@ -31,6 +31,21 @@ static bool is_unwanted(const struct device_exec *exec) {
   return atomic_load(&lane->launching) != 1 || atomic_load(&lane->holds) || atomic_load(&lane->resident) != exec;
 }
 
+/* The event comes with the end of the graph. If that fails, nobody could tell when memory is free, and a replay may run
+ * that the caller takes for refused: so the device is lost. */
+static rondo_status launch(struct device_exec *exec, uint64_t off) {
+  struct device *device = exec->device;
+  cu_result result = device->driver.cuGraphLaunch(exec->resident_exec, exec->lane->stream);
+  if (result != CU_SUCCESS) {
+    __atomic_store_n(&exec->bell->word, off, __ATOMIC_SEQ_CST);
+    return device_failed(device, result, "replay: cuGraphLaunch");
+  }
+  result = device->driver.cuEventRecord(exec->event, exec->lane->stream);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  rondo_status status = device_failed(device, result, "replay: cuEventRecord after the launch");
+  return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
+}
+
 /* With `rung` replays more, 0 or 1. If the launch fails the word is as before, whoever has taken the exec off since. */
 static rondo_status put_on(struct device_exec *exec, uint64_t rung) {
   struct device *device = exec->device;
@@ -44,10 +59,8 @@ static rondo_status put_on(struct device_exec *exec, uint64_t rung) {
   uint64_t word = off;
   doorbell_move(exec->bell, &word, off + doorbell_turn + rung);
   if (is_unwanted(exec)) exec_take_off(exec);
-  cu_result result = device->driver.cuGraphLaunch(exec->resident_exec, lane->stream);
-  if (result != CU_SUCCESS) __atomic_store_n(&exec->bell->word, off, __ATOMIC_SEQ_CST);
+  status = launch(exec, off);
   lane_leave(lane);
-  if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
   device_leave(device);
   return status;
 }

@@ -1,4 +1,4 @@
-/* test_cuda_residents.c - resident execs on the fake driver: those that come while others go, and one without tasks. */
+/* test_cuda_residents.c - resident execs on the fake driver: that come while others go, end, and have no tasks. */
 #include <pthread.h>
 #include <time.h>
 
@@ -41,6 +41,39 @@ Test(residents, the_last_one_goes_while_another_comes) {
   }
   REQUIRE_OK(rondo_graph_destroy(&coming.graph));
   REQUIRE_OK(rondo_close(&coming.runtime));
+  require_clean("after close");
+}
+
+static void *go(void *argument) {
+  struct coming *going = argument;
+  REQUIRE_OK(rondo_close_exec(&going->exec));
+  return NULL;
+}
+
+/* Else another exec could get memory that the graph's last kernels still read. */
+Test(residents, a_close_waits_until_the_graph_has_ended) {
+  struct coming going = {0};
+  rondo_slot slot;
+  pthread_t thread;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &going.graph));
+  add_copy(going.graph, "copy", add_vector(rondo_input, going.graph, "x", 64),
+           add_vector(rondo_output, going.graph, "y", 64));
+  REQUIRE_OK(
+      rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16},
+                 &going.runtime));
+  come(&going);
+  REQUIRE_OK(rondo_acquire(going.exec, &slot));
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  set_mode(FAKE_NEVER); /* no kernel finds room */
+  const uint64_t destroyed = fake->calls("cuGraphExecDestroy");
+  cr_assert_eq(pthread_create(&thread, NULL, go, &going), 0);
+  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+  cr_assert_eq(fake->calls("cuGraphExecDestroy"), destroyed);
+  set_mode(FAKE_IMMEDIATE);
+  pthread_join(thread, NULL);
+  REQUIRE_OK(rondo_graph_destroy(&going.graph));
+  REQUIRE_OK(rondo_close(&going.runtime));
   require_clean("after close");
 }
 
