@@ -125,7 +125,7 @@ static const uint64_t exec_magic = 0x63657865646e6f52;
 
 /* False for an exec that is being made and may still fail: the group's list has it, but no call may use it. */
 static inline bool exec_is_open(const rondo_exec *exec) {
-  return atomic_load_explicit(&exec->serial, memory_order_relaxed) != 0;
+  return atomic_load_explicit(&exec->serial, memory_order_acquire) != 0;
 }
 
 rondo_status exec_check(const rondo_exec *exec, const char *function);

@@ -159,7 +159,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
     return status_set(status, "%s", cause);
   }
   exec->magic = exec_magic;
-  atomic_store_explicit(&exec->serial, serial_draw(), memory_order_relaxed);
+  atomic_store_explicit(&exec->serial, serial_draw(), memory_order_release); /* the states are zeros */
   *exec_out = exec;
   return RONDO_OK;
 }
