@@ -112,6 +112,21 @@ rondo_tensor add_vector(tensor_kind add, rondo_graph *graph, const char *name, u
   return tensor;
 }
 
+void add_mixed_state(rondo_graph *graph, rondo_tensor x, rondo_tensor state, rondo_tensor y, uint32_t count) {
+  static const char *const names[] = {"a", "b", "c", "d"};
+  rondo_tensor parts[4], halves[2];
+  for (uint32_t i = 0; i < 4; i++) {
+    parts[i] = add_vector(rondo_temporary, graph, names[i], count);
+    add_mix(graph, names[i], state, x, parts[i], count, i);
+  }
+  for (size_t i = 0; i < 2; i++) {
+    halves[i] = add_vector(rondo_temporary, graph, NULL, count);
+    add_mix(graph, i ? "right" : "left", parts[2 * i], parts[2 * i + 1], halves[i], count, 9);
+  }
+  add_mix(graph, "join", halves[0], halves[1], state, count, 5);
+  add_copy(graph, "out", state, y);
+}
+
 rondo_options options_for(rondo_graph *graph, rondo_backend backend, uint32_t slots) {
   rondo_plan plan;
   REQUIRE_OK(rondo_plan_graph(graph, &plan));

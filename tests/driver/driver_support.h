@@ -29,6 +29,8 @@ void mix_host(void *user, void *const *data);
 rondo_task add_mix(rondo_graph *graph, const char *name, rondo_tensor a, rondo_tensor b, rondo_tensor out,
                    uint32_t count, uint32_t salt);
 rondo_task add_copy(rondo_graph *graph, const char *name, rondo_tensor src, rondo_tensor dst);
+/* Four tasks side by side mix x and the state. Three more join them to the next state, and the last copies it to y. */
+void add_mixed_state(rondo_graph *graph, rondo_tensor x, rondo_tensor state, rondo_tensor y, uint32_t count);
 rondo_tensor add_vector(tensor_kind add, rondo_graph *graph, const char *name, uint32_t count);
 
 /* A runtime with pools for one exec of the graph, with as many slots. */

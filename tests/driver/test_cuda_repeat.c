@@ -20,8 +20,6 @@ struct subject {
 };
 
 static void describe(struct subject *s) {
-  static const char *const names[] = {"a", "b", "c", "d"};
-  rondo_tensor parts[4], halves[2];
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &s->graph));
   s->x = add_vector(rondo_input, s->graph, "x", COUNT);
   s->state = add_vector(rondo_state, s->graph, "state", COUNT);
@@ -29,16 +27,7 @@ static void describe(struct subject *s) {
   s->counter = add_vector(rondo_state, s->graph, "counter", 1);
   s->one = add_vector(rondo_input, s->graph, "one", 1);
   s->counted = add_vector(rondo_output, s->graph, "counted", 1);
-  for (uint32_t i = 0; i < 4; i++) {
-    parts[i] = add_vector(rondo_temporary, s->graph, names[i], COUNT);
-    add_mix(s->graph, names[i], s->state, s->x, parts[i], COUNT, i);
-  }
-  for (size_t i = 0; i < 2; i++) {
-    halves[i] = add_vector(rondo_temporary, s->graph, NULL, COUNT);
-    add_mix(s->graph, i ? "right" : "left", parts[2 * i], parts[2 * i + 1], halves[i], COUNT, 9);
-  }
-  add_mix(s->graph, "join", halves[0], halves[1], s->state, COUNT, 5);
-  add_copy(s->graph, "out", s->state, s->y);
+  add_mixed_state(s->graph, s->x, s->state, s->y, COUNT);
   rondo_tensor next = add_vector(rondo_temporary, s->graph, "next", 1);
   add_mix(s->graph, "count", s->counter, s->one, next, 1, 0);
   add_copy(s->graph, "advance", next, s->counter);
