@@ -21,7 +21,7 @@ extern const struct choice backend_choices[];
     .offset = offsetof(options, backend), .choices = backend_choices                                                   \
   }
 
-/* The GPUs that the driver has, at most so many. */
+/* Returns how many GPUs the driver has, and `most` if it has more. */
 int32_t cuda_device_count(int32_t most);
 
 /* Writes "rondo: sentence" to stderr. Returns EXIT_FAILED. */

@@ -774,9 +774,9 @@ typedef struct rondo_sample_desc {
 RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc);
 
 /* Speculation: accepts drafted tokens and drafts the next ones, by prompt lookup (Saxena, 2023). The rows of a replay
- * are a token and drafts of those behind it, and each chooses the token after it. Accepted are the first row's choice,
- * and those of further rows while the choice before equals their draft. So drafts only change how many tokens come at
- * once, not which; drawn ones keep their distribution (Leviathan et al., 2023).
+ * are a token and drafts of the tokens after it. Each row chooses the token after its own. The first row's choice is
+ * accepted, and then that of each further row, as long as the choice before it equals the row's draft. So drafts only
+ * change how many tokens come at once, not which; drawn ones keep their distribution (Leviathan et al., 2023).
  *   chosen    i32 [rows], of an argmax or a draw; rows are 1 or as many as tokens
  *   tokens    i32 [1 + drafts], at most 128: becomes the last accepted token and the next drafts
  *   position  i32 [1], of the first row; grows by the number of accepted tokens
