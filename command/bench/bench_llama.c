@@ -460,6 +460,8 @@ int bench_llama(int count, char **words) {
     return command_failed("bench llama: --prompts goes with --prompt, and all have at most %d tokens", MOST_TOKENS);
   if (options.rivals_path && !json_lines_read(options.rivals_path, take_rival, &options.rivals)) return EXIT_FAILED;
   if (options.is_profiled && options.ranks > 1) return command_failed("bench llama: --profile goes with one rank");
+  if (options.draft && (options.prompt || options.sequences > 1))
+    return command_failed("bench llama: --draft goes with one sequence and without --prompt");
   if (!options.weights) options.weights = 1u << BF16 | 1u << NVFP4;
   if (!options.models) options.models = 1u << SMOLLM2 | 1u << LLAMA;
   TRY(rondo_open(&(rondo_options){.backend = options.backend}, &runtime));

@@ -103,3 +103,12 @@ Test(bench_llama, a_prompt_is_not_repeated) {
   cr_assert_not_null(strstr(ran.out, "prompt of 16 tokens"), "%s", ran.out);
   cr_assert_eq(shell_occurrences(ran.out, "repeats"), 0, "%s", ran.out);
 }
+
+Test(bench_llama, drafts_go_with_tokens_of_one_sequence) {
+  static const char *const others[] = {"--sequences 4", "--prompt 16"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    struct ran ran = shell_rondo("", "bench llama --backend host --draft 3 %s", others[i]);
+    REQUIRE_CODE(ran, 1);
+    cr_assert_not_null(strstr(ran.error, "--draft goes with one sequence and without --prompt"), "%s", ran.error);
+  }
+}
