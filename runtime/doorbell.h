@@ -16,6 +16,7 @@ struct doorbell {
   uint64_t beat;       /* changes while the host lives. If it does not, the graph ends by itself */
   uint64_t left;       /* by the device, once the graph has ended: the word after it, as far as it was obeyed */
   uint64_t node_count; /* of the kernels in the loop's body, besides the bells */
+  uint64_t leaving;    /* by the device: in the word's turn it gives up, unless its next look finds a replay */
 };
 
 /* In device memory, zero at first. */
@@ -50,6 +51,12 @@ static inline uint64_t doorbell_word(const struct doorbell *bell) {
 
 static inline uint64_t doorbell_left(const struct doorbell *bell) {
   return __atomic_load_n(&bell->left, __ATOMIC_ACQUIRE);
+}
+
+/* Of a replay that was rung in this word: has the graph perhaps not heard it? It says that it gives up, and then looks
+ * once more. The host rings, and then asks this. So one of the two sees the other. */
+static inline bool doorbell_is_leaving(const struct doorbell *bell, uint64_t word) {
+  return __atomic_load_n(&bell->leaving, __ATOMIC_SEQ_CST) >> DOORBELL_TURN_SHIFT == word >> DOORBELL_TURN_SHIFT;
 }
 
 /* False: it was not `from`, and *from says what it is. */

@@ -242,18 +242,18 @@ static struct samples visible_result(struct bench *bench, const char *name, rond
   return ours;
 }
 
-/* The interruptions by the operating system, for a program that only reads the clock for the length of a replay. No
- * replay can be steadier. */
-static void machine(struct bench *bench, const struct samples *replays, double replay_us) {
-  struct samples spins = samples_take(replays->count);
-  for (size_t i = 0; i < replays->count; i++) {
+double bench_machine(struct bench *bench, size_t count, double us) {
+  struct samples spins = samples_take(count);
+  for (size_t i = 0; i < count; i++) {
     uint64_t begin = timing_now_ns(), now = begin;
-    while ((double)(now - begin) < replay_us * 1e3) now = timing_now_ns();
+    while ((double)(now - begin) < us * 1e3) now = timing_now_ns();
     samples_add(&spins, now - begin);
   }
+  const double spread = samples_us(&spins, 99.9) / samples_us(&spins, 50);
   report_samples(&bench->report, "  the same time, only reading the clock", &spins);
-  report_figure(&bench->report, "  p99.9 / p50", samples_us(&spins, 99.9) / samples_us(&spins, 50), "x", 0);
+  report_figure(&bench->report, "  p99.9 / p50", spread, "x", 0);
   samples_free(&spins);
+  return spread;
 }
 
 static void visible(struct bench *bench) {
@@ -262,7 +262,7 @@ static void visible(struct bench *bench) {
   TRY(rondo_output(graph, "result", RONDO_U8, 1, tiny, &to));
   copy(graph, from, to);
   struct samples ours = visible_result(bench, one_task, graph, bench->has_rival ? rival_result(&bench->rival) : NULL);
-  machine(bench, &ours, samples_us(&ours, 50));
+  bench_machine(bench, ours.count, samples_us(&ours, 50));
   samples_free(&ours);
   ours = visible_result(bench, on_device, bench_chain(1), bench->has_rival ? rival_chain(&bench->rival, 1) : NULL);
   double torch_us = bench->has_rival ? torch_replay_us() : 0;

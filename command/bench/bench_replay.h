@@ -28,5 +28,9 @@ rondo_graph *bench_chain(uint32_t count);
 struct subject bench_instantiate(struct bench *bench, rondo_graph *graph, const rondo_exec_options *options);
 void bench_dismantle(struct subject *subject);
 
+/* Reports the interruptions by the operating system, for a program that only reads the clock for the length of a
+ * replay, as often. No replay can be steadier. Returns p99.9 / p50. */
+double bench_machine(struct bench *bench, size_t count, double us);
+
 /* The group of resident execs: bench_resident.c. */
 void bench_resident(struct bench *bench);

@@ -44,6 +44,18 @@ static void take_turn(rondo_slot slot, uint64_t gap_ns, struct pair *pair) {
   }
 }
 
+/* What two readings of the clock take that have nothing between them. */
+static double clock_us(size_t count) {
+  struct samples samples = samples_take(count);
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t begin = timing_now_ns();
+    samples_add(&samples, timing_now_ns() - begin);
+  }
+  const double us = samples_us(&samples, 50);
+  samples_free(&samples);
+  return us;
+}
+
 static void compare(struct bench *bench, const char *name, uint32_t tasks, uint64_t gap_ns, double limit) {
   struct subject resident = bench_instantiate(bench, bench_chain(tasks), &(rondo_exec_options){.linger_ns = second_ns});
   struct subject launched = bench_instantiate(bench, bench_chain(tasks), &(rondo_exec_options){0});
@@ -58,7 +70,14 @@ static void compare(struct bench *bench, const char *name, uint32_t tasks, uint6
   report_samples(report, "  launched", &theirs.visible);
   report_ratio(report, "  ratio to launched", samples_us(&ours.visible, 50), samples_us(&theirs.visible, 50), "us",
                bench->has_rival ? limit : 0);
+  const double spread = samples_us(&ours.visible, 99.9) / samples_us(&ours.visible, 50);
+  report_figure(report, "  p99.9 / p50", spread, "x", 0);
+  report_ratio(report, "  ratio to that of the machine", spread,
+               bench_machine(bench, ours.visible.count, samples_us(&ours.visible, 50)), "x",
+               bench->has_rival ? 1.1 : 0);
   report_samples(report, "  rondo_replay alone", &ours.calls);
+  report_figure(report, "  less the clock", (samples_us(&ours.calls, 50) - clock_us(bench->samples)) * 1e3, "ns",
+                bench->has_rival ? 100 : 0);
   report_ratio(report, "  ratio to a launching rondo_replay", samples_us(&ours.calls, 50),
                samples_us(&theirs.calls, 50), "us", bench->has_rival ? 0.15 : 0);
   pair_free(&ours);

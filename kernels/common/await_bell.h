@@ -5,4 +5,4 @@
 #include "../../runtime/doorbell.h"
 
 /* KERNEL(chips, parameters, name, threads, constant) */
-#define AWAIT_BELL_KERNELS(KERNEL) KERNEL(EVERY_CHIP, doorbell_parameters, rondo_await_bell, 1, op_await_bell_kernel)
+#define AWAIT_BELL_KERNELS(KERNEL) KERNEL(EVERY_CHIP, doorbell_parameters, rondo_await_bell, 32, op_await_bell_kernel)

@@ -252,7 +252,7 @@ static rondo_status build_repeat(struct build *build) {
 static rondo_status add_doorbell(struct build *build, const struct doorbell_parameters *parameters, struct exit *bell) {
   struct op_launch launch = {.kernel = op_await_bell_kernel.name,
                              .grid = {1, 1, 1},
-                             .block = {1, 1, 1},
+                             .block = {op_await_bell_kernel.threads, 1, 1},
                              .parameter_bytes = sizeof *parameters};
   memcpy(launch.parameters, parameters, sizeof *parameters);
   uint64_t *updatable = build->updatable;

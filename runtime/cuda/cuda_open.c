@@ -18,7 +18,6 @@
 #include "images.h"
 #include "lanes.h"
 #include "rebind.h"
-#include "resident.h"
 #include "staging.h"
 
 enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 /* after each pool */ };

@@ -5,6 +5,7 @@
 #include "../own_thread.h"
 #include "cuda_failure.h"
 #include "heartbeat.h"
+#include "resident.h"
 #include "turns.h"
 
 /* ---- Notices ----------------------------------------------------------------------------------------------------- */
@@ -118,6 +119,8 @@ static rondo_status launched(struct device *device, rondo_status status) {
 rondo_status cuda_exec_launch(struct device_exec *exec, void *const *stream) {
   return launched(exec->device, stream ? launch_in_stream(exec, *stream) : launch_in_lane(exec, exec->graph_exec));
 }
+
+rondo_status cuda_exec_ring(struct device_exec *exec) { return launched(exec->device, resident_ring(exec)); }
 
 rondo_status cuda_exec_repeat(struct device_exec *exec) {
   return launched(exec->device, launch_in_lane(exec, exec->repeat_exec));

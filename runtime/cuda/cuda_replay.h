@@ -5,3 +5,4 @@
 
 rondo_status cuda_exec_launch(struct device_exec *exec, void *const *stream);
 rondo_status cuda_exec_repeat(struct device_exec *exec);
+rondo_status cuda_exec_ring(struct device_exec *exec);

@@ -3,13 +3,14 @@
  * word says that the graph is on the device. Whoever needs the lane moves the word to the next turn; the graph then
  * ends, after the replay that was rung, and the lane's stream orders all else.
  *
- * A thread beats for the graphs on the device. It takes those off that linger, and launches a graph again that has
- * given up its wait for a beat with a replay rung: the process was stopped for a while. */
+ * A thread beats for the graphs on the device, and takes those off that linger. A graph gives up its wait for a beat if
+ * the process was stopped for a while. Then the next replay launches it again. */
 #include "resident.h"
 
 #include <time.h>
 
 #include "../clock.h"
+#include "../cpu_relax.h"
 #include "../own_thread.h"
 #include "cuda_failure.h"
 #include "turns.h"
@@ -46,8 +47,8 @@ static rondo_status launch(struct device_exec *exec, uint64_t off) {
   return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
 }
 
-/* With `rung` replays more, 0 or 1. If the launch fails the word is as before, whoever has taken the exec off since. */
-static rondo_status put_on(struct device_exec *exec, uint64_t rung) {
+/* With a replay. If the launch fails the word is as before, whoever has taken the exec off since. */
+static rondo_status put_on(struct device_exec *exec) {
   struct device *device = exec->device;
   struct lane *lane = exec->lane;
   rondo_status status = device_enter(device, "replay");
@@ -57,7 +58,7 @@ static rondo_status put_on(struct device_exec *exec, uint64_t rung) {
   if (before && before != exec) exec_take_off(before);
   const uint64_t off = doorbell_word(exec->bell);
   uint64_t word = off;
-  doorbell_move(exec->bell, &word, off + doorbell_turn + rung);
+  doorbell_move(exec->bell, &word, off + doorbell_turn + 1);
   if (is_unwanted(exec)) exec_take_off(exec);
   status = launch(exec, off);
   lane_leave(lane);
@@ -65,15 +66,30 @@ static rondo_status put_on(struct device_exec *exec, uint64_t rung) {
   return status;
 }
 
-rondo_status cuda_exec_ring(struct device_exec *exec) {
+/* A replay was rung in this word. False: the graph has given up without it, and the ring is taken back. */
+static bool is_heard(const struct device_exec *exec, uint64_t word) {
+  struct doorbell *bell = exec->bell;
+  while (doorbell_is_leaving(bell, word) && !device_lost(exec->device)) {
+    if (has_left(word, doorbell_left(bell))) {
+      while (!doorbell_move(bell, &word, word - 1)) continue;
+      return false;
+    }
+    cpu_relax();
+  }
+  return true;
+}
+
+rondo_status resident_ring(struct device_exec *exec) {
   struct device *device = exec->device;
   struct residents *residents = &device->residents;
   if (device_lost(device)) return device_lost_status(device, "replay");
+  bool is_rung = false;
   uint64_t word = doorbell_word(exec->bell);
-  while (doorbell_is_on(word) && !has_left(word, doorbell_left(exec->bell)))
-    if (doorbell_move(exec->bell, &word, word + 1)) return RONDO_OK;
+  while (!is_rung && doorbell_is_on(word) && !has_left(word, doorbell_left(exec->bell)))
+    is_rung = doorbell_move(exec->bell, &word, word + 1);
+  if (is_rung && is_heard(exec, word + 1)) return RONDO_OK;
   exec_take_off(exec);
-  rondo_status status = put_on(exec, 1);
+  rondo_status status = put_on(exec);
   pthread_mutex_lock(&residents->lock);
   pthread_cond_signal(&residents->changed);
   pthread_mutex_unlock(&residents->lock);
@@ -82,27 +98,16 @@ rondo_status cuda_exec_ring(struct device_exec *exec) {
 
 /* ---- Beats ------------------------------------------------------------------------------------------------------- */
 
-/* The graph has ended with a replay to do, or in its turn. No other thread puts it on while there is a replay to do. If
- * the word has changed, or a launch fails, all is looked at again with the next beat. */
-static void recover(struct device_exec *exec, uint64_t word, uint64_t left) {
-  const uint64_t off = doorbell_is_on(word) ? word + doorbell_turn : word;
-  if (off != word && !doorbell_move(exec->bell, &word, off)) return;
-  if (off != left) put_on(exec, 0);
-}
-
 /* False: nothing is on the device. */
 static bool look_at(struct device_exec *exec) {
   uint64_t word = doorbell_word(exec->bell), left = doorbell_left(exec->bell), now = now_ns();
   if (word == left) return false;
   __atomic_store_n(&exec->bell->beat, exec->bell->beat + 1, __ATOMIC_RELAXED);
-  if (has_left(word, left)) {
-    recover(exec, word, left);
-  } else if (word != exec->last_word) {
-    exec->last_word = word;
-    exec->last_ns = now;
-  } else if (doorbell_is_on(word) && now - exec->last_ns >= exec->linger_ns) {
-    doorbell_move(exec->bell, &word, word + doorbell_turn); /* unless a replay was rung meanwhile */
-  }
+  if (word != exec->last_word) exec->last_ns = now;
+  exec->last_word = word;
+  /* Unless a replay was rung meanwhile. */
+  if (doorbell_is_on(word) && (has_left(word, left) || now - exec->last_ns >= exec->linger_ns))
+    doorbell_move(exec->bell, &word, word + doorbell_turn);
   return true;
 }
 
@@ -148,15 +153,17 @@ rondo_status resident_begin(struct device_exec *exec) {
   return status;
 }
 
-/* A thread that has entered the lane may have found the exec there. */
+/* A thread that has entered the lane may have found the exec there. It may also be in the driver for ever. */
 static void leave_lane(struct device_exec *exec) {
+  const uint64_t patience_ns = UINT64_C(120) * 1000 * 1000 * 1000;
   struct lane *lane = exec->lane;
   struct device_exec *found = exec;
   exec_take_off(exec);
   atomic_compare_exchange_strong(&lane->resident, &found, NULL);
-  if (device_lost(exec->device)) return; /* it may be in the driver for ever */
-  lane_enter_alone(lane);
-  lane_leave_alone(lane);
+  if (lane_enter_alone_within(lane, exec->device, patience_ns))
+    lane_leave_alone(lane);
+  else
+    device_lose(exec->device, "close: a launch in the lane of a resident exec has not returned after 120 s");
 }
 
 void resident_end(struct device_exec *exec) {

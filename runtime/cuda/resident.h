@@ -9,4 +9,4 @@ rondo_status resident_begin(struct device_exec *exec);
 void resident_end(struct device_exec *exec);
 
 /* A replay: rings, and launches the graph unless it is on the device. */
-rondo_status cuda_exec_ring(struct device_exec *exec);
+rondo_status resident_ring(struct device_exec *exec);

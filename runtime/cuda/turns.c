@@ -4,6 +4,9 @@
 
 #include <sched.h>
 
+#include "../clock.h"
+#include "cuda_failure.h"
+
 enum { ALONE = 1 << 30 };
 
 void exec_take_off(struct device_exec *exec) {
@@ -32,6 +35,18 @@ void lane_enter_alone(struct lane *lane) {
   while (atomic_fetch_or_explicit(&lane->launching, ALONE, memory_order_acquire) & ALONE) sched_yield();
   while (atomic_load(&lane->launching) != ALONE) sched_yield();
   take_off(lane);
+}
+
+bool lane_enter_alone_within(struct lane *lane, const struct device *device, uint64_t ns) {
+  const uint64_t begin_ns = now_ns();
+  bool has_turn = false;
+  while (!device_lost(device) && now_ns() - begin_ns < ns) {
+    has_turn = has_turn || !(atomic_fetch_or_explicit(&lane->launching, ALONE, memory_order_acquire) & ALONE);
+    if (has_turn && atomic_load(&lane->launching) == ALONE) return true;
+    sched_yield();
+  }
+  if (has_turn) lane_leave_alone(lane);
+  return false;
 }
 
 void lane_leave_alone(struct lane *lane) {

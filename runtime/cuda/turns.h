@@ -14,6 +14,8 @@ void lane_leave(struct lane *lane);
 
 /* The same for one thread alone. */
 void lane_enter_alone(struct lane *lane);
+/* False: the device is lost, or other threads were in the lane for so long. */
+bool lane_enter_alone_within(struct lane *lane, const struct device *device, uint64_t ns);
 void lane_leave_alone(struct lane *lane);
 
 /* Between the two, no resident exec stays on the device: not in this lane, or in none. Each replay then ends its own
