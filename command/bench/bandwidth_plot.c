@@ -8,14 +8,6 @@
 #include "svg.h"
 
 enum {
-  WIDTH = 9600,
-  HEIGHT = 6000,
-  LEFT = 900, /* the frame */
-  TOP = 900,
-  RIGHT = 9300,
-  BOTTOM = 5200,
-  SMALL = 130, /* sizes of text */
-  LARGE = 190,
   DOT = 40,
   DASH = 70, /* half the width of a dash */
   LEGEND_LEFT = 6500,
@@ -94,12 +86,12 @@ static struct plot plot_of(const struct kernel_results *results, const struct ke
 
 static int32_t x_of(const struct plot *plot, double bytes) {
   double share = log(bytes / plot->least_bytes) / log(plot->most_bytes / plot->least_bytes);
-  return LEFT + (int32_t)lround(share * (RIGHT - LEFT));
+  return SVG_LEFT + (int32_t)lround(share * (SVG_RIGHT - SVG_LEFT));
 }
 
 static int32_t y_of(const struct plot *plot, double percent) {
   double share = fmin(percent, plot->most_percent) / plot->most_percent;
-  return BOTTOM - (int32_t)lround(share * (BOTTOM - TOP));
+  return SVG_BOTTOM - (int32_t)lround(share * (SVG_BOTTOM - SVG_TOP));
 }
 
 /* ---- Axes -------------------------------------------------------------------------------------------------------- */
@@ -117,21 +109,21 @@ static void write_axes(FILE *file, const struct plot *plot) {
   char text[32];
   for (int32_t percent = 0; percent <= plot->most_percent; percent += PERCENT_STEP) {
     int32_t y = y_of(plot, percent);
-    svg_line(file, LEFT, y, RIGHT, y, percent == 100 ? "#888888" : svg_grid);
+    svg_line(file, SVG_LEFT, y, SVG_RIGHT, y, percent == 100 ? "#888888" : svg_grid);
     snprintf(text, sizeof text, "%d %%", percent);
-    svg_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
+    svg_text(file, SVG_LEFT - 80, y + SVG_SMALL / 3, SVG_SMALL, "end", text);
   }
   for (int power = (int)floor(log10(plot->least_bytes)); power <= (int)log10(plot->most_bytes); power++)
     for (int i = 1; i < 10; i++) {
       double bytes = pow(10, power) * i;
       if (bytes < plot->least_bytes || bytes > plot->most_bytes) continue;
-      svg_line(file, x_of(plot, bytes), TOP, x_of(plot, bytes), BOTTOM, i == 1 ? svg_grid : fine);
+      svg_line(file, x_of(plot, bytes), SVG_TOP, x_of(plot, bytes), SVG_BOTTOM, i == 1 ? svg_grid : fine);
       if (i > 1) continue;
       bytes_text(bytes, text, sizeof text);
-      svg_text(file, x_of(plot, bytes), BOTTOM + 2 * SMALL, SMALL, "middle", text);
+      svg_text(file, x_of(plot, bytes), SVG_BOTTOM + 2 * SVG_SMALL, SVG_SMALL, "middle", text);
     }
-  svg_line(file, LEFT, TOP, LEFT, BOTTOM, svg_grid);
-  svg_text(file, (LEFT + RIGHT) / 2, BOTTOM + 4 * SMALL, SMALL, "middle",
+  svg_line(file, SVG_LEFT, SVG_TOP, SVG_LEFT, SVG_BOTTOM, svg_grid);
+  svg_text(file, (SVG_LEFT + SVG_RIGHT) / 2, SVG_BOTTOM + 4 * SVG_SMALL, SVG_SMALL, "middle",
            "bytes that a product must read and write, each once");
 }
 
@@ -183,7 +175,7 @@ static void write_dots(FILE *file, const struct plot *plot, const struct line *l
 
 /* The legend is at the bottom of the frame. The lines end near the top, where products move many bytes. */
 static void write_legend(FILE *file, const struct plot *plot) {
-  int32_t y = BOTTOM - LEGEND_LINE * (int32_t)(plot->series_count + 2);
+  int32_t y = SVG_BOTTOM - LEGEND_LINE * (int32_t)(plot->series_count + 2);
   for (size_t s = 0; s < plot->series_count + 2; s++, y += LEGEND_LINE) {
     char text[64];
     const char *colour = s < plot->series_count ? colours[s] : "#888888";
@@ -199,18 +191,16 @@ static void write_legend(FILE *file, const struct plot *plot) {
       svg_line(file, LEGEND_LEFT + 180 - DASH, y, LEGEND_LEFT + 180 + DASH, y, colour);
     if (s < plot->series_count)
       fprintf(file, "<circle cx=\"%d\" cy=\"%d\" r=\"%d\" fill=\"%s\"/>\n", LEGEND_LEFT + 180, y, DOT, colour);
-    svg_text(file, LEGEND_LEFT + 480, y + SMALL / 3, SMALL, "start", text);
+    svg_text(file, LEGEND_LEFT + 480, y + SVG_SMALL / 3, SVG_SMALL, "start", text);
   }
 }
 
 static void write_plot(FILE *file, const struct plot *plot) {
   static struct line line;
   char title[256];
-  svg_begin(file, WIDTH, HEIGHT);
   snprintf(title, sizeof title, "Bandwidth of products with %" PRId64 " vector%s, of what reading 1 GB reaches",
            plot->vector_count, plot->vector_count == 1 ? "" : "s");
-  svg_text(file, LEFT, 380, LARGE, "start", title);
-  svg_text(file, LEFT, 640, SMALL, "start", plot->results->device);
+  svg_begin(file, SVG_WIDTH, SVG_HEIGHT, SVG_LEFT, title, plot->results->device);
   write_axes(file, plot);
   line_of(&line, plot, NULL, READING);
   write_path(file, plot, &line, READING, "#888888", "stroke-dasharray=\"60 40\" stroke-width=\"14\"");

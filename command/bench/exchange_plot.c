@@ -7,14 +7,6 @@
 #include "svg.h"
 
 enum {
-  WIDTH = 9600,
-  HEIGHT = 6000,
-  LEFT = 900, /* the frame */
-  TOP = 900,
-  RIGHT = 9300,
-  BOTTOM = 5200,
-  SMALL = 130, /* sizes of text */
-  LARGE = 190,
   DOT = 40,
   LEGEND_LEFT = 1200,
   LEGEND_TOP = 1200,
@@ -53,12 +45,12 @@ static struct scale scale_of(const struct exchange_plot *plot) {
 
 static int32_t x_of(const struct scale *scale, double bytes) {
   const double share = (log2(bytes) - scale->least_bytes) / (scale->most_bytes - scale->least_bytes);
-  return LEFT + (int32_t)lround(share * (RIGHT - LEFT));
+  return SVG_LEFT + (int32_t)lround(share * (SVG_RIGHT - SVG_LEFT));
 }
 
 static int32_t y_of(const struct scale *scale, double us) {
   const double share = (log2(us) - scale->least_us) / (scale->most_us - scale->least_us);
-  return BOTTOM - (int32_t)lround(share * (BOTTOM - TOP));
+  return SVG_BOTTOM - (int32_t)lround(share * (SVG_BOTTOM - SVG_TOP));
 }
 
 /* 2^power bytes: "4 KB", "1 MB". */
@@ -72,15 +64,15 @@ static void write_axes(FILE *file, const struct scale *scale) {
   char text[32];
   for (int power = scale->least_us; power <= scale->most_us; power++) {
     const int32_t y = y_of(scale, exp2(power));
-    svg_line(file, LEFT, y, RIGHT, y, svg_grid);
+    svg_line(file, SVG_LEFT, y, SVG_RIGHT, y, svg_grid);
     snprintf(text, sizeof text, "%g us", exp2(power));
-    svg_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
+    svg_text(file, SVG_LEFT - 80, y + SVG_SMALL / 3, SVG_SMALL, "end", text);
   }
   for (int power = scale->least_bytes; power <= scale->most_bytes; power++) {
     const int32_t x = x_of(scale, exp2(power));
-    svg_line(file, x, TOP, x, BOTTOM, svg_grid);
+    svg_line(file, x, SVG_TOP, x, SVG_BOTTOM, svg_grid);
     bytes_text(power, text, sizeof text);
-    svg_text(file, x, BOTTOM + 2 * SMALL, SMALL, "middle", text);
+    svg_text(file, x, SVG_BOTTOM + 2 * SVG_SMALL, SVG_SMALL, "middle", text);
   }
 }
 
@@ -105,15 +97,13 @@ static void write_line(FILE *file, const struct exchange_plot *plot, const struc
 static void draw(FILE *file, const void *user) {
   const struct exchange_plot *plot = user;
   const struct scale scale = scale_of(plot);
-  svg_begin(file, WIDTH, HEIGHT);
-  svg_text(file, LEFT, 380, LARGE, "start", plot->title);
-  svg_text(file, LEFT, 640, SMALL, "start", plot->device);
+  svg_begin(file, SVG_WIDTH, SVG_HEIGHT, SVG_LEFT, plot->title, plot->device);
   write_axes(file, &scale);
   for (enum engine e = RONDO; e < ENGINES; e++) {
     write_line(file, plot, &scale, e);
     const int32_t y = LEGEND_TOP + LEGEND_LINE * (int32_t)e;
     svg_dot(file, LEGEND_LEFT, y, DOT, svg_colours[e], names[e]);
-    svg_text(file, LEGEND_LEFT + 120, y + SMALL / 3, SMALL, "start", names[e]);
+    svg_text(file, LEGEND_LEFT + 120, y + SVG_SMALL / 3, SVG_SMALL, "start", names[e]);
   }
 }
 

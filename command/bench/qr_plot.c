@@ -15,8 +15,6 @@ enum {
   PANEL_WIDTH = 6800,
   PANEL_HEIGHT = 3300,
   DOWNWARD = 4000,
-  SMALL = 130, /* sizes of text */
-  LARGE = 190,
   DOT = 30,
   SERIES_MOST = SVG_COLOURS,
   POINTS_MOST = 64,
@@ -122,7 +120,7 @@ static void write_height(FILE *file, const struct plot *plot, enum panel panel, 
   char text[32];
   svg_line(file, LEFT, y, LEFT + PANEL_WIDTH, y, svg_grid);
   snprintf(text, sizeof text, panel == SPEED ? "%.0f" : "%.3g", value);
-  svg_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
+  svg_text(file, LEFT - 80, y + SVG_SMALL / 3, SVG_SMALL, "end", text);
 }
 
 static void write_axes(FILE *file, const struct plot *plot, enum panel panel) {
@@ -140,9 +138,9 @@ static void write_axes(FILE *file, const struct plot *plot, enum panel panel) {
   for (int size = 0; size <= (int)plot->most_size; size += SIZE_STEP) {
     svg_line(file, x_of(plot, size), top, x_of(plot, size), bottom, svg_grid);
     snprintf(text, sizeof text, "%d", size);
-    svg_text(file, x_of(plot, size), bottom + 2 * SMALL, SMALL, "middle", text);
+    svg_text(file, x_of(plot, size), bottom + 2 * SVG_SMALL, SVG_SMALL, "middle", text);
   }
-  svg_text(file, LEFT, top - SMALL, SMALL, "start",
+  svg_text(file, LEFT, top - SVG_SMALL, SVG_SMALL, "start",
            panel == SPEED ? "GFLOP/s over n; dashed: the bound, copying the same bytes"
                           : "fraction of the bound over n: time of copying the same bytes / time");
 }
@@ -198,7 +196,7 @@ static void write_legend(FILE *file, const struct plot *plot) {
     int32_t x = LEFT + (int32_t)s % 2 * 3600, y = HEIGHT - 640 + (int32_t)s / 2 * 220;
     fprintf(file, "<path d=\"M%d %dh240\" stroke=\"%s\" stroke-width=\"%d\"/>\n", x, y, svg_colours[s],
             s < 2 ? 20 : 12);
-    svg_text(file, x + 300, y + SMALL / 3, SMALL, "start", plot->series[s].title);
+    svg_text(file, x + 300, y + SVG_SMALL / 3, SVG_SMALL, "start", plot->series[s].title);
   }
 }
 
@@ -209,9 +207,8 @@ struct drawing {
 static void draw(FILE *file, const void *user) {
   const struct drawing *drawing = user;
   struct plot plot = plot_of(drawing->results, drawing->rivals);
-  svg_begin(file, WIDTH, HEIGHT);
-  svg_text(file, LEFT, 380, LARGE, "start", "QR of a thousand n x n matrices: H and tau, cold, in a graph");
-  svg_text(file, LEFT, 640, SMALL, "start", drawing->results->device);
+  svg_begin(file, WIDTH, HEIGHT, LEFT, "QR of a thousand n x n matrices: H and tau, cold, in a graph",
+            drawing->results->device);
   for (int p = SPEED; p <= FRACTION; p++) {
     write_axes(file, &plot, (enum panel)p);
     for (size_t s = plot.series_count; s-- > 0;) write_series(file, &plot, (enum panel)p, s);

@@ -17,8 +17,6 @@ enum {
   PANEL_HEIGHT = 2900,
   RIGHTWARD = 4600,
   DOWNWARD = 3700,
-  SMALL = 130, /* sizes of text */
-  LARGE = 190,
   DOT = 36,
   SPEED_STEP = 100,
   SERIES_MOST = SVG_COLOURS,
@@ -104,17 +102,17 @@ static void write_axes(FILE *file, const struct plot *plot, const struct panel *
   for (int speed = 0; speed <= (int)plot->most_speed; speed += SPEED_STEP) {
     svg_line(file, panel->left, y_of(plot, panel, speed), right, y_of(plot, panel, speed), svg_grid);
     snprintf(text, sizeof text, "%d", speed);
-    svg_text(file, panel->left - 80, y_of(plot, panel, speed) + SMALL / 3, SMALL, "end", text);
+    svg_text(file, panel->left - 80, y_of(plot, panel, speed) + SVG_SMALL / 3, SVG_SMALL, "end", text);
   }
   for (int64_t length = (int64_t)plot->least_length; length <= (int64_t)plot->most_length; length *= 2) {
     int32_t x = x_of(plot, panel, (double)length);
     svg_line(file, x, panel->top, x, bottom, svg_grid);
     snprintf(text, sizeof text, "%" PRId64, length);
-    svg_text(file, x, bottom + 2 * SMALL, SMALL, "middle", text);
+    svg_text(file, x, bottom + 2 * SVG_SMALL, SVG_SMALL, "middle", text);
   }
   snprintf(text, sizeof text, "head dimension %" PRId64 ", %s: TFLOP/s over length", panel->dimension,
            panel->causal ? "causal" : "not causal");
-  svg_text(file, panel->left, panel->top - SMALL, SMALL, "start", text);
+  svg_text(file, panel->left, panel->top - SVG_SMALL, SVG_SMALL, "start", text);
 }
 
 /* The fastest result of each length, sorted by length. Returns their number. */
@@ -162,7 +160,7 @@ static void write_legend(FILE *file, const struct plot *plot) {
   for (size_t s = 0; s < plot->series_count; s++) {
     int32_t x = LEFT + (int32_t)s % 3 * 2900, y = HEIGHT - 480 + (int32_t)s / 3 * 260;
     fprintf(file, "<path d=\"M%d %dh240\" stroke=\"%s\" stroke-width=\"%d\"/>\n", x, y, svg_colours[s], s ? 14 : 24);
-    svg_text(file, x + 300, y + SMALL / 3, SMALL, "start", plot->series[s].title);
+    svg_text(file, x + 300, y + SVG_SMALL / 3, SVG_SMALL, "start", plot->series[s].title);
   }
 }
 
@@ -173,10 +171,9 @@ struct drawing {
 static void draw(FILE *file, const void *user) {
   const struct drawing *drawing = user;
   struct plot plot = plot_of(drawing->results, drawing->rivals);
-  svg_begin(file, WIDTH, HEIGHT);
-  svg_text(file, LEFT, 380, LARGE, "start",
-           "Attention of 16384 tokens in bf16; solid lines: after a pause, dashed: under load");
-  svg_text(file, LEFT, 640, SMALL, "start", drawing->results->device);
+  svg_begin(file, WIDTH, HEIGHT, LEFT,
+            "Attention of 16384 tokens in bf16; solid lines: after a pause, dashed: under load",
+            drawing->results->device);
   for (int p = 0; p < 4; p++) {
     struct panel panel = {p < 2 ? 128 : 64, p % 2 != 0, LEFT + p % 2 * RIGHTWARD, TOP + p / 2 * DOWNWARD};
     write_axes(file, &plot, &panel);

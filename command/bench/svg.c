@@ -23,6 +23,16 @@ void svg_text(FILE *file, int32_t x, int32_t y, int32_t size, const char *anchor
   fputs("</text>\n", file);
 }
 
+void svg_begin(FILE *file, int32_t width, int32_t height, int32_t left, const char *title, const char *device) {
+  fprintf(file,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+          "font-family=\"sans-serif\" stroke-width=\"10\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
+          "<style>text{stroke:none;fill:#222}</style>\n",
+          width / 10, height / 10, width, height, width, height);
+  svg_text(file, left, 380, SVG_LARGE, "start", title);
+  svg_text(file, left, 640, SVG_SMALL, "start", device);
+}
+
 void svg_line(FILE *file, int32_t x1, int32_t y1, int32_t x2, int32_t y2, const char *colour) {
   fprintf(file, "<path d=\"M%d %dL%d %d\" stroke=\"%s\"/>\n", x1, y1, x2, y2, colour);
 }
@@ -31,14 +41,6 @@ void svg_dot(FILE *file, int32_t x, int32_t y, int32_t radius, const char *colou
   fprintf(file, "<circle cx=\"%d\" cy=\"%d\" r=\"%d\" fill=\"%s\"><title>", x, y, radius, colour);
   write_escaped(file, title);
   fputs("</title></circle>\n", file);
-}
-
-void svg_begin(FILE *file, int32_t width, int32_t height) {
-  fprintf(file,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-          "font-family=\"sans-serif\" stroke-width=\"10\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
-          "<style>text{stroke:none;fill:#222}</style>\n",
-          width / 10, height / 10, width, height, width, height);
 }
 
 bool svg_write(const char *path, void (*draw)(FILE *file, const void *user), const void *user) {
