@@ -6,10 +6,10 @@
 
 #include "../../command/bench/nccl_ranks.h"
 #include "allocations.h"
+#include "counted_ranks.h"
 #include "forbidden.h"
-#include "proof.h"
 
-enum { RANKS = 2, COUNT = 4096, ALL = RANKS * COUNT, BATCH = 20 };
+enum { RANKS = 2, COUNT = 4096, ALL = RANKS * COUNT };
 
 /* sum = the sum of the ranks' in; all = the ranks' in; got = the other rank's in. */
 static struct rank { rondo_tensor in, sum, all, got; } ranks[RANKS];
@@ -84,18 +84,8 @@ static void expect_sum(void) {
   for (int i = 0; i < COUNT; i++) expected_sum[i] = a[i] + b[i];
 }
 
-static uint64_t replay_for(uint64_t count, double seconds, rondo_status *status) {
-  const double begin = now_s();
-  uint64_t done = 0;
-  for (; *status == RONDO_OK && done < count && now_s() - begin < seconds; done += BATCH) *status = replay(BATCH);
-  return done;
-}
-
-/* That the counters can fail is shown by replay_allocates_nothing. */
 void nccl_ranks_ask_for_nothing(const struct proof *proof) {
   const char *why;
-  char text[1024];
-  rondo_status status = RONDO_OK;
   if (proof->backend == RONDO_BACKEND_HOST) conclude(proof, SKIPPED, "NCCL needs GPUs");
   open_subject(proof, 1, RONDO_WAIT_BLOCK); /* says whether there is such a backend, and which driver */
   close_subject(proof);
@@ -103,20 +93,9 @@ void nccl_ranks_ask_for_nothing(const struct proof *proof) {
   open_ranks(proof);
   expect_sum();
   CHECK(replay(1));
-  forbidden_count();
-  allocations_count();
-  const uint64_t counted = replay_for(proof->replays, SYSTEM_CALL_SECONDS, &status);
-  const struct allocations calls = allocations_stop();
-  const uint64_t forbidden = forbidden_stop();
-  check(proof, status, "replay");
-  forbidden_describe(text, sizeof text);
-  if (forbidden) conclude(proof, FAILED, "%ju forbidden calls in %ju replays: %s", forbidden, counted, text);
-  if (forbidden_launches() != RANKS * counted)
-    conclude(proof, FAILED, "%ju launches in %ju replays of %d ranks", forbidden_launches(), counted, RANKS);
-  allocations_describe(text, sizeof text);
-  if (calls.ours) conclude(proof, FAILED, "%ju calls in %ju replays: %s", calls.ours, counted, text);
+  const struct counted_ranks counted = ranks_count(proof, replay, RANKS);
   conclude(
       proof, PROVEN,
       "%ju replays of %d ranks, 0 calls of %d kinds, and %ju by threads of NCCL and the driver; 0 forbidden ones of %d",
-      counted, RANKS, ALLOCATION_CALL_COUNT, calls.foreign, forbidden_kinds(true));
+      counted.replays, RANKS, ALLOCATION_CALL_COUNT, counted.foreign, forbidden_kinds(true));
 }

@@ -1,10 +1,10 @@
 /* prove_ranks.c - replays of all ranks of a group allocate nothing, ask neither a pool nor the driver for anything but
  * their launches, and make no system call. */
 #include "allocations.h"
+#include "counted_ranks.h"
 #include "forbidden.h"
-#include "proof.h"
 
-enum { RANKS = 2, COUNT = 256, SEALED_REPLAYS = 1000, SEALED_BATCH = 20 };
+enum { RANKS = 2, COUNT = 256, SEALED_REPLAYS = 1000 };
 
 /* out = the constant of the other rank. On the host sum = the sum of the ranks' in, which waits for the other. */
 static struct rank {
@@ -86,39 +86,17 @@ static rondo_status replay(uint64_t count) {
   return RONDO_OK;
 }
 
-/* On a busy core threads that spin take a time slice a replay: then fewer have to do. */
-static uint64_t replay_for(uint64_t count, double seconds, rondo_status *status) {
-  const double begin = now_s();
-  uint64_t done = 0;
-  for (; *status == RONDO_OK && done < count && now_s() - begin < seconds; done += SEALED_BATCH)
-    *status = replay(SEALED_BATCH);
-  return done;
-}
-
-/* That the counters and the seal can fail is shown by replay_allocates_nothing and replay_makes_no_system_call. */
+/* That the seal can fail is shown by replay_makes_no_system_call. */
 void ranks_ask_for_nothing(const struct proof *proof) {
   struct breach *breach = &proof->verdict->breach;
-  char text[1024];
-  rondo_status status = RONDO_OK;
   open_subject(proof, 1, RONDO_WAIT_BLOCK); /* says whether there is such a backend, and which driver */
   close_subject(proof);
   open_ranks(proof);
   CHECK(replay(1));
-  forbidden_count();
-  allocations_count();
-  const uint64_t counted = replay_for(proof->replays, SYSTEM_CALL_SECONDS, &status);
-  const struct allocations calls = allocations_stop();
-  const uint64_t forbidden = forbidden_stop();
-  check(proof, status, "replay");
-  forbidden_describe(text, sizeof text);
-  if (forbidden) conclude(proof, FAILED, "%ju forbidden calls in %ju replays: %s", forbidden, counted, text);
-  if (proof->backend == RONDO_BACKEND_CUDA && forbidden_launches() != RANKS * counted)
-    conclude(proof, FAILED, "%ju launches in %ju replays of %d ranks", forbidden_launches(), counted, RANKS);
-  allocations_describe(text, sizeof text);
-  if (calls.ours) conclude(proof, FAILED, "%ju calls in %ju replays: %s", calls.ours, counted, text);
+  const struct counted_ranks counted = ranks_count(proof, replay, RANKS);
   if (!seal(breach)) conclude(proof, SKIPPED, "this system has no seccomp filters");
-  const uint64_t sealed = replay_for(SEALED_REPLAYS, SYSTEM_CALL_SECONDS, &status);
-  check(proof, status, "replay under seccomp");
+  const uint64_t sealed = ranks_replay_for(proof, replay, SEALED_REPLAYS, "replay under seccomp");
   conclude(proof, PROVEN, "%ju replays of %d ranks, 0 calls of %d kinds, 0 forbidden ones of %d; %ju under seccomp",
-           counted, RANKS, ALLOCATION_CALL_COUNT, forbidden_kinds(proof->backend == RONDO_BACKEND_CUDA), sealed);
+           counted.replays, RANKS, ALLOCATION_CALL_COUNT, forbidden_kinds(proof->backend == RONDO_BACKEND_CUDA),
+           sealed);
 }
