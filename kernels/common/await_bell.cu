@@ -28,14 +28,18 @@ DEVICE bool is_rung(uint64_t obeyed, uint64_t word) {
   return (word - obeyed) & (doorbell_turn - 1) && turns_since(obeyed, word) <= 2;
 }
 
+DEVICE void set_leaving(doorbell *bell, uint64_t word) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&bell->leaving), "l"(word) : "memory");
+}
+
 /* The host may ring at the same time (doorbell_is_leaving). */
 DEVICE bool is_rung_after_all(doorbell *bell, uint64_t obeyed) {
   uint64_t word, beat;
-  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&bell->leaving), "l"(obeyed + doorbell_turn) : "memory");
+  set_leaving(bell, obeyed + doorbell_turn);
   asm volatile("fence.sc.sys;" ::: "memory");
   load_doorbell(bell, word, beat);
   if (!is_rung(obeyed, word)) return false;
-  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&bell->leaving), "l"(UINT64_C(0)) : "memory");
+  set_leaving(bell, 0);
   return true;
 }
 
@@ -67,6 +71,7 @@ DEVICE void begin_turn(const doorbell_parameters &p) {
   if (threadIdx.x) return;
   p.state->off_count = 0;
   p.state->has_left = 0;
+  set_leaving(p.bell, 0);
 }
 
 /* The replay is counted before the ring, since the bell's last write should not delay the first kernel. The replay's

@@ -220,6 +220,7 @@ static void kernel_bell(const struct fake_launch *launch) {
   if (p->is_before_loop) {
     bell_enable(p, p->state->off_count, true);
     p->state->off_count = p->state->has_left = 0;
+    __atomic_store_n(&p->bell->leaving, 0, __ATOMIC_SEQ_CST);
   } else if (!p->state->has_left && (bell_rings(p) || bell_rings_after_all(p))) {
     p->state->obeyed++;
   } else if (!p->state->has_left) {
