@@ -21,9 +21,10 @@ enum {
 
 /* A case of layers in halves. */
 struct measured {
+  bool one_sequence; /* a prompt's rows; else a token of each sequence */
   int64_t head_dimension;
   struct size_range rows, hidden;
-  bool only_bf16;          /* of weights; else NVFP4 too */
+  rondo_dtype weights;     /* 0: bf16 and NVFP4 */
   bool attention_is_steps; /* and leaves one part */
   bool last_part_is_late;  /* next to the 128 blocks of attention_block_wide.cu */
 };
@@ -38,17 +39,34 @@ static const struct measured cases[] = {
     {.head_dimension = 64,
      .rows = {2, DECODER_MOST_ROWS},
      .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
-     .only_bf16 = true,
+     .weights = RONDO_BF16,
+     .attention_is_steps = true},
+    {.one_sequence = true,
+     .head_dimension = 64,
+     .rows = {8, DECODER_MOST_ROWS},
+     .hidden = {1, SMALL_HIDDEN},
+     .attention_is_steps = true},
+    {.one_sequence = true,
+     .head_dimension = 64,
+     .rows = {DECODER_MOST_ROWS + 1, CHAINED_ROWS},
+     .hidden = {1, SMALL_HIDDEN},
+     .weights = RONDO_NVFP4,
+     .attention_is_steps = true},
+    {.one_sequence = true,
+     .head_dimension = 64,
+     .rows = {2, DECODER_MOST_ROWS},
+     .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
+     .weights = RONDO_BF16,
      .attention_is_steps = true},
 };
 
 static const struct measured *case_of(const struct layer_sizes *layer) {
-  const bool is_bf16 = layer->weights == RONDO_BF16;
-  if (layer->dtype != RONDO_BF16 || (!is_bf16 && layer->weights != RONDO_NVFP4)) return NULL;
+  if (layer->dtype != RONDO_BF16 || (layer->weights != RONDO_BF16 && layer->weights != RONDO_NVFP4)) return NULL;
   if (layer->kv_heads > FEED_FORWARD_MOST_PARTS) return NULL; /* attention leaves a part of each */
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    if (layer->head_dimension == cases[i].head_dimension && is_in_range(layer->rows, cases[i].rows) &&
-        is_in_range(layer->hidden, cases[i].hidden) && (is_bf16 || !cases[i].only_bf16))
+    if (layer->one_sequence == cases[i].one_sequence && layer->head_dimension == cases[i].head_dimension &&
+        is_in_range(layer->rows, cases[i].rows) && is_in_range(layer->hidden, cases[i].hidden) &&
+        (cases[i].weights == 0 || cases[i].weights == layer->weights))
       return &cases[i];
   return NULL;
 }
@@ -87,14 +105,17 @@ static struct layer_form many_form_of(const struct layer_sizes *layer, int64_t c
                              .feed_forward_parts = FEED_FORWARD_MANY_TOKENS_PARTS(layer->feed_forward)};
 }
 
+/* Are both halves of a prompt kernels? */
+static bool takes_prompt(const struct layer_sizes *layer) {
+  const struct decoder_shape shape = shape_of(layer);
+  return has_many_tokens(layer) && layer->rows <= PROMPT_ROWS && attention_many_tokens_scratch(&shape);
+}
+
 /* More than 128 tokens of a prompt are chains that wait for each other's K and V alone: while one is in a layer, the
  * one before is ahead of it. */
 static struct layer_form prompt_form_of(const struct layer_sizes *layer) {
-  const struct decoder_shape shape = shape_of(layer);
-  const int64_t chain_rows =
-      layer->rows <= DECODER_MOST_TOKENS ? DECODER_MOST_TOKENS : (int64_t)ATTENTION_MANY_TOKENS_TILE;
-  const bool is_taken = has_many_tokens(layer) && layer->rows <= PROMPT_ROWS && attention_many_tokens_scratch(&shape);
-  return is_taken ? many_form_of(layer, chain_rows) : (struct layer_form){0};
+  const bool is_one = layer->rows <= DECODER_MOST_TOKENS;
+  return many_form_of(layer, is_one ? DECODER_MOST_TOKENS : (int64_t)ATTENTION_MANY_TOKENS_TILE);
 }
 
 /* Tokens of many sequences in one chain. With 33 to 48 of them three chains of the kernels for sixteen are as fast, and
@@ -105,8 +126,8 @@ static bool is_one_chain(const struct layer_sizes *layer) {
 }
 
 struct layer_form layer_form_of(const struct layer_sizes *layer) {
-  if (layer->one_sequence) return prompt_form_of(layer);
-  if (is_one_chain(layer)) return many_form_of(layer, DECODER_MOST_TOKENS);
+  if (layer->one_sequence && takes_prompt(layer)) return prompt_form_of(layer);
+  if (!layer->one_sequence && is_one_chain(layer)) return many_form_of(layer, DECODER_MOST_TOKENS);
   const struct measured *measured = case_of(layer);
   if (!measured) return (struct layer_form){0};
   return (struct layer_form){.in_halves = true,

@@ -204,22 +204,23 @@ static void set_prefill_pages(struct machine *m, const rondo_graph_llama_desc *d
 /* Chunks that end in padding, some after the context's end; then the sequence goes on beside one that rests. */
 static void prefills(rondo_backend backend) {
   skip_under_sanitizers();
-  enum { OF_SMOLLM2 = 4 /* cases of its sizes, whose layers are halves */ };
+  enum { OF_SMOLLM2 = 6, WIDE = 7 /* cases of its sizes, and one of a wide model: their layers are halves */ };
   static const struct {
     int rows, length, context;
     rondo_dtype dtype, weights;
     int64_t page_rows;
   } cases[] = {{64, 70, 72, RONDO_BF16, RONDO_BF16, 0},     {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},
                {150, 150, 152, RONDO_BF16, RONDO_BF16, 32}, {17, 40, 42, RONDO_BF16, RONDO_BF16, 16},
-               {6, 14, 20, RONDO_BF16, RONDO_BF16, 0},      {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
-               {16, 3, 20, RONDO_F16, RONDO_E4M3, 0},       {1, 4, 20, RONDO_F16, RONDO_F16, 0},
-               {7, 20, 20, RONDO_F16, RONDO_NVFP4, 0},      {16, 16, 20, RONDO_BF16, RONDO_E4M3, 0},
-               {16, 19, 20, RONDO_F16, RONDO_F16, 0},       {17, 16, 20, RONDO_BF16, RONDO_BF16, 0},
-               {100, 20, 20, RONDO_F16, RONDO_F16, 0},      {64, 70, 72, RONDO_F16, RONDO_F16, 0},
-               {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},  {150, 160, 160, RONDO_F16, RONDO_F16, 0},
-               {17, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},    {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 0},
-               {64, 70, 72, RONDO_F16, RONDO_NVFP4, 0},     {6, 14, 20, RONDO_F16, RONDO_F16, 16},
-               {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 32}};
+               {9, 20, 22, RONDO_BF16, RONDO_NVFP4, 0},     {30, 40, 42, RONDO_BF16, RONDO_NVFP4, 16},
+               {4, 10, 12, RONDO_BF16, RONDO_BF16, 0},      {6, 14, 20, RONDO_BF16, RONDO_BF16, 0},
+               {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},    {16, 3, 20, RONDO_F16, RONDO_E4M3, 0},
+               {1, 4, 20, RONDO_F16, RONDO_F16, 0},         {7, 20, 20, RONDO_F16, RONDO_NVFP4, 0},
+               {16, 16, 20, RONDO_BF16, RONDO_E4M3, 0},     {16, 19, 20, RONDO_F16, RONDO_F16, 0},
+               {17, 16, 20, RONDO_BF16, RONDO_BF16, 0},     {100, 20, 20, RONDO_F16, RONDO_F16, 0},
+               {64, 70, 72, RONDO_F16, RONDO_F16, 0},       {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},
+               {150, 160, 160, RONDO_F16, RONDO_F16, 0},    {17, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
+               {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 0}, {64, 70, 72, RONDO_F16, RONDO_NVFP4, 0},
+               {6, 14, 20, RONDO_F16, RONDO_F16, 16},       {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 32}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     static struct history h;
     struct llama l;
@@ -229,7 +230,9 @@ static void prefills(rondo_backend backend) {
     desc.head_dimension = i % 2 ? 64 : 32, desc.context = cases[i].context;
     desc.page_rows = cases[i].page_rows, desc.pages = desc.page_rows ? PREFILL_PAGES : 0;
     if (i < OF_SMOLLM2) desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536;
-    if (i < OF_SMOLLM2) desc.head_dimension = 64;
+    if (i >= OF_SMOLLM2 && i < WIDE)
+      desc.hidden = 1280, desc.query_heads = 20, desc.kv_heads = 5, desc.feed_forward = 512;
+    if (i < WIDE) desc.head_dimension = 64;
     llama_make(&l, desc, 70 + i);
     machine_add(&m, backend, l.desc);
     desc = l.desc;

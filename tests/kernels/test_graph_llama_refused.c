@@ -54,7 +54,7 @@ Test(graph_llama, every_task_has_its_name) {
   rondo_graph_llama_desc desc = llama_plain_desc();
   desc.with_sampling = 1, desc.feed_back = 1, desc.head_dimension = 64;
   check_names(desc, of_decode, 2 * LAYERS + 5);
-  desc.tokens = 5;
+  desc.tokens = 5, desc.head_dimension = 32;
   check_names(desc, of_prefill, 5 * LAYERS + 6);
   desc.tokens = 17;
   check_names(desc, (const char *const[]){"layer0.qkv norm", "layer1.qkv", "norm", NULL}, 5 * LAYERS + 8);
