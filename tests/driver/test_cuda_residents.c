@@ -96,3 +96,59 @@ Test(residents, a_graph_without_tasks_is_replayed_as_often_as_it_was_rung) {
   REQUIRE_OK(rondo_close(&runtime));
   require_clean("after close");
 }
+
+enum { QUEUE = 2 };
+
+struct stuck {
+  rondo_slot slots[QUEUE + 1];
+  rondo_exec *exec;
+  rondo_status status;
+};
+
+static void *fill_queue(void *argument) {
+  struct stuck *stuck = argument;
+  for (int i = 0; i <= QUEUE; i++) stuck->status = rondo_replay(stuck->slots[i]);
+  return NULL;
+}
+
+static void *close_exec(void *argument) {
+  struct stuck *stuck = argument;
+  stuck->status = rondo_close_exec(&stuck->exec);
+  return NULL;
+}
+
+/* It is in the lane, and might have found the exec there. */
+Test(residents, a_close_waits_for_a_thread_in_the_driver_until_the_device_is_lost) {
+  rondo_graph *graph;
+  rondo_runtime *runtime;
+  rondo_exec *other;
+  struct stuck filling = {0}, closing = {0};
+  pthread_t filler, closer;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  add_copy(graph, "copy", add_vector(rondo_input, graph, "x", 64), add_vector(rondo_output, graph, "y", 64));
+  REQUIRE_OK(rondo_open(
+      &(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16}, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, &resident, &closing.exec));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = QUEUE + 1}, &other));
+  for (int i = 0; i <= QUEUE; i++) REQUIRE_OK(rondo_acquire(other, &filling.slots[i]));
+  struct fake_settings settings = fake->settings();
+  settings.queue_length = QUEUE;
+  settings.mode = FAKE_NEVER;
+  fake->configure(&settings);
+  cr_assert_eq(pthread_create(&filler, NULL, fill_queue, &filling), 0);
+  nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  cr_assert_eq(pthread_create(&closer, NULL, close_exec, &closing), 0);
+  nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  cr_assert(closing.exec, "the close did not wait");
+  fake->fail_call(1, CU_ILLEGAL_ADDRESS);
+  REQUIRE_ERROR(rondo_runtime_health(runtime), RONDO_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS");
+  pthread_join(closer, NULL);
+  cr_assert(!closing.exec, "%d", (int)closing.status);
+  settings.queue_length = 0;
+  fake->configure(&settings);
+  pthread_join(filler, NULL);
+  REQUIRE_OK(rondo_close_exec(&other));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+  require_no_violation("after close");
+}
