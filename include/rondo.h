@@ -1174,11 +1174,11 @@ typedef struct rondo_exec_options {
    * counts. */
   int32_t constants_begin_as_zeros;
   uint32_t repeat_steps; /* the most replays of a rondo_repeat, up to 2^20; captured work has none */
-  /* Not 0: resident, for up to 126 launches, no captured work, one slot. After a replay the graph stays on the device,
-   * and the next replay makes no driver call. It ends after linger_ns (full milliseconds) without a replay, and before
-   * other work of its lane, or when execs are made or closed: the next replay is a launch. So are replays with bound
-   * tensors or a notice.
-   *   - Takes 1 KiB more of the pinned pool, a thread of the GPU and 1 % of a core.
+  /* Not 0: resident, for up to 126 launches, none captured or in clusters of blocks, one slot. After a replay the graph
+   * stays on the device, and the next replay makes no driver call. It ends after linger_ns (full milliseconds) without
+   * a replay, and before other work of its lane, or when execs are made or closed: the next replay is a launch. So are
+   * replays with bound tensors or a notice.
+   *   - Takes 1 KiB more of the pinned pool, a warp of the GPU and 1 % of a core.
    *   - Work of others in the lane's stream waits until it ends, as do cudaDeviceSynchronize, cudaFree, and calls that
    *     open, close or profile in another runtime on the device.
    *   - Once the process stops, the device is free within 0.2 s.

@@ -127,14 +127,24 @@ static rondo_status check_user_parameters(const struct build *build, const char 
 }
 
 /* The doorbell's kernel turns it off and on. */
-static rondo_status make_updatable(struct build *build, const char *task, struct cu_graph_node *node) {
+static rondo_status make_updatable(struct build *build, const char *task, struct cu_kernel *kernel,
+                                   struct cu_graph_node *node) {
   const struct driver *driver = &build->device->driver;
   struct cu_node_attribute attribute = {.is_updatable = 1};
+  int width = 0;
+  cu_result result =
+      driver->cuKernelGetAttribute(&width, CU_KERNEL_ATTRIBUTE_CLUSTER_WIDTH, kernel, build->device->ordinal);
+  if (result != CU_SUCCESS) return build_failed(build, result, task, "cuKernelGetAttribute");
+  if (width > 1)
+    return status_set(RONDO_UNSUPPORTED,
+                      "instantiate: task '%s': its kernel runs in clusters of %d blocks, and a resident exec has none: "
+                      "expected linger_ns 0",
+                      task, width);
   if (build->updatable_count == DOORBELL_NODES)
     return status_set(RONDO_UNSUPPORTED,
                       "instantiate: task '%s': a resident exec launches at most %d kernels: expected linger_ns 0", task,
                       DOORBELL_NODES);
-  cu_result result = driver->cuGraphKernelNodeSetAttribute(node, CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE, &attribute);
+  result = driver->cuGraphKernelNodeSetAttribute(node, CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE, &attribute);
   if (result != CU_SUCCESS) return build_failed(build, result, task, "cuGraphKernelNodeSetAttribute");
   result = driver->cuGraphKernelNodeGetAttribute(node, CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE, &attribute);
   if (result != CU_SUCCESS) return build_failed(build, result, task, "cuGraphKernelNodeGetAttribute");
@@ -152,7 +162,7 @@ static rondo_status add_kernel_node(struct build *build, const char *task, struc
   parameters.kernel = *kernel_node;
   parameters.kernel.context = build->exec->lane->context;
   status = add_node(build, task, &parameters, waits, exit);
-  return status == RONDO_OK && build->updatable ? make_updatable(build, task, exit->node) : status;
+  return status == RONDO_OK && build->updatable ? make_updatable(build, task, kernel_node->kernel, exit->node) : status;
 }
 
 /* For a task that launches nothing: keeps its edges. */

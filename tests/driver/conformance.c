@@ -16,14 +16,14 @@ enum { EXIT_NO_DRIVER = 77, EXIT_USAGE = 2 };
 struct driver driver;
 struct cu_context *context;
 struct cu_library *copy_library;
-struct cu_kernel *copy_kernel, *done_kernel, *repeat_kernel;
+struct cu_kernel *copy_kernel, *done_kernel, *repeat_kernel, *bell_kernel;
 cu_address device_memory;
 unsigned char *host_memory;
 struct cu_stream *stream;
 struct cu_graph *graph;
 struct cu_graph_exec *exec;
 
-static struct cu_library *done_library, *repeat_library;
+static struct cu_library *done_library, *repeat_library, *bell_library;
 static bool kernels_overlap, has_maps;
 
 /* ---- The device -------------------------------------------------------------------------------------------------- */
@@ -63,6 +63,7 @@ static cu_result open_device(void) {
   copy_kernel = find_kernel("rondo_copy", &copy_library);
   done_kernel = copy_kernel ? find_kernel("rondo_point", &done_library) : NULL;
   repeat_kernel = done_kernel ? find_kernel("rondo_repeat_step", &repeat_library) : NULL;
+  bell_kernel = repeat_kernel ? find_kernel("rondo_await_bell", &bell_library) : NULL;
   /* As in runtime/cuda/cuda_open.c. */
   kernels_overlap = (major == 9 || major == 10) && minor == 0;
   has_maps = major >= 9 && driver.cuTensorMapEncodeTiled;
@@ -76,6 +77,7 @@ static bool close_device(void) {
   bool clean = !copy_kernel || driver.cuLibraryUnload(copy_library) == CU_SUCCESS;
   if (done_kernel) clean = driver.cuLibraryUnload(done_library) == CU_SUCCESS && clean;
   if (repeat_kernel) clean = driver.cuLibraryUnload(repeat_library) == CU_SUCCESS && clean;
+  if (bell_kernel) clean = driver.cuLibraryUnload(bell_library) == CU_SUCCESS && clean;
   clean = driver.cuMemFreeHost(host_memory) == CU_SUCCESS && clean;
   clean = driver.cuMemFree(device_memory) == CU_SUCCESS && clean;
   clean = driver.cuCtxPopCurrent(&popped) == CU_SUCCESS && clean;
@@ -113,7 +115,8 @@ static const char *reason_to_skip(enum need need) {
   if (need == PEERS) return has_peer() ? NULL : "no second device that this one reaches";
   if (need == MAPS) return has_maps ? NULL : "no tensor maps on this GPU, or none by this driver";
   if (need != NOTHING && !done_kernel) return "no device code for this GPU";
-  if ((need == LOOPS || need == LOOPS_OVERLAP) && !driver.cuGraphConditionalHandleCreate)
+  if ((need == LOOPS || need == LOOPS_OVERLAP) &&
+      (!driver.cuGraphConditionalHandleCreate || !driver.cuGraphKernelNodeSetAttribute))
     return "the driver has no loops";
   if (need == PARTS && !driver.cuGreenCtxStreamCreate) return "the driver has no green contexts";
   return (need == OVERLAP || need == LOOPS_OVERLAP) && !kernels_overlap ? "kernels do not overlap on this GPU" : NULL;

@@ -37,9 +37,9 @@ extern const struct behaviour basic_behaviours[], graph_behaviours[], capture_be
 extern struct driver driver;
 extern struct cu_context *context;
 extern struct cu_library *copy_library;
-extern struct cu_kernel *copy_kernel, *done_kernel, *repeat_kernel; /* NULL: no device code */
-extern cu_address device_memory;                                    /* the pieces, and a counter */
-extern unsigned char *host_memory;                                  /* pinned: a piece, and a word */
+extern struct cu_kernel *copy_kernel, *done_kernel, *repeat_kernel, *bell_kernel; /* NULL: no device code */
+extern cu_address device_memory;                                                  /* the pieces, and a counter */
+extern unsigned char *host_memory;                                                /* pinned: a piece, and a word */
 
 /* Of the behaviour that runs; made before it and destroyed after it. */
 extern struct cu_stream *stream;

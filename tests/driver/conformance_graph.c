@@ -1,6 +1,7 @@
 /* conformance_graph.c - the driver's graphs: nodes, edges and replays. */
 #include <string.h>
 
+#include "../../runtime/doorbell.h"
 #include "../../runtime/repeat_control.h"
 #include "conformance.h"
 
@@ -250,17 +251,23 @@ static bool has_repeat_kernel(void) {
   return repeat_kernel != NULL;
 }
 
+/* The loop's body becomes `graph`. */
+static bool add_loop(uint64_t condition, const struct after *after) {
+  struct cu_node_parameters loop = empty_node();
+  loop.type = CU_NODE_CONDITIONAL;
+  loop.conditional =
+      (struct cu_conditional_node){.handle = condition, .type = CU_CONDITION_WHILE, .size = 1, .context = context};
+  if (!add(&loop, after)) return false;
+  graph = loop.conditional.bodies[0];
+  return true;
+}
+
 static void run_loop(bool is_programmatic) {
   REQUIRE_TRUE(has_repeat_kernel());
   uint64_t condition = 0;
   struct cu_graph *outer = graph;
-  struct cu_node_parameters loop = empty_node();
   REQUIRE(cuGraphConditionalHandleCreate(&condition, graph, context, 1, CU_CONDITION_ASSIGN_DEFAULT));
-  loop.type = CU_NODE_CONDITIONAL;
-  loop.conditional =
-      (struct cu_conditional_node){.handle = condition, .type = CU_CONDITION_WHILE, .size = 1, .context = context};
-  REQUIRE_TRUE(zero_counts() && add(&loop, NULL));
-  graph = loop.conditional.bodies[0];
+  REQUIRE_TRUE(zero_counts() && add_loop(condition, NULL));
   const bool is_whole = add_body(condition, is_programmatic);
   graph = outer;
   REQUIRE_TRUE(is_whole && instantiated());
@@ -275,6 +282,85 @@ static void run_loop(bool is_programmatic) {
 
 static void loop_with_full_edges(void) { run_loop(false); }
 static void loop_with_programmatic_edges(void) { run_loop(true); }
+
+/* ---- Kernels that others turn off -------------------------------------------------------------------------------- */
+
+enum {
+  BELLS = 2,
+  BELL_AT = 3072,
+  HANDLES_AT = 4096,
+  STATE_AT = 2
+}; /* bytes of host memory; states behind the counts */
+
+static struct doorbell *bell(void) { return (struct doorbell *)(void *)(host_memory + BELL_AT); }
+
+static struct cu_graph_node *add_bell(const struct doorbell_parameters *parameters, const struct after *after) {
+  struct doorbell_parameters copy = *parameters;
+  struct cu_node_parameters node = kernel_node(bell_kernel, 32, (void *[]){&copy});
+  return add(&node, after);
+}
+
+/* A kernel that counts, and that the bell before it may turn off. */
+static struct cu_graph_node *add_rung(uint64_t *handle, const struct after *after) {
+  struct completion count = {(uint64_t *)(uintptr_t)counts(), words()};
+  struct cu_node_parameters parameters = kernel_node(done_kernel, 1, (void *[]){&count});
+  struct cu_node_attribute attribute = {.is_updatable = 1};
+  struct cu_graph_node *node = add(&parameters, after);
+  if (!node ||
+      !expect("cuGraphKernelNodeSetAttribute",
+              driver.cuGraphKernelNodeSetAttribute(node, CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE, &attribute), CU_SUCCESS) ||
+      !expect("cuGraphKernelNodeGetAttribute",
+              driver.cuGraphKernelNodeGetAttribute(node, CU_NODE_ATTRIBUTE_DEVICE_UPDATABLE, &attribute), CU_SUCCESS))
+    return NULL;
+  *handle = attribute.handle;
+  return node;
+}
+
+static bool add_bells(uint64_t condition, bool is_programmatic) {
+  uint64_t *handles = (uint64_t *)(void *)(host_memory + HANDLES_AT);
+  struct cu_graph *outer = graph;
+  struct doorbell_parameters parameters = {.bell = bell(),
+                                           .state = (struct doorbell_state *)(uintptr_t)counts() + STATE_AT,
+                                           .nodes = handles,
+                                           .loop = condition,
+                                           .is_before_loop = 1};
+  struct after after = {.nodes = {add_bell(&parameters, NULL)}, .count = 1};
+  bool is_whole = after.nodes[0] && add_loop(condition, &after);
+  after = (struct after){.programmatic = is_programmatic};
+  parameters.is_before_loop = 0;
+  for (uint32_t i = 0; i < BELLS && is_whole; i++) {
+    parameters.first = i;
+    after.nodes[0] = add_bell(&parameters, i ? &after : NULL), after.count = 1;
+    after.nodes[0] = after.nodes[0] ? add_rung(&handles[i], &after) : NULL;
+    is_whole = after.nodes[0];
+  }
+  graph = outer;
+  return is_whole;
+}
+
+/* Each replay is a turn that is over before it begins, with some rings. */
+static void run_bells(bool is_programmatic) {
+  static const uint64_t rings[] = {1, 0, 2, 3, 1, 4, 0, 5};
+  uint64_t condition = 0, sum = 0;
+  if (!bell_kernel) fail("rondo_await_bell: expected a kernel that the driver loads, as it loads rondo_point");
+  REQUIRE_TRUE(bell_kernel);
+  REQUIRE(cuGraphConditionalHandleCreate(&condition, graph, context, 1, CU_CONDITION_ASSIGN_DEFAULT));
+  REQUIRE_TRUE(zero_counts() && add_bells(condition, is_programmatic));
+  *bell() = (struct doorbell){.node_count = BELLS};
+  REQUIRE_TRUE(instantiated());
+  for (size_t i = 0; i < sizeof rings / sizeof *rings; i++) {
+    sum += rings[i];
+    bell()->word += 2 * doorbell_turn + rings[i];
+    REQUIRE_TRUE(launched() && synchronized());
+    REQUIRE_TRUE(expect_number("the word of the end", doorbell_left(bell()), bell()->word));
+    REQUIRE_TRUE(expect_number("all replays", __atomic_load_n(&words()[0], __ATOMIC_ACQUIRE), sum));
+  }
+}
+
+static void nodes_turned_off_with_full_edges(void) { run_bells(false); }
+static void nodes_turned_off_with_programmatic_edges(void) { run_bells(true); }
+
+/* ---- Lifetimes --------------------------------------------------------------------------------------------------- */
 
 static void replay_after_its_graph(void) {
   REQUIRE_TRUE(upload(0, 41) && add_copy(0, 1, 1, NULL) && instantiated());
@@ -346,6 +432,8 @@ const struct behaviour graph_behaviours[] = {
     {NAMED(completion_by_the_last_kernel), KERNELS},
     {NAMED(loop_with_full_edges), LOOPS},
     {NAMED(loop_with_programmatic_edges), LOOPS_OVERLAP},
+    {NAMED(nodes_turned_off_with_full_edges), LOOPS},
+    {NAMED(nodes_turned_off_with_programmatic_edges), LOOPS_OVERLAP},
     {NAMED(replay_after_its_graph), KERNELS},
     {NAMED(graph_destroyed_in_a_replay), KERNELS},
     {NAMED(exec_destroyed_after_its_replay), KERNELS},

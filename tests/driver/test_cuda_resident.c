@@ -469,3 +469,21 @@ Test(resident, several_slots_captured_work_and_old_drivers_are_refused) {
   REQUIRE_OK(rondo_close(&s.runtime));
   require_clean("after close");
 }
+
+Test(resident, kernels_in_clusters_are_refused) {
+  struct subject s = {0};
+  struct fake_settings settings = fake->settings();
+  settings.cluster_width = 8;
+  fake->configure(&settings);
+  describe(&s);
+  rondo_options options = options_of(&s, RONDO_BACKEND_CUDA);
+  REQUIRE_OK(rondo_open(&options, &s.runtime));
+  REQUIRE_ERROR(rondo_instantiate(s.runtime, s.graph, &resident, &s.exec), RONDO_UNSUPPORTED,
+                "task 'a': its kernel runs in clusters of 8 blocks, and a resident exec has none");
+  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+  REQUIRE_OK(rondo_close_exec(&s.exec));
+  REQUIRE_OK(rondo_graph_destroy(&s.graph));
+  REQUIRE_OK(rondo_graph_destroy(&s.other_graph));
+  REQUIRE_OK(rondo_close(&s.runtime));
+  require_clean("after close");
+}

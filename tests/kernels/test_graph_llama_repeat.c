@@ -73,3 +73,28 @@ static void tokens(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(graph_llama, tokens_of_a_repeat_have_the_bits_of_those_one_by_one, tokens)
+
+/* A kernel that turns them off and on would make the driver launch too many of their blocks. */
+Test(graph_llama, kernels_in_clusters_are_not_resident_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  struct machine m = {0};
+  rondo_graph_llama_desc desc = llama_plain_desc();
+  rondo_exec_options options = {.linger_ns = 1};
+  rondo_runtime *runtime;
+  rondo_exec *exec = NULL;
+  rondo_info info;
+  desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536, desc.head_dimension = 64;
+  desc.weights = RONDO_BF16, desc.sequences = 1, desc.context = 64;
+  machine_add(&m, RONDO_BACKEND_CUDA, desc);
+  REQUIRE_OK(rondo_open(
+      &(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 256 << 20, .pinned_bytes = 1 << 20}, &runtime));
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  if (info.chip < 90) /* which has no clusters */
+    REQUIRE_OK(rondo_instantiate(runtime, m.trials[0].graph, &options, &exec));
+  else
+    REQUIRE_ERROR(rondo_instantiate(runtime, m.trials[0].graph, &options, &exec), RONDO_UNSUPPORTED,
+                  "its kernel runs in clusters of 8 blocks, and a resident exec has none");
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&m.trials[0].graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
