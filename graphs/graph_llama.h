@@ -68,7 +68,7 @@ static inline int64_t llama_results(const struct llama_builder *b) {
   return llama_has_last_row(b) ? llama_items(b) : b->rows;
 }
 static inline bool llama_has_ranks(const struct llama_builder *b) { return b->desc.ranks > 1; }
-/* Do halves of one token begin with the sum over ranks themselves? */
+/* Do halves of one token have the sum over ranks themselves? */
 static inline bool llama_halves_sum(const struct llama_builder *b) {
   return llama_has_ranks(b) && b->rows == 1 && !llama_is_prefill(b);
 }
@@ -108,6 +108,9 @@ rondo_status llama_ranks_check(const rondo_graph_llama_desc *desc);
 void llama_ranks_divide(struct llama_builder *b);
 /* The sums of all ranks' parts, as the halves of a chain take them. Without ranks those are the parts. */
 rondo_status llama_chain_sums_add(const struct llama_builder *b, struct llama_chain *chain);
+/* Of the half that begins with this sum of the graph; the first half, of sum -1, has none. states is NULL if it neither
+ * begins with a sum nor gives parts. */
+struct layer_exchange llama_layer_exchange(const struct llama_builder *b, int32_t sum);
 /* Adds the task "NAME sum": out = the sum of what all ranks have in `in`, and the residual if there is one. */
 rondo_status llama_sum_add(const struct llama_builder *b, const char *name, rondo_tensor in, rondo_tensor residual,
                            rondo_tensor out);

@@ -244,9 +244,9 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
                                      const rondo_llama_layer *layer) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const float scale = desc->weights == RONDO_NVFP4 ? desc->nvfp4_scale : 0;
-  const struct layer_exchange of_ranks = {desc->exchange, desc->rank, desc->ranks};
-  const struct layer_exchange *exchange = llama_halves_sum(b) ? &of_ranks : NULL;
-  const bool is_last = i + 1 == desc->layers;
+  const bool is_last = i + 1 == desc->layers, sums = llama_halves_sum(b);
+  const struct layer_exchange of_attention = llama_layer_exchange(b, 2 * i - 1),
+                              of_feed_forward = llama_layer_exchange(b, 2 * i);
   char name[NAME_BYTES];
   rondo_tensor k, v;
   rondo_status status = chain_cache_of(b, chain, layer->k, &k);
@@ -254,9 +254,9 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
   if (status != RONDO_OK) return status;
   const rondo_attention_block_desc attention = {.name = half_name(b, name, i, "attention", chain),
                                                 .x = chain->hidden,
-                                                .x_parts = !i         ? (rondo_tensor){0}
-                                                           : exchange ? chain->gated_parts
-                                                                      : chain->gated,
+                                                .x_parts = !i     ? (rondo_tensor){0}
+                                                           : sums ? chain->gated_parts
+                                                                  : chain->gated,
                                                 .norm = layer->attention_norm,
                                                 .norm_epsilon = desc->epsilon,
                                                 .scale = scale,
@@ -273,8 +273,8 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
                                                 .out = chain->between,
                                                 .out_parts = chain->attended_parts};
   status = llama_is_prefill(b) ? prompt_attention_add(b->graph, &attention, b->made->kv_pages)
-                               : attention_block_add(b->graph, &attention, i ? exchange : NULL);
-  if (status == RONDO_OK && llama_has_ranks(b) && !exchange)
+                               : attention_block_add(b->graph, &attention, of_attention.states ? &of_attention : NULL);
+  if (status == RONDO_OK && llama_has_ranks(b) && !sums)
     status = llama_sum_add(b, name, chain->attended_parts, (rondo_tensor){0}, chain->attended_sum);
   if (status == RONDO_OK)
     status = feed_forward_add(b->graph,
@@ -290,8 +290,8 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
                                                          .down_scales = layer->down_scales,
                                                          .out = chain->hidden,
                                                          .out_parts = chain->gated_parts},
-                              b->form.last_part_is_late, exchange);
-  if (status != RONDO_OK || !llama_has_ranks(b) || (exchange && !is_last)) return status;
+                              b->form.last_part_is_late, of_feed_forward.states ? &of_feed_forward : NULL);
+  if (status != RONDO_OK || !llama_has_ranks(b) || (sums && !is_last)) return status;
   return llama_sum_add(b, name, chain->gated_parts, (rondo_tensor){0}, chain->gated_sum);
 }
 

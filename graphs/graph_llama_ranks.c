@@ -5,7 +5,7 @@
  *     qkv -> attention -> output -> sum -> gate_up -> down -> sum   as products: the residual joins in the sum
  *     head -> logits                                              the ranks' columns side by side
  *
- * A half of one token begins with the sum before it.
+ * Halves of one token have the sum between them.
  *
  * After each exchange all ranks have the same bits, and so they have the same tokens. Products of up to 16 rows go into
  * the sum in f32. Those of more rows are rounded first: a prompt's exchange then takes half of the time.
@@ -92,6 +92,17 @@ rondo_status llama_chain_sums_add(const struct llama_builder *b, struct llama_ch
   if (!llama_halves_sum(b))
     status = chain_sum_add(b, "attended sum", chain->rows, &chain->attended_sum, &chain->attended);
   return status == RONDO_OK ? chain_sum_add(b, "gated sum", chain->rows, &chain->gated_sum, &chain->gated) : status;
+}
+
+struct layer_exchange llama_layer_exchange(const struct llama_builder *b, int32_t sum) {
+  const bool gives = b->form.gives_parts && sum < 2 * b->desc.layers - 2, takes = b->form.gives_parts && sum >= 0;
+  if (!llama_halves_sum(b) || (sum < 0 && !gives)) return (struct layer_exchange){0};
+  return (struct layer_exchange){.states = b->desc.exchange,
+                                 .rank = b->desc.rank,
+                                 .ranks = b->desc.ranks,
+                                 .before = sum < 0 ? 0 : (uint32_t)sum,
+                                 .gives = gives,
+                                 .takes = takes};
 }
 
 static rondo_dtype product_type(const struct llama_builder *b) {

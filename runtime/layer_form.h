@@ -22,6 +22,7 @@ struct layer_form {
   int64_t chain_rows; /* of halves: more rows are as many at a time, in chains of halves that run side by side */
   int64_t attention_parts, feed_forward_parts;
   bool last_part_is_late; /* the feed forward's last cluster finds room only after attention has ended */
+  bool gives_parts;       /* kernels of both halves give and take parts over ranks (struct layer_exchange) */
 };
 
 /* kernels/decoder/layer_form.c */
@@ -32,10 +33,14 @@ struct layer_form layer_form_of(const struct layer_sizes *layer);
 bool norms_suit_products(const struct layer_sizes *layer); /* kernels/gemm/gemm.c */
 int64_t norm_groups_of(int64_t columns);                   /* there too: sums of squares of a row of the stream */
 
-/* A half whose x_parts are one rank's terms of a sum over all ranks: it begins with their exchange. */
+/* A half whose x_parts, if there are any, are one rank's terms of a sum over all ranks: it begins with their exchange.
+ * If `gives`, the half that has its out and out_parts as x and x_parts is the next task that waits for ranks, and no
+ * other task reads these: where each rank has a device of its own the values do not go there (exchange_gather.h). */
 struct layer_exchange {
   const rondo_tensor *states; /* of rondo_exchange_state, one of each rank */
   uint32_t rank, ranks;
+  uint32_t before;   /* sums of earlier halves in the graph */
+  bool gives, takes; /* takes: the half before gives */
 };
 
 /* rondo_add_feed_forward of up to 128 rows, if x is in f32, which leaves less work to a late last part. exchange: or

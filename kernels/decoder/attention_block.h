@@ -62,7 +62,7 @@ struct attention_block_parameters {
   double frequency_step;    /* exponents to base 2, from pair to pair */
   int32_t has_rope, rope_is_halves;
   struct completion done;
-  struct exchange_gather exchange; /* of a kernel that begins with a sum over ranks, whose terms x_parts are */
+  struct exchange_gather exchange; /* of a kernel that takes or gives parts over ranks */
 };
 
 /* Places in shared memory that do not depend on sizes. */

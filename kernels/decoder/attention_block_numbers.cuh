@@ -2,6 +2,7 @@
  * attention_block_wide.cu: a block's rows of the matrix, their rotation, and their way to all blocks. */
 #pragma once
 
+#include "../exchange/exchange_gather.cuh"
 #include "../model/rope.cuh"
 #include "attention_block_product.cuh"
 
@@ -18,11 +19,15 @@ template <typename Size> struct lane_angles {
       keep_number(frequency[i]);
     }
   }
+  static DEVICE float frequency_at(const float *from) {
+    if constexpr (Size::has_ranks) return load_after_flag(from);
+    return *from;
+  }
   static DEVICE void keep_number(float &value) { asm volatile("" : "+f"(value)); }
 
   DEVICE void make_table(const attention_block_parameters &p, const block_place &b, int32_t position) const {
     unrolled_for (int i = 0; i < Size::dimension / 64; i++) {
-      const float radians = p.frequencies ? p.frequencies[b.lane + 32 * i] : frequency[i];
+      const float radians = p.frequencies ? frequency_at(p.frequencies + b.lane + 32 * i) : frequency[i];
       const rotation by = rotation_of((float)position * radians);
       store_two_numbers(b.shared + ATTENTION_BLOCK_TABLE + (b.lane + 32 * i) * 8, {by.cosine, by.sine});
     }

@@ -180,8 +180,10 @@ void attention_block_fill(const struct op_call *call, const struct decoder_shape
 bool attention_block_gather(const struct op_call *call, const struct decoder_shape *shape, const struct chip *chip,
                             struct decoder_plan *plan) {
   const struct op_kernel *kernel = DECODER_KERNEL(ranks_variants, shape, chip, HEADS_OF_64);
-  if (!kernel) return false;
+  if (!kernel || (shape->x_parts && shape->x_parts != ATTENTION_BLOCK_WIDE_X_PARTS)) return false;
   plan->kernel = kernel;
   plan->told.attention.exchange = decoder_gather_of(call);
+  plan->told.attention.exchange.settled =
+      decoder_are_settled(call, ATTENTION_BLOCK_K, ATTENTION_BLOCK_ROPE_FREQUENCIES + 1);
   return true;
 }

@@ -25,6 +25,7 @@ template <rondo_dtype Weights, int Dimension> struct block_sizes {
   static constexpr uint32_t sharing = cluster; /* blocks that share a context */
   static constexpr bool scaled_vector = false; /* of the products: see decoder_integers.cuh */
   static constexpr bool knows_sizes = false;   /* at compile time */
+  static constexpr bool has_ranks = false;     /* takes and gives parts over ranks */
   /* Parameters of the kernel, or constants in attention_block_wide.cu: */
   typedef const attention_block_parameters &told;
   static DEVICE attention_block_share first(told p) { return p.first; }

@@ -4,7 +4,6 @@
  * It works like attention_block.cu, with two differences. The blocks of a cluster share the addition of x and its
  * parts, since these are more bytes than the sums to exchange. Sizes are known to the compiler, and addresses are
  * computed before the wait. */
-#include "../exchange/exchange_gather.cuh"
 #include "attention_block_attend.cuh"
 #include "attention_block_wide_product.cuh"
 
@@ -39,21 +38,26 @@ template <typename Size> struct row_share {
     unrolled_for (uint32_t j = 0; j < Count; j++) two.x += part[j].x, two.y += part[j].y;
   }
 
-  /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
-  DEVICE void gather(const attention_block_parameters &p, const block_place &b) const {
-    const float2 before = reinterpret_cast<const float2 *>(p.half.x)[pair];
-    float2 two = Size::has_ranks ? no_number() : before;
+  DEVICE float2 sum_of_parts(const attention_block_parameters &p) const {
+    float2 two = reinterpret_cast<const float2 *>(p.half.x)[pair];
     const float2 *from = parts;
     uint32_t left = p.half.part_count;
     if (left == 15) /* as feed_forward_stream.cu and feed_forward.cu leave them */
       add<15>(from, two), left = 0;
     rolled_for (; left >= 4; left -= 4, from += 4 * (Size::hidden / 2)) add<4>(from, two);
     rolled_for (; left; left--, from += Size::hidden / 2) add<1>(from, two);
-    if constexpr (Size::has_ranks) {
-      two = sum_over_ranks(p.exchange, b.part == 0, Size::hidden / 2, pair, two);
-      two.x += before.x, two.y += before.y;
-    }
-    if (b.part == 0) reinterpret_cast<float2 *>(p.half.out)[pair] = two;
+    return two;
+  }
+
+  /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
+  DEVICE void gather(const attention_block_parameters &p, const block_place &b, uint32_t taken) const {
+    float2 two;
+    if constexpr (Size::has_ranks)
+      two = take_sum<ATTENTION_BLOCK_WIDE_X_PARTS, 2, true>(p.exchange, taken, pair, p.half.x);
+    else
+      two = sum_of_parts(p);
+    const float2 joined = two;
+    if (!Size::has_ranks && b.part == 0) reinterpret_cast<float2 *>(p.half.out)[pair] = two;
     float square = two.x * two.x + two.y * two.y;
     if (p.half.norm) {
       cp_async_wait<Size::turns_round ? Size::slots : 2>(); /* requests before those of the weights */
@@ -67,6 +71,8 @@ template <typename Size> struct row_share {
       send_word(to + ATTENTION_BLOCK_WIDE_ROW_SQUARES + unit * 4, __float_as_uint(square),
                 to + (b.squares_barrier() - b.shared));
     }
+    if constexpr (Size::has_ranks)
+      if (b.part == 0) hand_on(p.exchange, taken, pair, joined, p.half.out);
   }
 
   DEVICE void send(const block_place &b, float2 two) const {
@@ -107,6 +113,11 @@ DEVICE void ask_further(const attention_block_parameters &p, const block_place &
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
+/* Rows of the context, with the new one. */
+DEVICE uint32_t length_at(const attention_block_parameters &p, int32_t position) {
+  return position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
+}
+
 /* Barriers. Other blocks use them after the cluster has met. */
 template <typename Size> DEVICE void set_up(const attention_block_parameters &p, const block_place &b) {
   if (threadIdx.x == 0) {
@@ -142,18 +153,30 @@ template <typename Size> DEVICE void attention_block_wide(const attention_block_
   const uint32_t first_row = first_row_of<Size>(b);
   if (Size::scaled_vector) __syncthreads(); /* zeros */
   wait_for_cluster();
-  only_wait_for_predecessors();
-  const int32_t position = *p.position;
-  const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
+  uint32_t taken = 0;
+  int32_t position = 0;
+  if constexpr (Size::has_ranks) {
+    taken = begin_sum(p.exchange);
+    if (attends && !p.exchange.settled) wait_for_own(p.exchange, taken);
+    if (attends)
+      position = load_after_flag(p.position);
+    else
+      share.gather(p, b, taken);
+  } else {
+    only_wait_for_predecessors();
+    position = *p.position;
+  }
+  uint32_t length = length_at(p, position);
   if (attends) {
-    if (first_row < p.capacity) tiles.ask(p.capacity, first_row, 0); /* for any position */
+    constexpr bool early = Size::has_ranks;
+    if (first_row < p.capacity) tiles.template ask<early>(p.capacity, first_row, 0); /* for any position */
     cp_async_commit();
     if (has_table) angles.make_table(p, b, position);
     const uint32_t row = first_row + Size::row_step;
-    if (row < length) tiles.ask(p.capacity, row, Size::stage_bytes);
+    if (row < length) tiles.template ask<early>(p.capacity, row, Size::stage_bytes);
     cp_async_commit();
-  } else {
-    share.gather(p, b);
+  } else if constexpr (!Size::has_ranks) {
+    share.gather(p, b, taken);
   }
   if (!Size::turns_round && attends) cp_async_wait<1 + ATTENTION_BLOCK_STAGES>();
   if (!Size::turns_round && !attends) cp_async_wait<1>();
@@ -161,10 +184,15 @@ template <typename Size> DEVICE void attention_block_wide(const attention_block_
   barrier_wait_cluster(b.row_barrier(), 0);
   multiply_first<Size>(b, stream);
   __syncthreads();
+  if constexpr (Size::has_ranks) {
+    only_wait_for_predecessors();
+    if (!attends) length = length_at(p, *p.position);
+  }
   constexpr float of_codes = Size::scaled_vector ? codes_factor : 1.0f;
   if (threadIdx.x < ATTENTION_BLOCK_WIDE_TILES * 4 * Size::cluster)
     send_numbers<Size>(p, b, norm_factor(p, b) * of_codes);
   if (attends) ask_further<Size>(p, b, tiles, length);
+  if constexpr (Size::has_ranks) end_sum(p.exchange, taken);
   /* A block that has sent its numbers has finished the first product: partial results may arrive. */
   barrier_wait_cluster(b.numbers_barrier(), 0);
   if (attends && first_row < length) {
@@ -177,8 +205,7 @@ template <typename Size> DEVICE void attention_block_wide(const attention_block_
   barrier_wait_cluster(b.partials_barrier(), 0);
   join_partials<Size>(p, b);
   __syncthreads();
-  if constexpr (Size::has_ranks) count_sum_over_ranks(p.exchange);
-  multiply_second<Size>(p, b, stream, p.half.scale * of_codes);
+  multiply_second<Size>(p, b, stream, p.half.scale * of_codes, taken);
 }
 
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \

@@ -19,7 +19,8 @@ enum {
   ATTENTION_BLOCK_WIDE_SECOND_TILES =
       ATTENTION_BLOCK_WIDE_HIDDEN / LAYER_HALF_TILE / LAYER_HALF_CLUSTER / ATTENTION_BLOCK_WIDE_WARPS,
   ATTENTION_BLOCK_WIDE_SLOT = 1024, /* a chunk: 64 bytes of each row of a tile */
-  ATTENTION_BLOCK_WIDE_UNIT = 64    /* columns of x that a warp adds */
+  ATTENTION_BLOCK_WIDE_UNIT = 64,   /* columns of x that a warp adds */
+  ATTENTION_BLOCK_WIDE_X_PARTS = 15 /* as the feed forward leaves them; other numbers only without ranks */
 };
 #define ATTENTION_BLOCK_WIDE_CHUNK_COLUMNS(weights) ((weights) == RONDO_NVFP4 ? 128 : 32)
 #define ATTENTION_BLOCK_WIDE_SLOTS(weights)         ((weights) == RONDO_NVFP4 ? 6 : 8) /* of a warp */
@@ -59,6 +60,6 @@ enum {
 #define ATTENTION_BLOCK_WIDE_KERNELS(KERNEL)                                                                           \
   ATTENTION_BLOCK_WIDE_KERNEL(KERNEL, rondo_attention_block_wide_bf16, RONDO_BF16)                                     \
   ATTENTION_BLOCK_WIDE_KERNEL(KERNEL, rondo_attention_block_wide_nvfp4, RONDO_NVFP4)
-/* Those that begin with a sum over ranks. */
+/* Those that take and give parts over ranks. */
 #define ATTENTION_BLOCK_WIDE_RANKS_KERNELS(KERNEL)                                                                     \
   ATTENTION_BLOCK_WIDE_KERNEL(KERNEL, rondo_attention_block_wide_bf16_ranks, RONDO_BF16)

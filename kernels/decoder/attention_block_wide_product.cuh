@@ -12,7 +12,7 @@
 /* A line of the list in attention_block_wide.h. */
 template <rondo_dtype Weights, bool HasRanks = false>
 struct wide_sizes : block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
-  static constexpr bool has_ranks = HasRanks; /* x_parts are terms of a sum over ranks */
+  static constexpr bool has_ranks = HasRanks; /* takes and gives parts over ranks */
   using base = block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION>;
   using told = const attention_block_parameters &;
   static constexpr uint32_t warps = ATTENTION_BLOCK_WIDE_WARPS, threads = 32 * warps;
@@ -177,10 +177,24 @@ template <typename Size> DEVICE void multiply_first(const block_place &b, weight
   if (b.t == 0) store_two_numbers(b.shared + ATTENTION_BLOCK_WIDE_SUMS + b.warp * 64 + b.g * 8, sum);
 }
 
+/* Rows g and g + 8 of a tile of the result, to all ranks as pairs of rows; zeros in parts without a cluster. */
+DEVICE void give_rows(const attention_block_parameters &p, const block_place &b, uint32_t tile, float2 rows,
+                      uint32_t sum) {
+  const bool is_odd = b.g % 2;
+  const float other = __shfl_xor_sync(0xffffffffu, is_odd ? rows.x : rows.y, 4);
+  if (b.t) return;
+  const float2 two = is_odd ? make_float2(other, rows.y) : make_float2(rows.x, other);
+  const uint32_t pair = tile * (LAYER_HALF_TILE / 2) + b.g / 2 + (is_odd ? 4 : 0);
+  give_pair(p.exchange, sum, b.part, pair, two);
+  const uint32_t parts = p.heads * p.splits;
+  rolled_for (uint32_t part = b.part + parts; part < p.out_part_count; part += parts)
+    give_pair(p.exchange, sum, part, pair, float2{});
+}
+
 /* The second product's results, the block's rows of its cluster's part; zeros in parts without a cluster. */
 template <typename Size>
 DEVICE void multiply_second(const attention_block_parameters &p, const block_place &b,
-                            const weight_stream<Size> &stream, float factor) {
+                            const weight_stream<Size> &stream, float factor, uint32_t taken) {
   const vector_place<Size> x(b, ATTENTION_BLOCK_WIDE_SECOND_PITCH);
   const uint32_t parts = p.heads * p.splits;
   cp_async_wait<0>();
@@ -199,6 +213,11 @@ DEVICE void multiply_second(const attention_block_parameters &p, const block_pla
                              x.from + chunk * x.step, x.has_any, c);
       sum = sum_of(c);
     }
+    if constexpr (Size::has_ranks)
+      if (p.exchange.gives) {
+        give_rows(p, b, tile, {sum.x * factor, sum.y * factor}, sum_given(p.exchange, taken));
+        continue;
+      }
     if (b.t) continue;
     float *to = p.half.out_parts + b.part * Size::hidden + tile * LAYER_HALF_TILE + b.g;
     to[0] = sum.x * factor, to[8] = sum.y * factor;

@@ -21,6 +21,7 @@ static rondo_status half_add(rondo_graph *graph, const struct op *op, const char
   struct graph_mark mark;
   if (!exchange) return graph_add(graph, op, name, arguments, states, &attributes, sizeof attributes);
   attributes.rank = exchange->rank, attributes.ranks = exchange->ranks;
+  attributes.before = exchange->before, attributes.gives = exchange->gives, attributes.takes = exchange->takes;
   rondo_status status = graph_begin(graph, op->name, &mark);
   if (status != RONDO_OK) return status;
   status =

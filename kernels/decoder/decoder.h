@@ -60,6 +60,8 @@ struct decoder_attributes {
   int32_t last_part_is_late; /* runtime/layer_form.h */
   /* Of both, with ranks, else 0: x_parts are this rank's terms of a sum over all ranks. */
   uint32_t rank, ranks;
+  uint32_t before; /* of struct layer_exchange */
+  uint16_t gives, takes;
 };
 
 /* The sizes of a checked task. Those of the other operation are 0. */

@@ -191,23 +191,37 @@ static rondo_status after_sum_launch(const struct op_call *call, const struct ch
   return RONDO_OK;
 }
 
-/* Can the kernel begin with the sum? It waits for other ranks on most of the multiprocessors. */
-static bool gathers(const struct op_call *call, const struct decoder_choice *choice, const struct decoder_shape *shape,
-                    const struct chip *chip, struct decoder_plan *plan) {
-  return call->lets_successors_start && choice->gather && shape->rows == 1 &&
-         shape->hidden <= EXCHANGE_GATHER_NUMBERS && plan->clusters * LAYER_HALF_CLUSTER <= EXCHANGE_GATHER_BLOCKS &&
-         choice->gather(call, shape, chip, plan);
+/* Do the kernels give and take the parts? Both halves between which they go decide alike, by the chip and by what the
+ * graph says of both. Kernels that take parts wait for other ranks on most of the multiprocessors. */
+static bool gathers(const struct op_call *call, const struct chip *chip) {
+  const struct decoder_attributes *attributes = op_attributes(call->task);
+  return call->lets_successors_start && (attributes->gives || attributes->takes) &&
+         launch_chip(chip) & (CHIP_SM_90A | CHIP_SM_100A);
+}
+
+static rondo_status gather_plan(const struct op_call *call, const struct decoder_choice *choice,
+                                const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
+  if (choice->gather && shape->rows == 1 && shape->hidden <= EXCHANGE_GATHER_NUMBERS &&
+      shape->x_parts <= EXCHANGE_GATHER_PARTS && shape->out_parts <= EXCHANGE_GATHER_PARTS &&
+      plan->clusters * LAYER_HALF_CLUSTER <= EXCHANGE_GATHER_BLOCKS && choice->gather(call, shape, chip, plan))
+    return RONDO_OK;
+  return status_set(RONDO_INTERNAL, "'%s' gives or takes parts over ranks, expected a kernel that can", choice->name);
 }
 
 rondo_status decoder_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct decoder_shape shape = decoder_shape_of(call->task);
   struct decoder_plan plan = {0};
   const struct decoder_choice *choice = choose(call->task, &shape, chip, &plan);
-  if (decoder_rank_count(call->task) && !gathers(call, choice, &shape, chip, &plan))
+  if (gathers(call, chip)) {
+    rondo_status status = gather_plan(call, choice, &shape, chip, &plan);
+    if (status != RONDO_OK) return status;
+  } else if (decoder_has_sum(call->task)) {
     return after_sum_launch(call, chip, launches);
+  }
   launches->count = 0;
   launches->choice = choice->name, launches->why = choice->why;
   if (!choice->plan) return steps_launch(call, chip, launches);
+  assert(plan.kernel);
   half_fill(call, &shape, &plan.told.half);
   if (choice->fill) choice->fill(call, &shape, &plan);
   launch_add(launches, plan.kernel, plan.clusters * LAYER_HALF_CLUSTER, plan.kernel->threads,

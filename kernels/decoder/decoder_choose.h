@@ -59,7 +59,7 @@ struct decoder_choice {
   int64_t hidden_step, columns_step; /* hidden and columns are multiples; 0: any */
   bool (*lies_well)(const struct op_task *task);
   decoder_planner *plan; /* NULL: steps, which take everything */
-  /* Has a kernel of one row begin with a sum over ranks; NULL or false: it cannot. */
+  /* Has a kernel of one row take and give parts over ranks; NULL or false: it cannot. */
   decoder_gatherer *gather;
   /* Adds addresses and attributes to the parameters, after their head; NULL: there are none. */
   void (*fill)(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);

@@ -13,7 +13,7 @@ static int64_t sum_bytes(const struct op_task *task) {
 }
 
 uint64_t decoder_scratch_with_sum(const struct op_task *task, uint64_t bytes) {
-  if (!decoder_rank_count(task)) return bytes;
+  if (!decoder_has_sum(task)) return bytes;
   return (uint64_t)round_up((int64_t)bytes, ALIGNMENT) + (uint64_t)sum_bytes(task);
 }
 
@@ -54,7 +54,7 @@ void decoder_half_after_sum(const struct op_call *call, struct op_step *half) {
   const uint32_t states = decoder_states(task);
   struct decoder_attributes attributes;
   memcpy(&attributes, task->attributes, sizeof attributes);
-  attributes.rank = attributes.ranks = 0;
+  attributes.rank = attributes.ranks = attributes.gives = attributes.takes = 0;
   *half = (struct op_step){.task = *task, .call = *call};
   half->task.operand_count = states;
   half->task.operands = half->operands;
@@ -73,13 +73,20 @@ void decoder_half_after_sum(const struct op_call *call, struct op_step *half) {
 
 struct exchange_gather decoder_gather_of(const struct op_call *call) {
   const struct decoder_attributes *attributes = op_attributes(call->task);
-  return exchange_gather_of(call, decoder_states(call->task), attributes->rank, attributes->ranks);
+  const struct op_operand *parts = &call->task->operands[DECODER_X_PARTS];
+  struct exchange_gather gather =
+      exchange_gather_of(call, decoder_states(call->task), attributes->rank, attributes->ranks);
+  gather.parts = attributes->takes && parts->present ? (uint32_t)parts->shape[0] : 0;
+  gather.before = attributes->before;
+  gather.gives = attributes->gives;
+  return gather;
 }
 
 rondo_status decoder_ranks_check(const struct op_task *task) {
   struct op_step sum;
+  const struct decoder_attributes *attributes = op_attributes(task);
   const struct op_operand *parts = &task->operands[DECODER_X_PARTS];
-  if (!decoder_rank_count(task)) return RONDO_OK;
+  if (!decoder_rank_count(task) || (!parts->present && attributes->gives && !attributes->takes)) return RONDO_OK;
   if (!parts->present) return op_unexpected("x_parts", parts, "a rank's terms of a sum over ranks");
   decoder_sum_over_ranks(&(struct op_call){.task = task, .data = op_nowhere}, &sum);
   return op_all_reduce.check(&sum.task);

@@ -1,8 +1,9 @@
 /* decoder_ranks.h - a layer half whose x_parts are one rank's terms of a sum over all ranks (struct layer_exchange in
  * runtime/layer_form.h).
  *
- * Kernels that can begin with the exchange do so where each rank has a device of its own. Elsewhere, and on the host,
- * it is a step before the half, to scratch, since kernels that wait would take the room of another rank's. */
+ * Where each rank has a device of its own, kernels of halves that follow each other give and take the parts themselves
+ * (kernels/exchange/exchange_gather.h). Elsewhere, and on the host, the sum is a step before the half, to scratch,
+ * since kernels that wait would take the room of another rank's. */
 #pragma once
 
 #include "../exchange/exchanges.h"
@@ -18,6 +19,11 @@ static inline uint32_t decoder_rank_count(const struct op_task *task) {
   return attributes->ranks;
 }
 
+/* Does it begin with a sum over ranks? The first half of a graph only gives. */
+static inline bool decoder_has_sum(const struct op_task *task) {
+  return decoder_rank_count(task) && task->operands[DECODER_X_PARTS].present;
+}
+
 rondo_status decoder_ranks_check(const struct op_task *task);
 /* Scratch that the sum takes, after `bytes` of the half. */
 uint64_t decoder_scratch_with_sum(const struct op_task *task, uint64_t bytes);
@@ -25,5 +31,5 @@ uint64_t decoder_scratch_with_sum(const struct op_task *task, uint64_t bytes);
 void decoder_sum_over_ranks(const struct op_call *call, struct op_step *sum);
 /* The half as one rank has it, with the sum in scratch as its one part. */
 void decoder_half_after_sum(const struct op_call *call, struct op_step *half);
-/* What a kernel is told that begins with the sum. */
+/* What a kernel is told that takes or gives parts. */
 struct exchange_gather decoder_gather_of(const struct op_call *call);

@@ -208,7 +208,7 @@ static bool step_of_ranks(const struct op_call *call, uint32_t index, struct op_
 }
 
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step) {
-  if (decoder_rank_count(call->task)) return step_of_ranks(call, index, step);
+  if (decoder_has_sum(call->task)) return step_of_ranks(call, index, step);
   const struct decoder_shape shape = decoder_shape_of(call->task);
   const struct attention_parts parts = attention_parts_of(call->task, &shape);
   switch (index) {
@@ -241,7 +241,7 @@ uint64_t attention_block_scratch_bytes(const struct op_task *task) {
 
 /* Scratch: gated columns, then normalised rows. */
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step) {
-  if (decoder_rank_count(call->task)) return step_of_ranks(call, index, step);
+  if (decoder_has_sum(call->task)) return step_of_ranks(call, index, step);
   const struct decoder_shape shape = decoder_shape_of(call->task);
   const uint64_t normed = bytes_of_rows(shape.rows, shape.columns);
   switch (index) {

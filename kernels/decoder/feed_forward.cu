@@ -27,7 +27,7 @@ template <> struct chunk_of<RONDO_NVFP4> {
 
 /* See FEED_FORWARD_KERNELS. */
 template <rondo_dtype W, bool Split, int Operands, int Slots, bool HasRanks = false> struct sizes {
-  static constexpr bool has_ranks = HasRanks; /* x_parts are terms of a sum over ranks */
+  static constexpr bool has_ranks = HasRanks; /* takes and gives parts over ranks */
   static constexpr rondo_dtype weights = W;
   using chunk = chunk_of<W>;
   static constexpr int cluster = LAYER_HALF_CLUSTER, operands = Operands, slots = Slots;
@@ -270,28 +270,35 @@ DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> 
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
+/* Where the block keeps the number of the sum over ranks, behind the squares of one row: registers are few. */
+template <typename Size> DEVICE uint32_t sum_place(const feed_forward_parameters &p, const place<Size> &at) {
+  return at.shared + p.squares + EXCHANGE_GATHER_NUMBERS / FEED_FORWARD_UNIT * 4;
+}
+
 /* x and its parts, two columns a lane, times the norm, to all blocks of the cluster, which share the work. The norm's
  * factor follows later from the sums of squares, and is multiplied into the products' sums. */
-template <typename Size> DEVICE void gather(const feed_forward_parameters &p, const place<Size> &at) {
+template <typename Size> DEVICE void gather(const feed_forward_parameters &p, const place<Size> &at, uint32_t taken) {
   const uint32_t pairs = p.hidden / 2;
   for (uint32_t unit = at.warp * Size::cluster + at.rank; unit < p.units * p.half.rows;
        unit += at.warps * Size::cluster) {
     const uint32_t token = unit * p.unit_reciprocal >> 16, pair = (unit - token * p.units) * 32 + at.lane;
     const uint32_t index = token * pairs + pair;
-    float2 two = *((const float2 *)p.half.x + index);
-    float2 part[Size::parts];
-    unroll<Size::parts>([&](int j) {
-      part[j] = float2{};
-      if (j < p.half.part_count) part[j] = *((const float2 *)p.half.x_parts + (j * p.half.rows * pairs + index));
-    });
-    float2 sum = Size::has_ranks ? no_number() : two;
-    unroll<Size::parts>([&](int j) { sum.x += part[j].x, sum.y += part[j].y; });
+    float2 two;
     if constexpr (Size::has_ranks) {
-      sum = sum_over_ranks(p.exchange, at.cluster == 0, pairs, index, sum);
-      sum.x += two.x, sum.y += two.y;
+      two = take_sum<Size::parts / 2, 1, false>(p.exchange, taken, index, p.half.x);
+      if (at.cluster == 0) hand_on(p.exchange, taken, index, two, p.half.out);
+    } else {
+      two = *((const float2 *)p.half.x + index);
+      float2 part[Size::parts];
+      unroll<Size::parts>([&](int j) {
+        part[j] = float2{};
+        if (j < p.half.part_count) part[j] = *((const float2 *)p.half.x_parts + (j * p.half.rows * pairs + index));
+      });
+      float2 sum = two;
+      unroll<Size::parts>([&](int j) { sum.x += part[j].x, sum.y += part[j].y; });
+      two = sum;
+      if (at.cluster == 0) *((float2 *)p.half.out + index) = two;
     }
-    two = sum;
-    if (at.cluster == 0) *((float2 *)p.half.out + index) = two;
     float square = two.x * two.x + two.y * two.y;
     if (p.half.norm) {
       const float2 by = two_numbers(load_word(at.shared + p.sums + pair * 4));
@@ -369,6 +376,12 @@ template <typename Size> DEVICE void store_results(const feed_forward_parameters
     if (of_cluster >= p.down.all_tiles) continue;
     float2 sum = sum_of_cuts(p, p.down, at.shared + p.sums + (tile * p.half.rows + token) * 64 + two * 8);
     sum.x *= p.half.scale, sum.y *= p.half.scale;
+    if constexpr (Size::has_ranks)
+      if (p.exchange.gives) {
+        give_pair(p.exchange, sum_given(p.exchange, load_word(sum_place(p, at))), at.cluster, of_cluster * 8 + two,
+                  sum);
+        continue;
+      }
     *(float2 *)(p.half.out_parts + ((at.cluster * p.half.rows + token) * p.hidden + of_cluster * 16 + two * 2)) = sum;
   }
 }
@@ -401,16 +414,25 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
   cp_async_wait<Size::slots>();
   __syncthreads();
   wait_for_cluster();
-  only_wait_for_predecessors();
-  gather<Size>(p, at);
+  if constexpr (Size::has_ranks) {
+    if (at.warp == 0 || at.warp * Size::cluster + at.rank < p.units) {
+      const uint32_t taken = begin_sum(p.exchange);
+      if (threadIdx.x == 0) store_word(sum_place(p, at), taken);
+      gather<Size>(p, at, taken);
+    }
+  } else {
+    only_wait_for_predecessors();
+    gather<Size>(p, at, 0);
+  }
   barrier_wait_cluster(at.shared + ROW, 0);
   multiply_stream<Size>(p, at, s, one, two, false, at.shared + p.activations, p.pitch);
   __syncthreads();
+  if constexpr (Size::has_ranks) only_wait_for_predecessors();
   send_gated<Size>(p, at, one);
+  if constexpr (Size::has_ranks) end_sum(p.exchange, load_word(sum_place(p, at)));
   barrier_wait_cluster(at.shared + GATED, 0);
   multiply_stream<Size>(p, at, s, one, two, true, at.shared + p.received, p.received_pitch);
   __syncthreads();
-  if constexpr (Size::has_ranks) count_sum_over_ranks(p.exchange);
   store_results<Size>(p, at);
 }
 

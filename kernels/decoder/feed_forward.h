@@ -39,7 +39,7 @@ struct feed_forward_parameters {
   uint32_t squares, activations, received, sums, ring;
   uint32_t pitch, received_pitch; /* bytes of a row of activations */
   struct completion done;
-  struct exchange_gather exchange; /* of a kernel that begins with a sum over ranks, whose terms x_parts are */
+  struct exchange_gather exchange; /* of a kernel that takes or gives parts over ranks */
 };
 
 /* Of a warp: slots of a chunk each. */
@@ -54,6 +54,6 @@ struct feed_forward_parameters {
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_few, RONDO_NVFP4, true, 1, 8)                                   \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, false, 2, 3)                                   \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_many, RONDO_NVFP4, false, 2, 8)
-/* Those that begin with a sum over ranks: without it a token takes 1% less. */
+/* Those that take and give parts over ranks: without that a token takes 1% less. */
 #define FEED_FORWARD_RANKS_KERNELS(KERNEL)                                                                             \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few_ranks, RONDO_BF16, true, 1, 3)

@@ -9,6 +9,7 @@
 #include "attention_block_wide.h"
 #include "attention_many_tokens.h"
 #include "decoder.h"
+#include "feed_forward.h"
 #include "feed_forward_known.h"
 #include "feed_forward_many_tokens.h"
 
@@ -71,13 +72,25 @@ static const struct measured *case_of(const struct layer_sizes *layer) {
   return NULL;
 }
 
+/* Does attention_block_wide.cu take it? */
+static bool is_wide(const struct layer_sizes *layer) {
+  const int64_t group = layer->query_heads / layer->kv_heads, pairs = layer->query_heads / ATTENTION_BLOCK_WIDE_GROUP;
+  return layer->rows == 1 && layer->hidden == ATTENTION_BLOCK_WIDE_HIDDEN &&
+         layer->head_dimension == ATTENTION_BLOCK_WIDE_DIMENSION && group % ATTENTION_BLOCK_WIDE_GROUP == 0 &&
+         pairs <= FEED_FORWARD_MOST_PARTS;
+}
+
 /* A cluster has a KV head, or in attention_block_wide.cu a pair of query heads of one. */
 static int64_t attention_parts(const struct layer_sizes *layer) {
-  const int64_t group = layer->query_heads / layer->kv_heads, pairs = layer->query_heads / ATTENTION_BLOCK_WIDE_GROUP;
-  const bool is_wide = layer->rows == 1 && layer->hidden == ATTENTION_BLOCK_WIDE_HIDDEN &&
-                       layer->head_dimension == ATTENTION_BLOCK_WIDE_DIMENSION &&
-                       group % ATTENTION_BLOCK_WIDE_GROUP == 0 && pairs <= FEED_FORWARD_MOST_PARTS;
-  return is_wide ? pairs : layer->kv_heads;
+  return is_wide(layer) ? layer->query_heads / ATTENTION_BLOCK_WIDE_GROUP : layer->kv_heads;
+}
+
+/* Have both halves kernels that give and take parts: attention_block_wide.cu and feed_forward.cu in bf16? */
+static bool gives_parts(const struct layer_sizes *layer) {
+  return is_wide(layer) && layer->weights == RONDO_BF16 &&
+         layer->query_heads / layer->kv_heads <= ATTENTION_BLOCK_MOST_GROUP &&
+         layer->feed_forward % FEED_FORWARD_UNIT == 0 &&
+         layer->feed_forward >= INT64_C(1) * LARGE_PARTS * FEED_FORWARD_UNIT;
 }
 
 static struct decoder_shape shape_of(const struct layer_sizes *layer) {
@@ -135,5 +148,6 @@ struct layer_form layer_form_of(const struct layer_sizes *layer) {
                              .attention_parts = measured->attention_is_steps ? 1 : attention_parts(layer),
                              .feed_forward_parts =
                                  layer->hidden <= SMALL_HIDDEN ? FEED_FORWARD_KNOWN_PARTS : LARGE_PARTS,
-                             .last_part_is_late = measured->last_part_is_late};
+                             .last_part_is_late = measured->last_part_is_late,
+                             .gives_parts = gives_parts(layer)};
 }

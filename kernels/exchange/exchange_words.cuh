@@ -7,6 +7,9 @@
 #include "../common/numbers.cuh"
 #include "exchanges.h"
 
+/* An access before the wait for predecessors, whose order the words of a state say themselves (build/check-waits). */
+#define FLAGGED " // flagged"
+
 /* A word with all bits set is another NaN on its way. */
 DEVICE uint32_t word_as_sent(uint32_t word) { return word == 0xffffffffu ? 0x7fff7fffu : word; }
 
@@ -41,7 +44,8 @@ DEVICE uint64_t nanoseconds() {
 
 /* A rank did not come: says which, and ends. */
 DEVICE void give_up(uint64_t *fault, uint64_t fault_number, uint32_t rank) {
-  asm volatile("st.volatile.global.u64 [%0], %1;" ::"l"(fault), "l"(fault_number << FAULT_RANK_BITS | (rank + 1))
+  asm volatile("st.volatile.global.u64 [%0], %1;" FLAGGED ::"l"(fault),
+               "l"(fault_number << FAULT_RANK_BITS | (rank + 1))
                : "memory");
   __threadfence_system();
   __trap();

@@ -117,7 +117,8 @@ int64_t exchange_row_bytes(uint64_t bytes);
 
 /* The task as its kernels and the host see it, but for `done`. */
 struct exchange_parameters exchange_parameters_of(const struct op_call *call, const struct exchange_choice *choice);
-/* What a kernel is told that begins with the sum over ranks; operands from `states` on are their states. */
+/* Where the room for parts is, for a kernel that takes or gives them; operands from `states` on are the ranks' states.
+ */
 struct exchange_gather exchange_gather_of(const struct op_call *call, uint32_t states, uint32_t rank, uint32_t ranks);
 /* Vectors of a part. */
 uint32_t exchange_vectors(const struct op_task *task);

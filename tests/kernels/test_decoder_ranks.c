@@ -1,10 +1,15 @@
-/* test_decoder_ranks.c - layer halves that begin with a sum over ranks: exact sums in replay after replay, which kernel
- * takes the sum, what is refused, and a rank that does not come. Faults that would show: a slot that is read before it
- * was cleared, or cleared while another cluster reads it; a term of another rank in the place of an own one. */
+/* test_decoder_ranks.c - layer halves between which stand sums over ranks: as steps exact sums in replay after replay;
+ * as kernels that give each other parts a chain of halves against fp64, with the same bits on all ranks in every
+ * replay; which kernels do so, what is refused, and a rank that does not come. Faults that would show: a slot that is
+ * read before it was cleared, or cleared while another cluster reads it; parts of another sum, or of another rank in
+ * the place of own ones. */
 #include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../kernels/decoder/decoder.h"
 #include "../../kernels/decoder/feed_forward.h"
 #include "../../runtime/graph.h"
 #include "../../runtime/layer_form.h"
@@ -20,7 +25,7 @@ struct halves {
 static rondo_status zero_half_add(struct ranks *ranks, uint32_t r, rondo_tensor x, rondo_tensor terms,
                                   rondo_tensor out) {
   rondo_graph *graph = ranks->trials[r].graph;
-  const struct layer_exchange exchange = {ranks->exchange, r, ranks->count};
+  const struct layer_exchange exchange = {.states = ranks->exchange, .rank = r, .ranks = ranks->count};
   rondo_feed_forward_desc desc = {.name = "half", .x = x, .x_parts = terms, .out = out, .norm_epsilon = 1e-5f};
   REQUIRE_OK(rondo_state(graph, "gate_up", RONDO_BF16, 2, (int64_t[]){INT64_C(2) * COLUMNS, HIDDEN}, &desc.gate_up));
   REQUIRE_OK(rondo_state(graph, "down", RONDO_BF16, 2, (int64_t[]){HIDDEN, COLUMNS}, &desc.down));
@@ -91,7 +96,146 @@ static void sums(rondo_backend backend) {
 }
 BOTH_BACKENDS(decoder_ranks, halves_begin_with_the_sum_of_all_ranks, sums)
 
-/* ---- Which kernel takes the sum ---------------------------------------------------------------------------------- */
+/* ---- Halves that give each other parts --------------------------------------------------------------------------- */
+
+enum { CHAIN = 6, GIVEN_PARTS = 15, MATRIX = 2 * COLUMNS * HIDDEN };
+
+/* The halves of a rank: the first only gives parts, the last only takes them. */
+struct chain {
+  rondo_tensor x[RANKS], out[RANKS], gate_up[RANKS], down[RANKS];
+};
+
+/* A half of the chain; all halves of a rank have the same matrices. */
+static rondo_status chain_half_add(struct ranks *ranks, uint32_t r, const struct chain *c, int i, rondo_tensor from[2],
+                                   rondo_tensor to[2]) {
+  const struct layer_exchange exchange = {.states = ranks->exchange,
+                                          .rank = r,
+                                          .ranks = ranks->count,
+                                          .before = i ? (uint32_t)i - 1 : 0,
+                                          .gives = i<CHAIN - 1, .takes = i> 0};
+  char name[32];
+  snprintf(name, sizeof name, "half %d", i);
+  return feed_forward_add(ranks->trials[r].graph,
+                          &(rondo_feed_forward_desc){.name = name,
+                                                     .x = from[0],
+                                                     .x_parts = i ? from[1] : (rondo_tensor){0},
+                                                     .gate_up = c->gate_up[r],
+                                                     .down = c->down[r],
+                                                     .out = to[0],
+                                                     .out_parts = to[1]},
+                          false, &exchange);
+}
+
+static void describe_chain(struct ranks *ranks, rondo_backend backend, struct chain *c) {
+  ranks_describe(ranks, backend, RANKS, SUM_BYTES);
+  for (uint32_t r = 0; r < RANKS; r++) {
+    rondo_graph *graph = ranks->trials[r].graph;
+    const int64_t row[] = {1, HIDDEN}, parts[] = {GIVEN_PARTS, 1, HIDDEN};
+    rondo_tensor ends[2][2];
+    REQUIRE_OK(rondo_input(graph, "x", RONDO_F32, 2, row, &c->x[r]));
+    REQUIRE_OK(
+        rondo_constant(graph, "gate_up", RONDO_BF16, 2, (int64_t[]){INT64_C(2) * COLUMNS, HIDDEN}, &c->gate_up[r]));
+    REQUIRE_OK(rondo_constant(graph, "down", RONDO_BF16, 2, (int64_t[]){HIDDEN, COLUMNS}, &c->down[r]));
+    for (int i = 0; i < 2; i++) {
+      REQUIRE_OK(rondo_temporary(graph, i ? "odd" : "even", RONDO_F32, 2, row, &ends[i][0]));
+      REQUIRE_OK(rondo_temporary(graph, i ? "odd parts" : "even parts", RONDO_F32, 3, parts, &ends[i][1]));
+    }
+    REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 2, row, &c->out[r]));
+    for (int i = 0; i < CHAIN; i++) {
+      rondo_tensor from[] = {i ? ends[i % 2][0] : c->x[r], ends[i % 2][1]},
+                   to[] = {i < CHAIN - 1 ? ends[(i + 1) % 2][0] : c->out[r], ends[(i + 1) % 2][1]};
+      REQUIRE_OK(chain_half_add(ranks, r, c, i, from, to));
+    }
+  }
+}
+
+static uint16_t matrices[RANKS][MATRIX + COLUMNS * HIDDEN];
+
+static void matrices_set(struct ranks *ranks, const struct chain *c) {
+  struct random random = {77};
+  for (uint32_t r = 0; r < RANKS; r++) {
+    for (int i = 0; i < MATRIX + COLUMNS * HIDDEN; i++)
+      matrices[r][i] = oracle_to_bf16(random_normal(&random) / (i < MATRIX ? 45 : 20));
+    trial_set(&ranks->trials[r], c->gate_up[r], matrices[r]);
+    trial_set(&ranks->trials[r], c->down[r], matrices[r] + MATRIX);
+  }
+}
+
+static double number_of(uint16_t bf16) {
+  const uint32_t bits = (uint32_t)bf16 << 16;
+  float number;
+  memcpy(&number, &bits, sizeof number);
+  return (double)number;
+}
+
+static double dot(const uint16_t *row, const double *x, int count) {
+  double sum = 0;
+  for (int i = 0; i < count; i++) sum += number_of(row[i]) * x[i];
+  return sum;
+}
+
+/* All halves but the last, whose own parts go nowhere. */
+static void chain_expect(double x[HIDDEN]) {
+  static double gated[RANKS][COLUMNS];
+  for (int half = 0; half < CHAIN - 1; half++) {
+    for (int r = 0; r < RANKS; r++)
+      for (int i = 0; i < COLUMNS; i++) {
+        const double gate = dot(matrices[r] + INT64_C(2) * i * HIDDEN, x, HIDDEN),
+                     up = dot(matrices[r] + (INT64_C(2) * i + 1) * HIDDEN, x, HIDDEN);
+        gated[r][i] = gate / (1 + exp(-gate)) * up;
+      }
+    for (int i = 0; i < HIDDEN; i++)
+      for (int r = 0; r < RANKS; r++) x[i] += dot(matrices[r] + MATRIX + INT64_C(1) * i * COLUMNS, gated[r], COLUMNS);
+  }
+}
+
+/* Numbers in between are bf16 where halves are steps. Without the parts of one rank in one half a number is off by half
+ * of what a half adds. */
+static void check_chain(const float *out, const float *from) {
+  static double x[HIDDEN];
+  double off = 0, added = 0;
+  for (int i = 0; i < HIDDEN; i++) x[i] = (double)from[i];
+  chain_expect(x);
+  for (int i = 0; i < HIDDEN; i++) {
+    off += ((double)out[i] - x[i]) * ((double)out[i] - x[i]);
+    added += (x[i] - (double)from[i]) * (x[i] - (double)from[i]);
+  }
+  cr_assert_lt(sqrt(off), 0.02 * sqrt(added), "off by %g of %g", sqrt(off), sqrt(added));
+}
+
+static bool is_same(const void *a, const void *b, size_t bytes) { return !memcmp(a, b, bytes); }
+
+static void chains(rondo_backend backend) {
+  enum { INPUTS = 3, REPLAYS = 1000, HOST_REPLAYS = 9 };
+  static float x[INPUTS][HIDDEN], first[INPUTS][HIDDEN], out[HIDDEN];
+  const uint32_t replays = backend == RONDO_BACKEND_HOST ? HOST_REPLAYS : REPLAYS;
+  struct random random = {4321};
+  struct ranks ranks;
+  struct chain c;
+  skip_under_sanitizers();
+  describe_chain(&ranks, backend, &c);
+  ranks_instantiate(&ranks);
+  matrices_set(&ranks, &c);
+  for (size_t i = 0; i < sizeof x / sizeof(float); i++) ((float *)x)[i] = (float)random_normal(&random);
+  for (uint32_t replay = 0; replay < replays; replay++) {
+    const uint32_t input = replay < INPUTS ? replay : (uint32_t)random_between(&random, 0, INPUTS - 1);
+    for (uint32_t r = 0; r < RANKS; r++) trial_set(&ranks.trials[r], c.x[r], x[input]);
+    if (replay % 4)
+      ranks_replay(&ranks);
+    else
+      ranks_replay_apart(&ranks, &random);
+    for (uint32_t r = 0; r < RANKS; r++) {
+      trial_get(&ranks.trials[r], c.out[r], out);
+      if (replay < INPUTS && r == 0) memcpy(first[input], out, sizeof out);
+      cr_assert(is_same(first[input], out, sizeof out), "replay %u, rank %u", replay, r);
+    }
+  }
+  for (int input = 0; input < INPUTS; input++) check_chain(first[input], x[input]);
+  ranks_end(&ranks);
+}
+BOTH_BACKENDS(decoder_ranks, halves_that_give_parts_agree_with_fp64_in_every_replay, chains)
+
+/* ---- Which kernels do so ----------------------------------------------------------------------------------------- */
 
 static void task_end(struct ranks *ranks) {
   for (uint32_t r = 0; r < RANKS; r++) {
@@ -100,36 +244,71 @@ static void task_end(struct ranks *ranks) {
   }
 }
 
-Test(decoder_ranks, a_kernel_begins_with_the_sum_where_each_rank_has_a_device) {
-  static const struct chip chip = {90, 132, 232448};
-  struct ranks ranks;
-  struct halves h;
+static const struct chip hopper = {90, 132, 232448}, ampere = {80, 108, 166912};
+
+/* The launches of half i of rank 1. */
+static rondo_status select_half(struct ranks *ranks, int i, bool has_own_devices, const struct chip *chip,
+                                void *const *data, struct op_launches *launches) {
   struct op_operand operands[OP_MAX_OPERANDS];
+  rondo_graph *graph = ranks->trials[1].graph;
+  struct op_task task = graph_op_task(graph, &graph->tasks[i], operands);
+  cr_assert(op_waits(&task));
+  struct op_call call = {.task = &task, .data = data, .lets_successors_start = has_own_devices};
+  return task.op->select(&call, chip, launches);
+}
+
+Test(decoder_ranks, kernels_give_parts_where_each_rank_has_a_device) {
   static struct op_launches launches;
+  struct ranks ranks;
+  struct chain c;
   struct feed_forward_parameters told;
   void *data[OP_MAX_OPERANDS] = {0};
+  describe_chain(&ranks, RONDO_BACKEND_HOST, &c);
+  const int64_t row_bytes = ranks.lenders[0].graph->tensors[0].shape[1];
+  unsigned char *own = malloc((size_t)row_bytes * RANKS), *other = malloc((size_t)row_bytes * RANKS);
+  data[FEED_FORWARD_STATES] = other, data[FEED_FORWARD_STATES + 1] = own;
+  for (int i = 0; i < CHAIN; i++) {
+    REQUIRE_OK(select_half(&ranks, i, true, &hopper, data, &launches));
+    cr_assert_eq(launches.count, 1);
+    cr_assert_str_eq(launches.items[0].kernel, "rondo_feed_forward_bf16_few_ranks");
+    cr_assert_eq(launches.items[0].parameter_bytes, sizeof told);
+    memcpy(&told, launches.items[0].parameters, sizeof told);
+    const struct exchange_gather *e = &told.exchange;
+    cr_assert(e->ranks == RANKS && e->rank == 1 && e->parts == (i ? GIVEN_PARTS : 0) && e->gives == (i < CHAIN - 1));
+    cr_assert_eq(e->before, i ? (uint32_t)i - 1 : 0);
+    cr_assert_eq(e->here, own + row_bytes - EXCHANGE_GATHER_BYTES, "row 0 of the own state");
+    cr_assert_eq(e->there[0], other + 2 * row_bytes - EXCHANGE_GATHER_BYTES, "row 1 of the other's");
+    cr_assert_eq(e->there[1], own + 2 * row_bytes - EXCHANGE_GATHER_BYTES, "row 1 of the own");
+  }
+  free(own), free(other);
+  task_end(&ranks);
+}
+
+Test(decoder_ranks, elsewhere_the_sum_is_a_launch) {
+  static struct op_launches launches;
+  struct ranks ranks;
+  struct chain c;
+  describe_chain(&ranks, RONDO_BACKEND_HOST, &c);
+  for (int i = 0; i < CHAIN; i++) {
+    REQUIRE_OK(select_half(&ranks, i, false, &hopper, op_nowhere, &launches));
+    cr_assert_eq(launches.count, i ? 2 : 1);
+    if (i) cr_assert_str_eq(launches.items[0].kernel, "rondo_exchange_sum");
+    cr_assert_str_eq(launches.items[i ? 1 : 0].kernel, "rondo_feed_forward_bf16_few");
+    REQUIRE_OK(select_half(&ranks, i, true, &ampere, op_nowhere, &launches));
+    cr_assert_eq(!strcmp(launches.items[0].kernel, "rondo_exchange_sum"), i > 0);
+  }
+  task_end(&ranks);
+}
+
+Test(decoder_ranks, a_sum_of_tensors_is_a_launch_everywhere) {
+  static struct op_launches launches;
+  struct ranks ranks;
+  struct halves h;
   describe(&ranks, RONDO_BACKEND_HOST, &h);
-  struct op_task task = graph_op_task(ranks.trials[1].graph, &ranks.trials[1].graph->tasks[0], operands);
-  cr_assert(op_waits(&task));
-  struct op_call call = {.task = &task, .data = op_nowhere};
-  REQUIRE_OK(task.op->select(&call, &chip, &launches));
+  REQUIRE_OK(select_half(&ranks, 0, true, &hopper, op_nowhere, &launches));
   cr_assert_eq(launches.count, 2);
   cr_assert_str_eq(launches.items[0].kernel, "rondo_exchange_sum");
   cr_assert_str_eq(launches.items[1].kernel, "rondo_feed_forward_bf16_few");
-  const uint32_t states = task.operand_count - RANKS;
-  const int64_t row_bytes = operands[states].shape[1];
-  unsigned char *own = malloc((size_t)row_bytes * RANKS), *other = malloc((size_t)row_bytes * RANKS);
-  data[states] = other, data[states + 1] = own;
-  call.lets_successors_start = true, call.data = data;
-  REQUIRE_OK(task.op->select(&call, &chip, &launches));
-  cr_assert_eq(launches.count, 1);
-  cr_assert_str_eq(launches.items[0].kernel, "rondo_feed_forward_bf16_few_ranks");
-  cr_assert_eq(launches.items[0].parameter_bytes, sizeof told);
-  memcpy(&told, launches.items[0].parameters, sizeof told);
-  cr_assert(told.half.part_count == TERMS && told.exchange.ranks == RANKS && told.exchange.rank == 1);
-  cr_assert_eq(told.exchange.here, own + row_bytes - EXCHANGE_GATHER_BYTES, "row 0 of the own state");
-  cr_assert_eq(told.exchange.there[0], other + 2 * row_bytes - EXCHANGE_GATHER_BYTES, "row 1 of the other's");
-  free(own), free(other);
   task_end(&ranks);
 }
 
@@ -153,12 +332,13 @@ Test(decoder_ranks, a_sum_without_terms_or_room_is_refused) {
 
 Test(decoder_ranks, a_missing_rank_is_named_cuda, OWN_PROCESS) {
   struct ranks ranks;
-  struct halves h;
+  struct chain c;
   require_backend(RONDO_BACKEND_CUDA);
-  describe(&ranks, RONDO_BACKEND_CUDA, &h);
+  describe_chain(&ranks, RONDO_BACKEND_CUDA, &c);
   ranks_instantiate(&ranks);
+  matrices_set(&ranks, &c);
   REQUIRE_OK(rondo_replay(ranks.trials[0].slot));
   REQUIRE_ERROR(rondo_wait(ranks.trials[0].slot, UINT64_C(60) * 1000 * 1000 * 1000), RONDO_DEVICE_LOST,
-                "task 'half': rank 1 did not come in time");
+                "task 'half 1': rank 1 did not come in time");
   task_end(&ranks);
 }

@@ -90,7 +90,7 @@ Test(exchange_refused, states_that_are_none_or_too_small) {
   REFUSED_OF(other, 2, rondo_add_all_reduce, "exchange[1] is no rondo_exchange_state of 2 ranks", .in = x, .out = y);
   REFUSED_OF(other, 2, rondo_add_all_reduce, "exchange[1] is no rondo_exchange_state of 2 ranks", .in = longer,
              .out = sum, .rank = 1);
-  REFUSED_OF(smaller, 2, rondo_add_all_reduce, "exchange[1] is [2, 28160] u8, expected [2, 34304] u8", .in = x,
+  REFUSED_OF(smaller, 2, rondo_add_all_reduce, "exchange[1] is [2, 560640] u8, expected [2, 566784] u8", .in = x,
              .out = y);
   REQUIRE_ERROR(rondo_exchange_state(g, "s", 0, 10, &tensor), RONDO_INVALID_ARGUMENT, "0 ranks, expected 1 to 8");
   REQUIRE_ERROR(rondo_exchange_state(g, "s", 2, UINT64_C(1) << 40, &tensor), RONDO_INVALID_ARGUMENT,

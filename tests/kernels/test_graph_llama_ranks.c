@@ -19,6 +19,13 @@ static rondo_graph_llama_desc ranks_desc(void) {
   return desc;
 }
 
+/* Sizes of a step of one sequence whose halves give each other parts, over 2 or 4 ranks. */
+static rondo_graph_llama_desc giving_desc(void) {
+  rondo_graph_llama_desc desc = ranks_desc();
+  desc.hidden = 2048, desc.query_heads = 32, desc.kv_heads = 8, desc.head_dimension = 64, desc.feed_forward = 4096;
+  return desc;
+}
+
 /* A row of logits of all ranks beside one rank's. The next token is the largest, and as good in one rank's row. */
 static void check_row(const struct llama *l, const float *one, const float *all, int32_t next, int a, int b) {
   double squares = 0, worst = 0;
@@ -91,7 +98,7 @@ static void decodes(rondo_backend backend) {
     desc.dtype = cases[i].dtype, desc.weights = cases[i].weights, desc.embedding = cases[i].embedding;
     desc.tied_embedding = cases[i].tied, desc.head_dimension = cases[i].dimension, desc.one_order = cases[i].one_order;
     desc.sequences = cases[i].sequences;
-    if (cases[i].hidden) desc.hidden = cases[i].hidden, desc.feed_forward = 512;
+    if (cases[i].hidden) desc.hidden = cases[i].hidden, desc.feed_forward = 2048; /* halves give parts */
     if (cases[i].hidden) desc.query_heads = cases[i].query_heads, desc.kv_heads = cases[i].kv_heads;
     llama_make(&l, desc, 700 + i);
     llama_ranks_start(&one, backend, &l, &l.desc, 1, 1);
@@ -107,29 +114,38 @@ static void decodes(rondo_backend backend) {
 }
 BOTH_BACKENDS(graph_llama_ranks, decoding_agrees_with_one_rank, decodes)
 
-/* The same step again and again, in halves and as products, on ranks that begin at different times. */
+/* The same step again and again, on ranks that begin at different times. */
+static void stays_with(rondo_backend backend, rondo_graph_llama_desc desc, int ranks) {
+  enum { REPLAYS = 200, LARGE_HOST_REPLAYS = 10 };
+  static struct llama_ranks all;
+  static float first[3 * VOCABULARY];
+  const bool is_long = backend == RONDO_BACKEND_HOST && desc.hidden == giving_desc().hidden;
+  const size_t bytes = sizeof(float) * VOCABULARY * (size_t)desc.sequences;
+  struct llama l;
+  llama_make(&l, desc, 800);
+  llama_ranks_start(&all, backend, &l, &l.desc, 1, ranks);
+  LLAMA_RANKS_SET(&all, 0, token, ((int32_t[]){3, 4, 5}));
+  LLAMA_RANKS_SET(&all, 0, position, ((int32_t[]){0, 0, 0}));
+  for (uint32_t i = 0; i < (is_long ? LARGE_HOST_REPLAYS : rounds_here(REPLAYS)); i++) {
+    llama_ranks_replay(&all, 0);
+    const float *logits = LLAMA_RANKS_OUTPUT(&all, 0, logits);
+    if (!i) memcpy(first, logits, bytes);
+    cr_assert(is_same(first, logits, bytes), "replay %u of %d ranks", i, ranks);
+  }
+  llama_ranks_end(&all);
+  llama_free(&l);
+}
+
+/* As products, in halves, and in halves of one sequence that give each other parts. */
 static void stays(rondo_backend backend) {
-  enum { REPLAYS = 200 };
-  for (int dimension = 32; dimension <= 64; dimension *= 2)
-    for (int ranks = 2; ranks <= MOST_RANKS; ranks += 2) {
-      static struct llama_ranks all;
-      static float first[3 * VOCABULARY];
-      struct llama l;
-      rondo_graph_llama_desc desc = ranks_desc();
-      desc.head_dimension = dimension, desc.sequences = 3;
-      llama_make(&l, desc, 800);
-      llama_ranks_start(&all, backend, &l, &l.desc, 1, ranks);
-      LLAMA_RANKS_SET(&all, 0, token, ((int32_t[]){3, 4, 5}));
-      LLAMA_RANKS_SET(&all, 0, position, ((int32_t[]){0, 0, 0}));
-      for (uint32_t i = 0; i < rounds_here(REPLAYS); i++) {
-        llama_ranks_replay(&all, 0);
-        const float *logits = LLAMA_RANKS_OUTPUT(&all, 0, logits);
-        if (!i) memcpy(first, logits, sizeof first);
-        cr_assert(is_same(first, logits, sizeof first), "replay %u of %d ranks", i, ranks);
-      }
-      llama_ranks_end(&all);
-      llama_free(&l);
-    }
+  for (int ranks = 2; ranks <= MOST_RANKS; ranks += 2) {
+    rondo_graph_llama_desc desc = ranks_desc();
+    desc.sequences = 3;
+    desc.head_dimension = 32, stays_with(backend, desc, ranks);
+    desc.head_dimension = 64, stays_with(backend, desc, ranks);
+    desc = giving_desc();
+    desc.sequences = 1, stays_with(backend, desc, ranks);
+  }
 }
 BOTH_BACKENDS(graph_llama_ranks, every_replay_and_every_rank_has_the_same_bits, stays)
 
@@ -275,14 +291,14 @@ static void feeds_back(rondo_backend backend) {
 BOTH_BACKENDS(graph_llama_ranks, drawn_tokens_are_fed_back_on_all_ranks, feeds_back)
 
 /* The ranks' repeats run beside each other. */
-static void repeats(rondo_backend backend) {
+static void repeats_of(rondo_backend backend, rondo_graph_llama_desc desc) {
   enum { STEPS = 30, END = 20 };
   static struct llama_ranks all = {.repeat_steps = STEPS};
   static int32_t tokens[STEPS][FED];
   struct llama l;
-  rondo_graph_llama_desc desc = ranks_desc();
+  const size_t bytes = sizeof **tokens * (size_t)desc.sequences;
   uint32_t done;
-  desc.head_dimension = 64, desc.sequences = FED, desc.context = STEPS, desc.feed_back = desc.with_sampling = 1;
+  desc.context = STEPS, desc.feed_back = desc.with_sampling = 1;
   llama_make(&l, desc, 960);
   llama_ranks_start(&all, backend, &l, &l.desc, 1, 2);
   set_draws(&all, 0);
@@ -292,7 +308,7 @@ static void repeats(rondo_backend backend) {
     LLAMA_RANKS_SET(&all, 0, position, ((int32_t[]){0, 0, 0}));
     for (int t = 0; t < STEPS && !repeated; t++) {
       llama_ranks_replay(&all, 0);
-      memcpy(tokens[t], LLAMA_RANKS_OUTPUT(&all, 0, next), sizeof tokens[t]);
+      memcpy(tokens[t], LLAMA_RANKS_OUTPUT(&all, 0, next), bytes);
     }
     for (int i = 0; i < all.count && repeated; i++)
       REQUIRE_OK(rondo_repeat(all.machines[i].trials[0].slot, &(rondo_repeat_options){.count = END}));
@@ -301,12 +317,19 @@ static void repeats(rondo_backend backend) {
       REQUIRE_OK(rondo_repeat_wait(m->trials[0].slot, STEPS, RONDO_FOREVER, &done));
       cr_assert_eq(done, END);
       for (uint32_t t = 0; t < END; t++)
-        cr_assert(is_same(rondo_repeat_data(m->trials[0].slot, m->tensors[0].next, t), tokens[t], sizeof tokens[t]),
+        cr_assert(is_same(rondo_repeat_data(m->trials[0].slot, m->tensors[0].next, t), tokens[t], bytes),
                   "rank %d, step %u", i, t);
     }
   }
   llama_ranks_end(&all);
   llama_free(&l);
+}
+
+static void repeats(rondo_backend backend) {
+  rondo_graph_llama_desc of_three = ranks_desc(), of_one = giving_desc();
+  of_three.head_dimension = 64, of_three.sequences = FED, of_one.sequences = 1;
+  repeats_of(backend, of_three);
+  repeats_of(backend, of_one);
 }
 BOTH_BACKENDS(graph_llama_ranks, tokens_of_repeats_have_the_bits_of_those_one_by_one, repeats)
 

@@ -53,7 +53,7 @@ static void open_ranks(const struct proof *proof) {
   rondo_info info;
   for (int r = 0; r < RANKS; r++)
     options[r] = (rondo_options){.backend = proof->backend,
-                                 .device_bytes = 1 << 20,
+                                 .device_bytes = 2 << 20,
                                  .pinned_bytes = 1 << 20,
                                  .host_threads = 1,
                                  .wait_mode = RONDO_WAIT_SPIN};
