@@ -75,7 +75,7 @@ struct gemv_ring_kernel {
 struct gemv_ring_layout {
   const struct gemv_ring_kernel *kernel;
   int64_t block_rows, group_rows, stages, early_stages, stage_bytes, first_stage, window_tiles, window_pitch,
-      held_pitch;
+      held_pitch, own_memory, own_bytes;
 };
 
 /* A kernel of gemv_stream.cu: see GEMV_STREAM_KERNELS. */

@@ -4,13 +4,12 @@
 #include "gemv.h"
 
 /* gemv_ring.cu: rows of a block, and of a group in a tile; the stages, how many are filled before the vectors come,
- * their bytes and where the first one begins;
- * tiles of a window, after which the parts' sums meet; floats from vector to vector of the sums of a window, and of a
- * block. */
+ * their bytes and where the first one begins; tiles of a window, after which the parts' sums meet; floats from vector
+ * to vector of the sums of a window, and of a block; where the warps' own memory begins, and bytes of a warp. */
 GEMV_PARAMETERS(gemv_ring_parameters) {
   GEMV_COMMON
   uint32_t block_rows, group_rows, stages, early_stages, stage_bytes, first_stage, window_tiles, window_pitch,
-      held_pitch;
+      held_pitch, own_memory, own_bytes;
 };
 
 /* KERNEL(chips, parameters, name, the most threads of a block, blocks of as many that a multiprocessor holds, vectors,
@@ -21,7 +20,7 @@ GEMV_PARAMETERS(gemv_ring_parameters) {
          __VA_ARGS__)
 #define GEMV_RING_KERNELS(KERNEL)                                                                                      \
   GEMV_RING(KERNEL, rondo_gemv_ring_16bit_blocks_s4, 512, 1, GEMV_16_BITS, 1, 16, 512, 256, blocks_product, 4)         \
-  GEMV_RING(KERNEL, rondo_gemv_ring_16bit_q8_s1, 480, 2, GEMV_16_BITS, 1, 2, 1024, 1024, quads_product, 8, 1)          \
+  GEMV_RING(KERNEL, rondo_gemv_ring_16bit_pairs_s8, 544, 1, GEMV_16_BITS, 1, 8, 1024, 1024, pairs_product, 8)          \
   GEMV_RING(KERNEL, rondo_gemv_ring_16bit_q8_s2, 288, 2, GEMV_16_BITS, 1, 2, 2048, 1024, quads_product, 8, 2)          \
   GEMV_RING(KERNEL, rondo_gemv_ring_nvfp4_s7, 384, 1, RONDO_NVFP4, 1, 1, 7168, 1024, integer_product, 1, 7)            \
   GEMV_RING(KERNEL, rondo_gemv_ring_nvfp4_s4, 512, 1, RONDO_NVFP4, 1, 1, 4096, 1024, integer_product, 1, 4)            \

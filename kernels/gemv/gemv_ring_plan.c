@@ -35,9 +35,10 @@ static const struct rule rules_of_16_bits[] = {
     {"blocks_s4", 1, 2, 2, .k = {3073, 4096}, .bytes = FROM(MANY_BYTES)},
     {"blocks_s4", 1, 1, 2, .k = {4097, 7168}, .bytes = FROM(SEVERAL_WAVES)},
     {"q8_s2", 2, 1, 2, .k = {7169, 8192}, .bytes = FROM(SEVERAL_WAVES)},
-    {"q8_s1", 1, 2, 2, .k = {8193, 13312}, .bytes = FROM(ABOUT_A_WAVE)},
-    {"q8_s2", 1, 1, 2, .k = {13313, 14336}, .bytes = FROM(SEVERAL_WAVES)},
+    {"pairs_s8", 1, 1, 2, .k = {8193, 13312}, .bytes = FROM(ABOUT_A_WAVE)},
+    {"pairs_s8", 1, 1, 2, .k = {13313, 14336}, .bytes = FROM(SEVERAL_WAVES)},
     {"q8_s2", 1, 2, 2, .k = {14337, 16384}, .bytes = FROM(SEVERAL_WAVES)},
+    {"pairs_s8", 1, 1, 2, .k = {14337, 16384}, .bytes = FROM(SEVERAL_WAVES)},
     {0},
 };
 
@@ -56,7 +57,8 @@ enum {
   MET_BYTES = 36 << 10,     /* the most for the sums of a window, if they are several tiles */
   BARRIER_BYTES = 16,       /* of a stage: two */
   SQUARES_BYTES = GEMV_MOST_PARTS * (int)sizeof(float),
-  NORM_ROWS = 16, /* that kernels with an RMS norm multiply at a time */
+  NORM_ROWS = 8,           /* at least, that kernels with an RMS norm multiply at a time */
+  ALONE_BYTES = 116 << 10, /* more than half of a multiprocessor's */
 };
 
 /* For the most vectors of a kernel: whether a plan is right must not depend on the count within a class. */
@@ -84,7 +86,13 @@ static void deal_rows(const struct gemv_problem *problem, const struct rule *rul
   const int64_t held_bytes = layout->kernel->most * layout->held_pitch * (int64_t)sizeof(float);
   layout->first_stage = round_up(
       BARRIER_BYTES * layout->stages + SQUARES_BYTES + met_bytes(plan, tile_rows) + held_bytes, GEMV_SHARED_ALIGNMENT);
-  plan->shared_bytes = layout->first_stage + layout->stages * layout->stage_bytes;
+  layout->own_memory = layout->first_stage + layout->stages * layout->stage_bytes;
+  layout->own_bytes = problem->vectors == RONDO_NVFP4 ? 0 : layout->kernel->part * 2;
+  plan->shared_bytes = layout->own_memory + (plan->parts * plan->groups + 1) * layout->own_bytes;
+  /* Blocks that start early do not share a multiprocessor beside an idle one. */
+  if (problem->vectors != RONDO_NVFP4 && layout->kernel->blocks == 1 &&
+      plan->blocks * problem->batch <= problem->multiprocessors)
+    plan->shared_bytes = larger(plan->shared_bytes, ALONE_BYTES);
 }
 
 /* Blocks are equally long, so that a last wave of few is time lost. */
@@ -111,7 +119,7 @@ static bool deal_warps(const struct gemv_problem *problem, const struct rule *ru
 
 static bool plan_by(const struct gemv_problem *problem, const struct rule *rule, struct gemv_plan *plan) {
   const struct gemv_ring_kernel *kernel = GEMV_KERNEL_FOR(problem, rule->kernel, kernels);
-  if (!kernel || (problem->norm && kernel->rows != NORM_ROWS) || problem->count > kernel->most ||
+  if (!kernel || (problem->norm && kernel->rows < NORM_ROWS) || problem->count > kernel->most ||
       !deal_warps(problem, rule, kernel, plan))
     return false;
   const int64_t at_once = problem->multiprocessors * kernel->blocks;

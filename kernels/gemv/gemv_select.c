@@ -234,7 +234,9 @@ void gemv_ring_launch(const struct op_call *call, const struct gemv_plan *plan,
                                          .first_stage = (uint32_t)layout->first_stage,
                                          .window_tiles = (uint32_t)layout->window_tiles,
                                          .window_pitch = (uint32_t)layout->window_pitch,
-                                         .held_pitch = (uint32_t)layout->held_pitch};
+                                         .held_pitch = (uint32_t)layout->held_pitch,
+                                         .own_memory = (uint32_t)layout->own_memory,
+                                         .own_bytes = (uint32_t)layout->own_bytes};
   add(call, plan, &p, sizeof p, launches);
 }
 

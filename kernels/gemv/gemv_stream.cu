@@ -70,10 +70,18 @@ template <typename S> struct stream_vectors {
                                 raw (&to)[S::Columns]) {
     unrolled_for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) load(p, at, a, element, to[a]);
   }
+  template <rondo_dtype Type>
+  static DEVICE float normalise_kept(const gemv_stream_parameters &p, const stream_thread<S> &at, raw &of) {
+    return normalise_by<Type, false>(p, of.loaded, [&](int s, int i) { return norm_of_lane(at, s, i); });
+  }
   /* RMS norm; the part's squares go to shared memory. */
   static DEVICE void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at, int a,
                                       uint32_t element, uint32_t chunk, bool stores, raw &of) {
-    float sum = normalise<false, 32>(p, element, of);
+    float sum;
+    if (asks_for_norm<S>(p))
+      sum = p.vector_dtype == RONDO_BF16 ? normalise_kept<RONDO_BF16>(p, at, of) : normalise_kept<RONDO_F16>(p, at, of);
+    else
+      sum = normalise<false, 32>(p, element, of);
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     const uint32_t mine = at.squares + (at.position.part * 16 + at.g + 8 * a) * STREAM_NUMBER;
@@ -266,7 +274,10 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
   extern __shared__ __align__(1024) unsigned char stream_memory[];
   const stream_thread<S> at(p, stream_memory);
   stream_asker<S> asker(p, at);
-  if (p.early) asker.fill(p, at, 0, p.early_stages);
+  if (p.early) {
+    ask_for_norm(p, at);
+    asker.fill(p, at, 0, p.early_stages);
+  }
   set_shared_memory(p, at);
   __syncthreads();
   wait_and_let_start();
@@ -288,8 +299,14 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
         x.load_first(p, at, element, raw);
       if (chunk == 0) {
         KEEP_ORDER(p, 2);
+        if (!p.early) ask_for_norm(p, at);
         asker.fill(p, at, p.early ? p.early_stages : 0, S::Stages - 1);
       }
+      if constexpr (S::keeps_norm)
+        if (p.norm_epsilon > 0) {
+          cp_async_wait<S::Stages - 2>();
+          __syncwarp();
+        }
       if constexpr (S::shares_vectors)
         if (shares) x.convert_own(p, at, element, stage_before, raw[0]);
       if (!shares) x.convert(p, at, element, chunk, stage_before, raw);

@@ -113,6 +113,9 @@ struct stream_shape {
   static constexpr bool has_few_registers = one_by_one;
   static constexpr bool keeps_corrections = has_correction && (Columns == 2 || !has_registers);
   static constexpr bool has_norm = V != RONDO_NVFP4, has_epilogue = V != RONDO_NVFP4;
+  /* A warp's part of the norm comes to shared memory beside its first piece. With two operands that is slower. */
+  static constexpr bool keeps_norm = has_norm && Cluster == 1 && Columns == 1;
+  static constexpr uint32_t norm_bytes = keeps_norm ? 256 * Slices : 0;
   /* Two warps with the same part of k, in a block's two groups, convert an operand each. */
   static constexpr bool shares_vectors = Columns == 2 && has_correction && Cluster == 1;
 };
@@ -126,7 +129,8 @@ struct stream_shape {
  *   squares  [parts][16]                  floats, with RMS norm
  *   kept     [warps][16]                  floats: the factors of a warp's own sums, before these meet others
  *   held     [tiles of a block][count][tile rows]  floats, with clusters
- *   rings    [warps][Stages][piece]       from p.first_stage on */
+ *   rings    [warps][Stages][piece]       from p.first_stage on
+ *   norm     [warps][norm_bytes] */
 enum : uint32_t {
   STREAM_NUMBER = sizeof(float),
   STREAM_FACTORS = 16,
@@ -141,7 +145,7 @@ template <typename S> struct stream_thread {
   const warp_position position;
   const uint32_t rank, first_tile, tile_step, lane, warp, warps, g, t;
   const uint32_t rows, last_row, group_row, chunk_elements, part_element;
-  const uint32_t sums, meeting, factors, squares, kept, held, ring;
+  const uint32_t sums, meeting, factors, squares, kept, held, ring, norm;
 
   DEVICE stream_thread(const gemv_stream_parameters &p, const void *shared)
       : memory(computed_here(shared_address(shared))), position(position_of_warp(p)), rank(blockIdx.x % S::Cluster),
@@ -152,7 +156,8 @@ template <typename S> struct stream_thread {
         part_element((rank * p.parts + position.part) * S::Piece::elements), sums(memory),
         meeting(sums + 2 * S::Sums::buffer_bytes), factors(meeting + STREAM_FACTORS), squares(meeting + STREAM_SQUARES),
         kept(meeting + STREAM_KEPT), held(meeting + STREAM_HELD),
-        ring(memory + p.first_stage + warp * (S::Stages * S::Piece::bytes)) {}
+        ring(memory + p.first_stage + warp * (S::Stages * S::Piece::bytes)),
+        norm(memory + p.first_stage + warps * (S::Stages * S::Piece::bytes) + warp * S::norm_bytes) {}
   /* A vector of operand `a`'s column g, in this warp. */
   DEVICE uint32_t kept_of(int vector) const { return kept + (warp * 16 + vector) * STREAM_NUMBER; }
 };
@@ -167,6 +172,25 @@ template <typename S> DEVICE void set_shared_memory(const gemv_stream_parameters
   if (S::Cluster > 1)
     for (uint32_t to = at.held + threadIdx.x * 16; to < at.memory + p.first_stage; to += blockDim.x * 16)
       store_shared_four(to, 0, 0, 0, 0);
+}
+
+/* ---- The norm --------------------------------------------------------------------------------------------------- */
+
+/* Sixteen bytes number i of the four lanes' 4 x Slices each lie at i ^ lane: the lanes meet in no bank. They come
+ * before the first piece does, or with it. */
+template <typename S> DEVICE bool asks_for_norm(const gemv_stream_parameters &p) {
+  return S::keeps_norm && p.norm && (!p.early || p.early & GEMV_NORM_EARLY);
+}
+template <typename S> DEVICE void ask_for_norm(const gemv_stream_parameters &p, const stream_thread<S> &at) {
+  if (!asks_for_norm<S>(p)) return;
+  unrolled_for (uint32_t i = at.lane; i < 16 * S::Slices; i += 32) {
+    const uint32_t element = at.part_element + 8 * i;
+    copy_16(at.norm + (i ^ i / (4 * S::Slices)) * 16,
+            (const unsigned char *)p.norm + (uint64_t)(element < p.k ? element : 0) * 2);
+  }
+}
+template <typename S> DEVICE words norm_of_lane(const stream_thread<S> &at, int s, int i) {
+  return load_shared_words(at.norm + (at.t * (4 * S::Slices) + ((uint32_t)(4 * s + i) ^ at.t)) * 16);
 }
 
 /* ---- The ring --------------------------------------------------------------------------------------------------- */

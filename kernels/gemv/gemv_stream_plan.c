@@ -46,6 +46,7 @@ static const struct rule rules[] = {
     {EIGHT, EIGHT "_c2", .vectors = NVFP4, .count = {2, 8}, .k = {2048, 8192}, .from_bytes = SEVERAL_WAVES},
     {EIGHT, EIGHT "_c2", .vectors = SIXTEEN_BITS, .count = {2, 8}, .k = {3073, 4096}, .from_bytes = MANY_BYTES},
     {SHORT, EIGHT "_c2", .vectors = SIXTEEN_BITS, .count = {2, 8}, .k = {2048, 4096}, .from_bytes = ABOUT_A_WAVE},
+    {SHORT, EIGHT "_c2", .vectors = SIXTEEN_BITS, .count = {2, 4}, .k = {3073, 4096}, .from_bytes = LESS_THAN_A_WAVE},
     {SHORT, EIGHT "_c2", .vectors = SIXTEEN_BITS, .count = {1, 1}, .k = {2048, 4096}, .from_bytes = SEVERAL_WAVES},
     {EIGHT, EIGHT "_c2", .vectors = SIXTEEN_BITS, .count = {2, 4}, .k = {4097, 8192}, .from_bytes = SEVERAL_WAVES},
     {EIGHT, EIGHT "_c2", .vectors = SIXTEEN_BITS, .count = {5, 8}, .k = {4097, 8192}, .from_bytes = LESS_THAN_A_WAVE},
@@ -74,7 +75,9 @@ static void set_memory(const struct gemv_problem *problem, int64_t tiles, struct
   const int64_t held = kernel->cluster > 1 ? tiles * problem->count * plan->groups * ROWS * (int64_t)sizeof(float) : 0;
   const int64_t piece = ROWS * gemv_stream_part(kernel) / 16 * 9;
   plan->design.stream.first_stage = round_up(sums + GEMV_STREAM_FIXED_BYTES + held, GEMV_SHARED_ALIGNMENT);
-  plan->shared_bytes = plan->design.stream.first_stage + plan->parts * plan->groups * kernel->stages * piece;
+  const int64_t norm =
+      problem->vectors != RONDO_NVFP4 && kernel->cluster == 1 && kernel->operands == 1 ? 256 * kernel->slices : 0;
+  plan->shared_bytes = plan->design.stream.first_stage + plan->parts * plan->groups * (kernel->stages * piece + norm);
 }
 
 static void deal_rows(const struct gemv_problem *problem, struct gemv_plan *plan) {

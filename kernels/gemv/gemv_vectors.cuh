@@ -57,23 +57,19 @@ template <rondo_dtype V> DEVICE uint32_t product_of_pairs(uint32_t a, uint32_t b
   return bits_of(__hmul2(half2_of(a), half2_of(b)));
 }
 
-/* RMS norm except for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. After a
- * branch each load is waited for by itself; with AtOnce all loads come first, for kernels that have the registers. */
-template <rondo_dtype V, int Slice, bool AtOnce, int Slices, int Eights>
-DEVICE float normalise_words(const gemv_parameters &p, uint32_t element, words (&loaded)[Slices][Eights]) {
+/* RMS norm except for the common factor, which the sums get: x * norm, where norm_of(s, i) has eight numbers of the
+ * norm. Returns the sum of this lane's squares. After a branch each load is waited for by itself; with AtOnce all loads
+ * come first, for kernels that have the registers. */
+template <rondo_dtype V, bool AtOnce, int Slices, int Eights, typename Norm>
+DEVICE float normalise_by(const gemv_parameters &p, words (&loaded)[Slices][Eights], const Norm &norm_of) {
   words norm[Slices][Eights];
-  const auto load_norm = [&](int s, int i) {
-    const uint32_t at = element + Slice * s;
-    norm[s][i] = words();
-    if (p.norm && at < p.k) norm[s][i] = load_vector((const unsigned char *)p.norm + (uint64_t)at * 2 + 16 * i);
-  };
   unrolled_for (int s = 0; s < (AtOnce ? Slices : 0); s++)
-    unrolled_for (int i = 0; i < Eights; i++) load_norm(s, i);
+    unrolled_for (int i = 0; i < Eights; i++) norm[s][i] = norm_of(s, i);
   float squares = 0;
   unrolled_for (int s = 0; s < Slices; s++)
     unrolled_for (int i = 0; i < Eights; i++) {
       uint32_t(&word)[4] = loaded[s][i].word;
-      if (!AtOnce) load_norm(s, i);
+      if (!AtOnce) norm[s][i] = norm_of(s, i);
       unrolled_for (int j = 0; j < 4; j++) {
         const float2 x = f32_of_pair<V>(word[j]);
         squares = __fmaf_rn(x.x, x.x, squares);
@@ -84,6 +80,16 @@ DEVICE float normalise_words(const gemv_parameters &p, uint32_t element, words (
       unrolled_for (int j = 0; j < 4; j++) word[j] = product_of_pairs<V>(word[j], norm[s][i].word[j]);
     }
   return squares;
+}
+
+/* The norm from memory. */
+template <rondo_dtype V, int Slice, bool AtOnce, int Slices, int Eights>
+DEVICE float normalise_words(const gemv_parameters &p, uint32_t element, words (&loaded)[Slices][Eights]) {
+  return normalise_by<V, AtOnce>(p, loaded, [&](int s, int i) {
+    const uint32_t at = element + Slice * s;
+    if (p.norm && at < p.k) return load_vector((const unsigned char *)p.norm + (uint64_t)at * 2 + 16 * i);
+    return words();
+  });
 }
 
 /* The same of either type of 16 bits. */
@@ -157,15 +163,15 @@ DEVICE void reorder(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slice
     unrolled_for (int i = 0; i < Eights; i++) order_eight<W, Bf16>(loaded[s][i].word, &out[s][4 * i]);
 }
 
-/* bf16 to f16 by one power of two for the quad's part. Returns its inverse. */
-template <rondo_dtype W, int Slices, int Eights, int Pairs>
+/* bf16 to f16 by one power of two for the parts of so many lanes. Returns its inverse. */
+template <rondo_dtype W, int Lanes = 4, int Slices, int Eights, int Pairs>
 DEVICE float convert_bf16(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
   uint32_t largest = 0;
   unrolled_for (int s = 0; s < Slices; s++)
     unrolled_for (int i = 0; i < Eights; i++) largest = larger_magnitudes(largest, loaded[s][i].word);
   largest = max(largest & 0xffffu, largest >> 16);
-  largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-  largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+  unrolled_for (int distance = 1; distance < Lanes; distance *= 2)
+    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
   const power_of_two power = power_for(largest);
   unrolled_for (int s = 0; s < Slices; s++)
     unrolled_for (int i = 0; i < Eights; i++) f16_of_bf16<W>(loaded[s][i].word, power.factor, &out[s][4 * i]);

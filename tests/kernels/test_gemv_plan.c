@@ -242,12 +242,14 @@ static struct gemv_problem large(rondo_dtype vectors, int64_t count) {
 Test(gemv_plan, what_the_ring_cannot_do_is_not_taken) {
 #define ONE large(RONDO_BF16, 1)
   cr_assert(takes("ring", large(RONDO_F16, 1)) && takes("ring", large(RONDO_NVFP4, 2)));
+  struct gemv_problem normalised = ONE;
+  normalised.norm = true;
+  cr_assert(takes("ring", normalised));
   NOT("ring", ONE, weights = RONDO_E4M3);
   NOT("ring", ONE, chip = CHIP_SM_80);
   NOT("ring", ONE, wide_loads = false);
   NOT("ring", ONE, dense_weights = false);
   NOT("ring", ONE, blocked_scales = true);
-  NOT("ring", ONE, norm = true); /* k of at most 7168 may have one */
   NOT("ring", ONE, one_order = true);
   NOT("ring", ONE, count = 2);
   NOT("ring", ONE, k = 16384 - 32);

@@ -20,11 +20,13 @@ static const struct large larges[] = {
     {RONDO_NVFP4, 0, 51301, 4096, 1, "rondo_gemv_ring_nvfp4_s4", 0},
     {RONDO_NVFP4, 0, 3803, 13312, 2, "rondo_gemv_ring_nvfp4_q2_s4", 0},
     {RONDO_NVFP4, 0, 3601, 14336, 4, "rondo_gemv_ring_nvfp4_q2_s4", 0},
-    {RONDO_F16, 0, 4003, 14336, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
-    {RONDO_BF16, 0, 4103, 13824, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
-    {RONDO_F16, 0, 4103, 11008, 1, "rondo_gemv_ring_16bit_q8_s1", 0},
-    {RONDO_BF16, 2, 1403, 9216, 1, "rondo_gemv_ring_16bit_q8_s1", 0},
+    {RONDO_F16, 0, 4003, 14336, 1, "rondo_gemv_ring_16bit_pairs_s8", 0},
+    {RONDO_BF16, 0, 4103, 13824, 1, "rondo_gemv_ring_16bit_pairs_s8", 0},
+    {RONDO_F16, 0, 4103, 11008, 1, "rondo_gemv_ring_16bit_pairs_s8", 0},
+    {RONDO_BF16, 2, 1403, 9216, 1, "rondo_gemv_ring_16bit_pairs_s8", 0},
     {RONDO_BF16, 0, 6203, 8192, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
+    {RONDO_BF16, 0, 4097, 11008, 1, "rondo_gemv_ring_16bit_pairs_s8", NORMALISED},
+    {RONDO_F16, 0, 4009, 16384, 1, "rondo_gemv_ring_16bit_pairs_s8", NORMALISED},
 };
 enum { LARGES = sizeof larges / sizeof larges[0] };
 

@@ -196,7 +196,7 @@ static struct gemv_share share_ring(const struct gemv_problem *problem, const st
                              .pieces = plan->blocks,
                              .part = layout->kernel->part,
                              .cluster = 1,
-                             .least_bytes = layout->first_stage + layout->stages * layout->stage_bytes};
+                             .least_bytes = layout->own_memory + (plan->parts * plan->groups + 1) * layout->own_bytes};
 }
 
 static void check_ring(const struct gemv_problem *problem, const struct gemv_plan *plan) {
@@ -216,6 +216,8 @@ static void check_ring(const struct gemv_problem *problem, const struct gemv_pla
   REQUIRE(layout->stages >= 1 && layout->stages <= plan->tiles && layout->group_rows % kernel->rows == 0);
   REQUIRE(beyond >= 0 && beyond < kernel->beyond);
   REQUIRE(plan->threads == 32 * (plan->parts * plan->groups + 1)); /* and the warp that copies */
+  REQUIRE(layout->own_memory >= layout->first_stage + layout->stages * layout->stage_bytes);
+  REQUIRE(layout->own_bytes == (problem->vectors == RONDO_NVFP4 ? 0 : 2 * kernel->part));
   REQUIRE(plan->threads / 32 > problem->count && problem->count <= kernel->most);
 }
 
