@@ -175,7 +175,7 @@ rondo_status llama_temporaries_add(struct llama_builder *b) {
   if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK)
     status = rows_add(b, "normed rows", dtype, desc->hidden, &b->normed);
   if (b->streams && status == RONDO_OK) status = squares_add(b, &b->squares);
-  if (llama_has_ranks(b) && status == RONDO_OK) status = llama_product_part_add(b);
+  if (llama_has_ranks(b) && b->rows > 1 && status == RONDO_OK) status = llama_product_part_add(b);
   if (status == RONDO_OK) status = rows_add(b, "qkv", dtype, b->q_columns + 2 * b->kv_columns, &b->qkv);
   if (status == RONDO_OK) status = rows_add(b, "attended", dtype, b->q_columns, &b->attended);
   if (status == RONDO_OK) status = rows_add(b, "gated", dtype, desc->feed_forward, &b->gated);

@@ -5,7 +5,7 @@
  *     qkv -> attention -> output -> sum -> gate_up -> down -> sum   as products: the residual joins in the sum
  *     head -> logits                                              the ranks' columns side by side
  *
- * Halves of one token have the sum between them.
+ * Halves of one token have the sum between them; a product of one token ends with it.
  *
  * After each exchange all ranks have the same bits, and so they have the same tokens. Products of up to 16 rows go into
  * the sum in f32. Those of more rows are rounded first: a prompt's exchange then takes half of the time.
@@ -115,8 +115,17 @@ rondo_status llama_product_part_add(struct llama_builder *b) {
                          (int64_t[]){b->rows, b->desc.hidden}, &b->product);
 }
 
+/* Of one row, with the sum as its end. */
+static rondo_status product_over_ranks_add(const struct llama_builder *b, rondo_gemv_desc product) {
+  const struct layer_exchange of_ranks = {.states = b->desc.exchange, .rank = b->desc.rank, .ranks = b->desc.ranks};
+  product.scale = b->desc.weights == RONDO_NVFP4 ? b->desc.nvfp4_scale : 0;
+  product.one_order = b->desc.one_order;
+  return summed_product_add(b->graph, &product, &of_ranks);
+}
+
 rondo_status llama_summed_product_add(const struct llama_builder *b, rondo_gemv_desc product) {
   const rondo_tensor residual = product.residual, out = product.out;
+  if (b->rows == 1) return product_over_ranks_add(b, product);
   product.residual = (rondo_tensor){0}, product.out = b->product;
   rondo_status status = llama_product_add(b, b->desc.weights, b->rows, product);
   return status == RONDO_OK ? llama_sum_add(b, product.name, b->product, residual, out) : status;

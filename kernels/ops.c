@@ -53,6 +53,10 @@
   OP(gemv, gemv_check, gemv_host_items, gemv_host_run, gemv_select,                                                    \
      .once_operands = 1u << GEMV_OUT | 1u << GEMV_OUT_SCALES | 1u << GEMV_RESIDUAL,                                    \
      .touched_elements = gemv_touched_elements)                                                                        \
+  OP(summed_gemv, summed_gemv_check, NULL, NULL, summed_gemv_select,                                                   \
+     .once_operands = 1u << GEMV_OUT | 1u << GEMV_RESIDUAL, .touched_elements = summed_gemv_touched_elements,          \
+     .launches_most = 2, .waits_for_others = true, .waits_with = GEMV_OPERANDS,                                        \
+     .scratch_bytes = summed_gemv_scratch_bytes, .step = summed_gemv_step)                                             \
   OP(gemm, gemm_check, gemm_host_items, gemm_host_run, gemm_select,                                                    \
      .once_operands = 1u << GEMV_OUT | 1u << GEMV_RESIDUAL, .touched_elements = gemv_touched_elements)                 \
   OP(quantize_nvfp4, quantize_check, quantize_host_items, quantize_host_run, quantize_select,                          \

@@ -35,7 +35,8 @@ int64_t norm_groups_of(int64_t columns);                   /* there too: sums of
 
 /* A half whose x_parts, if there are any, are one rank's terms of a sum over all ranks: it begins with their exchange.
  * If `gives`, the half that has its out and out_parts as x and x_parts is the next task that waits for ranks, and no
- * other task reads these: where each rank has a device of its own the values do not go there (exchange_gather.h). */
+ * other task reads these: where each rank has a device of its own the values do not go there (exchange_gather.h). Or of
+ * a product, which ends with the exchange. */
 struct layer_exchange {
   const rondo_tensor *states; /* of rondo_exchange_state, one of each rank */
   uint32_t rank, ranks;
@@ -47,6 +48,9 @@ struct layer_exchange {
  * NULL. */
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
                               const struct layer_exchange *exchange);
+
+/* rondo_add_gemv, out being the sum of all ranks' products and the residual. */
+rondo_status summed_product_add(rondo_graph *graph, const rondo_gemv_desc *desc, const struct layer_exchange *exchange);
 
 /* rondo_add_attention_block of up to 128 rows, if x is in f32. exchange: or NULL. */
 rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block_desc *desc,

@@ -152,6 +152,22 @@ struct exchange_gather exchange_gather_of(const struct op_call *call, uint32_t s
   return gather;
 }
 
+struct exchange_rows exchange_rows_of(const struct op_call *sum, int64_t blocks, int64_t vectors) {
+  const struct exchange_parameters p = exchange_parameters_of(sum, &(struct exchange_choice){0});
+  struct exchange_rows rows = {.fault = p.fault,
+                               .fault_number = p.fault_number,
+                               .timeout_ns = p.timeout_ns,
+                               .here = p.here[0],
+                               .row_bytes = (uint64_t)sum->task->operands[EXCHANGE_STATES + p.rank].shape[1],
+                               .slot_bytes = p.slot_bytes,
+                               .blocks = (uint32_t)blocks,
+                               .vectors = (uint32_t)vectors,
+                               .rank = p.rank,
+                               .ranks = p.ranks};
+  memcpy(rows.there, p.there, sizeof rows.there);
+  return rows;
+}
+
 /* ---- The choice -------------------------------------------------------------------------------------------------- */
 
 /* The way more of two steps takes about 1.3 us, in which a link moves this many bytes. */
@@ -191,12 +207,16 @@ EXCHANGE_SUM_KERNELS(KERNEL_CONSTANT)
 
 rondo_status exchange_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip; /* ranks choose alike */
-  const struct exchange_choice choice = exchange_choose(op_attributes(call->task), exchange_vectors(call->task));
+  struct exchange_choice choice = exchange_choose(op_attributes(call->task), exchange_vectors(call->task));
   const struct exchange_parameters parameters = exchange_parameters_of(call, &choice);
   const bool is_short = parameters.sums && !parameters.in.step && !parameters.chunk &&
                         parameters.row == parameters.count && parameters.in.is_whole && parameters.out.is_whole &&
                         (!parameters.residual.dtype || parameters.residual.is_whole) &&
                         parameters.count % exchange_numbers(rondo_dtype_bits((rondo_dtype)parameters.dtype)) == 0;
+  /* Where no other rank needs the room: a thread then has fewer vectors, which it takes one after the other. */
+  if (is_short && call->lets_successors_start && parameters.vectors > EXCHANGE_THREADS * EXCHANGE_BLOCKS_MOST)
+    choice.threads = EXCHANGE_MOST_THREADS,
+    choice.blocks = (uint32_t)smaller(EXCHANGE_BLOCKS_MOST, divide_up(parameters.vectors, choice.threads));
   launches->count = 0;
   launches->choice = choice.name, launches->why = choice.why;
   if (!parameters.count) return RONDO_OK;

@@ -21,12 +21,14 @@
 
 #include "../../runtime/completion.h"
 #include "exchange_gather.h"
+#include "exchange_rows.h"
 
 enum {
   EXCHANGE_RANKS_MOST = 8,
   EXCHANGE_BLOCKS_MOST = 128,
-  EXCHANGE_THREADS = 256, /* the most of a block */
-  EXCHANGE_OUTER = 3,     /* outer dimensions at most */
+  EXCHANGE_THREADS = 256, /* the most of a block that may share a device with those of another rank */
+  EXCHANGE_MOST_THREADS = 512,
+  EXCHANGE_OUTER = 3, /* outer dimensions at most */
   EXCHANGE_VECTOR_BYTES = 16,
   EXCHANGE_HEAD_BYTES = EXCHANGE_BLOCKS_MOST * 4, /* of a row: the counters */
   EXCHANGE_SLOT_MULTIPLE = 256,
@@ -68,7 +70,7 @@ struct exchange_parameters {
 /* KERNEL(chips, parameters, name, threads, device function) */
 #define EXCHANGE_KERNELS(KERNEL) KERNEL(EVERY_CHIP, exchange_parameters, rondo_exchange, EXCHANGE_THREADS, exchange)
 #define EXCHANGE_SUM_KERNELS(KERNEL)                                                                                   \
-  KERNEL(EVERY_CHIP, exchange_parameters, rondo_exchange_sum, EXCHANGE_THREADS, exchange_sum)
+  KERNEL(EVERY_CHIP, exchange_parameters, rondo_exchange_sum, EXCHANGE_MOST_THREADS, exchange_sum)
 
 /* Numbers in a vector. */
 static inline uint32_t exchange_numbers(uint32_t bits) { return EXCHANGE_VECTOR_BYTES * 8 / bits; }
@@ -120,6 +122,8 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
 /* Where the room for parts is, for a kernel that takes or gives them; operands from `states` on are the ranks' states.
  */
 struct exchange_gather exchange_gather_of(const struct op_call *call, uint32_t states, uint32_t rank, uint32_t ranks);
+/* What a kernel is told of which `blocks` compute `vectors` times 16 bytes, and others add them up over ranks. */
+struct exchange_rows exchange_rows_of(const struct op_call *sum, int64_t blocks, int64_t vectors);
 /* Vectors of a part. */
 uint32_t exchange_vectors(const struct op_task *task);
 

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
@@ -11,9 +12,8 @@ static const char *const operand_names[GEMV_OPERANDS] = {
     "weights", "weight_scales", "vectors", "vector_scales", "out", "norm", "bias", "residual", "out_scales",
 };
 
-rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemv: the description is NULL");
-  struct op_argument arguments[] = {
+void gemv_describe(const rondo_gemv_desc *desc, struct op_argument *arguments, struct gemv_attributes *attributes) {
+  const struct op_argument described[GEMV_OPERANDS] = {
       [GEMV_WEIGHTS] = {"weights", desc->weights, RONDO_READ, 0},
       [GEMV_WEIGHT_SCALES] = {"weight_scales", desc->weight_scales, RONDO_READ, 0},
       [GEMV_VECTORS] = {"vectors", desc->vectors, RONDO_READ, 0},
@@ -24,13 +24,21 @@ rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
       [GEMV_RESIDUAL] = {"residual", desc->residual, RONDO_READ, GEMV_OUT + 1},
       [GEMV_OUT_SCALES] = {"out_scales", desc->out_scales, RONDO_WRITE, 0},
   };
-  struct gemv_attributes attributes = {.scale = f32_or(desc->scale, 1.0f),
-                                       .norm_epsilon = desc->norm_epsilon,
-                                       .out_global_scale = desc->out_global_scale,
-                                       .weight_scale_layout = (int32_t)desc->weight_scale_layout,
-                                       .vector_scale_layout = (int32_t)desc->vector_scale_layout,
-                                       .one_order = desc->one_order,
-                                       .silu_mul = desc->silu_mul};
+  memcpy(arguments, described, sizeof described);
+  *attributes = (struct gemv_attributes){.scale = f32_or(desc->scale, 1.0f),
+                                         .norm_epsilon = desc->norm_epsilon,
+                                         .out_global_scale = desc->out_global_scale,
+                                         .weight_scale_layout = (int32_t)desc->weight_scale_layout,
+                                         .vector_scale_layout = (int32_t)desc->vector_scale_layout,
+                                         .one_order = desc->one_order,
+                                         .silu_mul = desc->silu_mul};
+}
+
+rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
+  struct op_argument arguments[GEMV_OPERANDS];
+  struct gemv_attributes attributes;
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemv: the description is NULL");
+  gemv_describe(desc, arguments, &attributes);
   return graph_add(graph, &op_gemv, desc->name, arguments, GEMV_OPERANDS, &attributes, sizeof attributes);
 }
 

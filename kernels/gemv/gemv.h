@@ -33,6 +33,8 @@ enum gemv_early {
                            end */
   GEMV_STARTS_ONE = 2,  /* successors start after the wait, not at once: see gemv_addresses.cuh */
   GEMV_NORM_EARLY = 4,  /* no task writes norm either, and there is one */
+  GEMV_OVER_RANKS = 8,  /* results go to all ranks, and blocks after those of the tiles add up what has come: see
+                           exchange_rows.h */
 };
 
 /* The epilogue: operations on results after the product and its factor. */
@@ -114,7 +116,7 @@ struct quantize_parameters {
 #ifndef __CUDACC__
 #include "../../runtime/op.h"
 
-extern const struct op op_gemv;
+extern const struct op op_gemv, op_summed_gemv;
 extern const struct op op_quantize_nvfp4;
 
 enum {
@@ -137,6 +139,9 @@ struct gemv_attributes {
   int32_t weight_scale_layout, vector_scale_layout; /* rondo_scale_layout */
   int32_t one_order, silu_mul;                      /* 0 or 1 */
 };
+
+/* A task's arguments, GEMV_OPERANDS, and attributes. */
+void gemv_describe(const rondo_gemv_desc *desc, struct op_argument *arguments, struct gemv_attributes *attributes);
 
 struct gemv_shape {
   int64_t batch, m, k, count;
@@ -172,6 +177,16 @@ void gemv_host_decode(const struct op_call *call, uint32_t index, int64_t batch,
  * `factor` is what each is multiplied with. */
 void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector, int64_t first_row, int64_t rows,
                       float factor, float *sums);
+
+/* gemv_ranks.c: a product, the sum of all ranks' products, and a residual. */
+rondo_status summed_gemv_check(const struct op_task *task);
+uint64_t summed_gemv_scratch_bytes(const struct op_task *task);
+int64_t summed_gemv_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
+bool summed_gemv_step(const struct op_call *call, uint32_t index, struct op_step *step);
+rondo_status summed_gemv_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+/* Both as one launch; false: no kernel takes them so. */
+bool gemv_rows_select(const struct op_call *product, const struct op_call *sum, const struct chip *chip,
+                      struct op_launches *launches);
 
 enum { QUANTIZE_X, QUANTIZE_CODES, QUANTIZE_SCALES, QUANTIZE_OPERANDS };
 

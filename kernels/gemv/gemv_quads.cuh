@@ -20,18 +20,20 @@
 #include "gemv_clusters.cuh"
 #include "gemv_finish.cuh"
 #include "gemv_quads.h"
+#include "gemv_rows.cuh"
 #include "gemv_vectors.cuh"
 
 /* ---- A kernel's constants --------------------------------------------------------------------------------------- */
 
 template <rondo_dtype WeightType, rondo_dtype VectorType, int QuadsOfRow, int ColumnsOfB, int RowsOfWarp,
-          int SlicesOfPart, bool InHalves, gemv_cut CutOfK, int ClusterBlocks>
+          int SlicesOfPart, bool InHalves, gemv_cut CutOfK, int ClusterBlocks, bool MayHaveRanks = false>
 struct quads_shape {
   static constexpr rondo_dtype W = WeightType, V = VectorType;
   static constexpr int Quads = QuadsOfRow, Columns = ColumnsOfB, Rows = RowsOfWarp, Slices = SlicesOfPart;
   static constexpr bool Half = InHalves;
   static constexpr gemv_cut Cut = CutOfK;
   static constexpr int Cluster = ClusterBlocks;
+  static constexpr bool may_have_ranks = MayHaveRanks; /* the parameters are gemv_rows_parameters */
 
   static constexpr int per_load = elements_per_load<W>, lanes = 4 * Quads, slice = lanes * per_load;
   static constexpr int rows_of_load = 8 / Quads, pairs = Rows / (2 * rows_of_load), vectors = rows_of_load * Columns;
@@ -312,10 +314,10 @@ DEVICE void finish_tile(const gemv_parameters &p, const quads_thread<S> &at, uin
 
 /* ---- A chunk ----------------------------------------------------------------------------------------------------- */
 
-/* One chunk of k: the tiles of a block, of which the first is loaded. */
-template <typename S, bool Bf16>
+/* One chunk of k: the tiles of a block, of which the first is loaded. OverRanks: results go to all ranks. */
+template <typename S, bool Bf16, bool OverRanks>
 DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, uint32_t chunk,
-                           const typename quads_weights<S>::pieces &first, float residual, quads_weights<S> &weights,
+                           const typename quads_weights<S>::pieces &first, float asked, quads_weights<S> &weights,
                            raw_vectors<S> &raw, uint32_t &turn) {
   const uint32_t part_element = at.part_element(p, chunk);
   quads_vectors<S, Bf16> x;
@@ -336,7 +338,7 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, 
       mine = computed_here(mine + (at.t * at.pitch + at.g / S::Quads) * S::number);
     multiply_tile(p, at, weights, x, mine, row_sums);
     const tile_rows done = tile_of(p, tile, at.rows);
-    const uint32_t next = tile + at.tile_step;
+    const uint32_t next = tile + (OverRanks ? blocks_of_tiles(p) : at.tile_step);
     const bool more = !S::has_one_tile && next < p.tiles;
     if constexpr (S::Quads == 8) {
       const float sum = sums_over_lanes<S::Rows>(row_sums);
@@ -363,13 +365,19 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, 
       hold_rows(p, done, at.held_of(p, tile), sum_of);
     } else if constexpr (S::Cut != GEMV_CHUNKED) {
       if (more && !p.finishing) weights.load_tile(p, at, next, part_element);
+      [[maybe_unused]] float asked_next = 0;
+      if constexpr (OverRanks)
+        if (more) asked_next = count_before_tile(p, next * at.rows);
       __syncthreads();
-      if (!p.finishing) finish_tile<S>(p, at, tile, done, ahead, sum_of, factor_of);
+      if constexpr (OverRanks)
+        send_tile(p, done, asked, sum_of, factor_of), asked = asked_next;
+      else if (!p.finishing)
+        finish_tile<S>(p, at, tile, done, ahead, sum_of, factor_of);
       /* The registers are needed for that: a block has one tile then. Asked for again, so that what few products need
        * does not lie between what all do. */
       if (computed_here(p.finishing)) {
         if constexpr (S::asks_ahead)
-          finish_rows_fully(p, done, residual, sum_of, factor_of);
+          finish_rows_fully(p, done, asked, sum_of, factor_of);
         else
           finish_rows_fully(p, done, sum_of, factor_of);
         break;
@@ -397,7 +405,8 @@ template <typename S> DEVICE void gemv_quads(const gemv_parameters &p) {
   rolled_for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     const uint32_t part_element = at.part_element(p, chunk);
     const uint32_t element = part_element + at.lane % S::lanes * S::per_load;
-    const bool early = S::Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
+    const bool has_tiles = !S::may_have_ranks || !adds_up(p);
+    const bool early = S::Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY && has_tiles;
     auto first = quads_weights<S>::from_tile(p, at, at.first_tile, part_element);
     if constexpr (S::Cluster == 1) { /* others have not the registers */
       unrolled_for (int s = 0; s < S::piece_count; s++) first.weights[s] = computed_now(first.weights[s]);
@@ -410,24 +419,35 @@ template <typename S> DEVICE void gemv_quads(const gemv_parameters &p) {
       keep_early(p.always_zero, weights.all_of(0, S::first_items) ^ touched);
     }
     if (S::Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
+    if constexpr (S::may_have_ranks)
+      if (!has_tiles) return add_up_rows(p);
     raw_vectors<S> raw;
     unrolled_for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++)
       quads_vectors<S, false>::load(p, at, a, element, raw.of[a]);
-    [[maybe_unused]] float residual = 0;
+    [[maybe_unused]] float asked = 0; /* what the end of the tile needs of memory */
     if constexpr (S::asks_ahead)
-      if (p.finishing) residual = first_residual(p, tile_of(p, at.first_tile, at.rows), threadIdx.x / 32);
+      if (p.finishing) asked = first_residual(p, tile_of(p, at.first_tile, at.rows), threadIdx.x / 32);
+    if constexpr (S::may_have_ranks)
+      if (is_over_ranks(p)) asked = count_before_tile(p, at.first_tile * at.rows);
     if (!early) {
       KEEP_ORDER(p, 2);
       weights.load_scales(p, first);
       weights.load_items(p, first, 0, S::first_items);
     }
     if constexpr (S::Half) KEEP_LOADED(p, 3, weights.all_of(0, S::first_items))
-    if constexpr (!S::has_two_types)
-      multiply_chunk<S, S::V == RONDO_BF16>(p, at, chunk, first, residual, weights, raw, turn);
+    if (S::may_have_ranks && is_over_ranks(p)) {
+      if constexpr (S::may_have_ranks) {
+        if (p.vector_dtype == RONDO_BF16)
+          multiply_chunk<S, true, true>(p, at, chunk, first, asked, weights, raw, turn);
+        else
+          multiply_chunk<S, false, true>(p, at, chunk, first, asked, weights, raw, turn);
+      }
+    } else if constexpr (!S::has_two_types)
+      multiply_chunk<S, S::V == RONDO_BF16, false>(p, at, chunk, first, asked, weights, raw, turn);
     else if (p.vector_dtype == RONDO_BF16)
-      multiply_chunk<S, true>(p, at, chunk, first, residual, weights, raw, turn);
+      multiply_chunk<S, true, false>(p, at, chunk, first, asked, weights, raw, turn);
     else
-      multiply_chunk<S, false>(p, at, chunk, first, residual, weights, raw, turn);
+      multiply_chunk<S, false, false>(p, at, chunk, first, asked, weights, raw, turn);
   }
   if constexpr (S::Cluster > 1)
     finish_cluster<S::Cluster>(p, {at.first_tile, at.tile_step, at.rank}, at.rows, at.held, at.squares, S::vectors,
@@ -444,6 +464,9 @@ template <typename S> DEVICE void gemv_quads(const gemv_parameters &p) {
 #define DEFINE_QUADS_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, half, cut)   \
   DEFINE_TILES_KERNEL(chips, parameters, name, threads, BLOCKS(blocks),                                                \
                       gemv_quads<quads_shape<W, V, quads, columns, rows, slices, half, cut, 1>>)
+#define DEFINE_ROWS_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, half, cut)    \
+  DEFINE_TILES_KERNEL(chips, parameters, name, threads, BLOCKS(blocks),                                                \
+                      gemv_quads<quads_shape<W, V, quads, columns, rows, slices, half, cut, 1, true>>)
 #define DEFINE_QUADS_CLUSTER(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, cluster)    \
   DEFINE_CLUSTER_KERNEL(may_start_all(p), cluster, parameters, name, threads, BLOCKS(blocks),                          \
                         gemv_quads<quads_shape<W, V, quads, columns, rows, slices, false, GEMV_EXACT, cluster>>)

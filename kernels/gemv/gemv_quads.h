@@ -1,7 +1,14 @@
 /* gemv_quads.h - the kernels of gemv_quads.cuh and gemv_integer.cu, which gemv_quads_plan.c chooses among. */
 #pragma once
 
+#include "../exchange/exchange_rows.h"
 #include "gemv.h"
+
+/* Of kernels that may add up all ranks' results. */
+GEMV_PARAMETERS(gemv_rows_parameters) {
+  GEMV_COMMON
+  struct exchange_rows exchange;
+};
 
 /* What a kernel does where k ends. */
 enum gemv_cut {
@@ -68,7 +75,6 @@ enum gemv_cut {
   GEMV_ANY_CHIP(KERNEL, rondo_gemv_16bit_##name, threads, blocks, GEMV_16_BITS, GEMV_16_BITS, __VA_ARGS__)
 #define GEMV_QUADS_16_KERNELS(KERNEL)                                                                                  \
   GEMV_16(KERNEL, q8_r4_s1, 512, 2, 8, 1, 4, 1, false, GEMV_MASKED)                                                    \
-  GEMV_16(KERNEL, q8_r4_s4, 512, 1, 8, 1, 4, 4, false, GEMV_EXACT)                                                     \
   GEMV_16(KERNEL, q8_r4_s2_chunked, 512, 1, 8, 1, 4, 2, false, GEMV_CHUNKED)                                           \
   GEMV_16(KERNEL, q2_r8_s3, 256, 2, 2, 1, 8, 3, false, GEMV_MASKED)                                                    \
   GEMV_16(KERNEL, q2_r8_s4, 512, 1, 2, 1, 8, 4, false, GEMV_EXACT)                                                     \
@@ -80,6 +86,9 @@ enum gemv_cut {
   GEMV_16(KERNEL, q1x2_r16_s4, 512, 1, 1, 2, 16, 4, false, GEMV_EXACT)                                                 \
   GEMV_ANY_CHIP(KERNEL, rondo_gemv_f16_q8_r2_s3, 128, 6, RONDO_F16, RONDO_F16, 8, 1, 2, 3, false, GEMV_MASKED)         \
   GEMV_ANY_CHIP(KERNEL, rondo_gemv_bf16_q8_r2_s3, 128, 6, RONDO_BF16, RONDO_BF16, 8, 1, 2, 3, false, GEMV_MASKED)
+#define GEMV_ROWS_16_KERNELS(KERNEL)                                                                                   \
+  KERNEL(EVERY_CHIP, gemv_rows_parameters, rondo_gemv_16bit_q8_r4_s4, 512, 1, GEMV_16_BITS, GEMV_16_BITS, 8, 1, 4, 4,  \
+         false, GEMV_EXACT)
 /* Blocks of a cluster split k too: KERNEL(.., vectors, quads, operands B, rows, slices, blocks of a cluster). */
 #define GEMV_CLUSTERS_E4M3_KERNELS(KERNEL)                                                                             \
   GEMV_NEWER(KERNEL, rondo_gemv_e4m3_q2_r8_s4_c2, 512, 1, RONDO_E4M3, GEMV_16_BITS, 2, 1, 8, 4, 2)                     \

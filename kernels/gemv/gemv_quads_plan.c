@@ -23,6 +23,7 @@ static const struct gemv_quads_kernel quads_kernels[] = {
     GEMV_QUADS_NVFP4_KERNELS(QUADS)     /**/
     GEMV_QUADS_E4M3_KERNELS(QUADS)      /**/
     GEMV_QUADS_16_KERNELS(QUADS)        /**/
+    GEMV_ROWS_16_KERNELS(QUADS)         /**/
     GEMV_NEWER_NVFP4_KERNELS(QUADS)     /**/
     GEMV_NEWER_E4M3_KERNELS(QUADS)      /**/
     GEMV_CLUSTERS_E4M3_KERNELS(CLUSTER) /**/
@@ -43,6 +44,7 @@ struct rule {
   int64_t parts;      /* of k in a block, at most */
   int64_t warps;      /* of a block; more where k has more parts */
   int64_t from_bytes; /* of weights */
+  int64_t waves;      /* of tiles, at most; 0: any number */
 };
 
 enum {
@@ -143,6 +145,7 @@ static const struct rule rules_of_16_bits[][MOST_RULES] = {
     {
         {.kernel = "q8_r2_s3", .placement = WAVE, .parts = 2, .warps = 4},
         {.kernel = "q8_r2_s3", .placement = STAYS, .parts = 1, .warps = 4},
+        {.kernel = "q8_r4_s4", .placement = STAYS, .parts = 7, .warps = 4, .from_bytes = 4 << 20, .waves = 4},
         {.kernel = "q8_r4_s4", .placement = ONCE, .parts = 7, .warps = 4, .from_bytes = 4 << 20},
         {.kernel = "q2_r8_s4", .placement = STAYS, .parts = 16, .warps = 16, .from_bytes = 48 << 20},
         {.kernel = "q8_r4_s4", .placement = STAYS, .parts = 16, .warps = 8},
@@ -254,6 +257,7 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
       problem->multiprocessors * blocks_at_once(problem, kernel, 32 * plan->parts * plan->groups) / cluster;
   if (cluster > 1) at_once = at_once * 7 / 8; /* they lie within parts of a chip: of four, 29 fit on an H200's 132 */
   int64_t teams = plan->tiles;                /* clusters, or blocks where there are none */
+  if (rule->waves && plan->tiles * problem->batch > rule->waves * at_once) return false;
   if ((rule->placement == WAVE || kernel->half) && plan->tiles * problem->batch > at_once) return false;
   if (rule->placement == STAYS && (!problem->finishing || kernel->cut == GEMV_CHUNKED || cluster > 1))
     teams = smaller(plan->tiles, larger(at_once / problem->batch, 1));

@@ -2,6 +2,7 @@
  * parameters.
  */
 #include "../../runtime/integer.h"
+#include "../exchange/exchanges.h"
 #include "gemv_head.h"
 #include "gemv_plan.h"
 #include "gemv_ring.h"
@@ -203,11 +204,11 @@ static void add(const struct op_call *call, const struct gemv_plan *plan, const 
   launch->grid[1] = (uint32_t)gemv_shape_of(call->task).batch;
 }
 
-/* A kernel that is told no more than all designs are. */
+/* A kernel that is told no more than all designs are, or nothing of ranks. */
 void gemv_launch(const struct op_call *call, const struct gemv_plan *plan, const struct gemv_parameters *parameters,
                  struct op_launches *launches) {
-  const struct gemv_parameters p = dealt(plan, parameters);
-  add(call, plan, &p, sizeof p, launches);
+  const struct gemv_rows_parameters p = {.common = dealt(plan, parameters)};
+  add(call, plan, &p, plan->kernel->parameter_bytes, launches);
 }
 
 void gemv_head_launch(const struct op_call *call, const struct gemv_plan *plan,
@@ -263,6 +264,38 @@ void gemv_scalar_launch(const struct op_call *call, const struct gemv_plan *plan
   struct op_launch *launch = launch_add(launches, plan->kernel, plan->blocks, plan->threads, 0, &p, sizeof p);
   launch->grid[1] = (uint32_t)smaller(batch, GEMV_MOST_BATCH);
   launch->grid[2] = (uint32_t)divide_up(batch, launch->grid[1]);
+}
+
+/* Can the kernel end with the sum? Tiles are up to 16 whole rows in fours; each block that adds up has a counter. */
+static bool ends_with_sum(const struct op_task *sum, const struct gemv_shape *shape, const struct gemv_plan *plan) {
+  const struct op_operand *out = &sum->operands[EXCHANGE_OUT], *residual = &sum->operands[EXCHANGE_RESIDUAL];
+  const int64_t rows = shape->m / plan->tiles, vectors = shape->m / 4;
+  return plan->kernel->parameter_bytes == sizeof(struct gemv_rows_parameters) && shape->batch == 1 &&
+         shape->count == 1 && rows % 4 == 0 && rows <= 16 && rows * plan->tiles == shape->m &&
+         vectors <= plan->threads * EXCHANGE_BLOCKS_MOST && op_rows_aligned(out, WIDE_LOAD) &&
+         (!residual->present || op_rows_aligned(residual, WIDE_LOAD));
+}
+
+bool gemv_rows_select(const struct op_call *product, const struct op_call *sum, const struct chip *chip,
+                      struct op_launches *launches) {
+  const struct op_operand *residual = &sum->task->operands[EXCHANGE_RESIDUAL];
+  const struct gemv_shape shape = gemv_shape_of(product->task);
+  struct gemv_plan plan;
+  launches->count = 0;
+  if (shape.batch == 0 || shape.m == 0) return false;
+  const struct gemv_problem problem = problem_of(product->task, &shape, chip);
+  const struct gemv_choice *choice = gemv_choose(&problem, &plan);
+  if (!ends_with_sum(sum->task, &shape, &plan)) return false;
+  launches->choice = choice->name, launches->why = choice->why;
+  struct gemv_parameters common = parameters_of(product, &shape);
+  common.early |= GEMV_OVER_RANKS;
+  common.out = sum->data[EXCHANGE_OUT], common.out_dtype = sum->task->operands[EXCHANGE_OUT].dtype;
+  common.epilogue.residual = sum->data[EXCHANGE_RESIDUAL], common.epilogue.residual_dtype = residual->dtype;
+  const struct gemv_rows_parameters p = {.common = dealt(&plan, &common),
+                                         .exchange = exchange_rows_of(sum, plan.blocks, shape.m / 4)};
+  plan.blocks += divide_up(shape.m / 4, plan.threads);
+  add(product, &plan, &p, sizeof p, launches);
+  return true;
 }
 
 rondo_status gemv_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "../../kernels/exchange/exchanges.h"
+#include "../../runtime/graph.h"
 #include "../oracles/ranks.h"
 
 static struct exchange_choice choice_of(enum exchange_kind kind, uint32_t rank, uint32_t ranks, int64_t bytes) {
@@ -89,4 +90,30 @@ Test(exchange_plan, terms_take_the_short_kernel) {
       graph, &(rondo_exchange_desc){.in = in, .out = out, .exchange = ranks.exchange, .ranks = 2}));
   require_explained(graph, "rondo_exchange_sum grid 8x1x1");
   ranks_end(&ranks);
+}
+
+/* Of 1 MB each thread has one vector, where the blocks need share a device with no other rank's. */
+Test(exchange_plan, blocks_are_larger_where_each_rank_has_a_device) {
+  static const struct chip chip = {90, 132, 232448};
+  static const int64_t numbers[] = {1 << 18, 1 << 19};
+  static struct op_launches launches;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    for (int alone = 0; alone < 2; alone++) {
+      struct ranks ranks;
+      struct op_operand operands[OP_MAX_OPERANDS];
+      rondo_tensor in, out;
+      ranks_describe(&ranks, RONDO_BACKEND_HOST, 2, 1 << 20);
+      rondo_graph *graph = ranks.trials[0].graph;
+      REQUIRE_OK(rondo_state(graph, "in", RONDO_BF16, 1, &numbers[i], &in));
+      REQUIRE_OK(rondo_state(graph, "out", RONDO_BF16, 1, &numbers[i], &out));
+      REQUIRE_OK(rondo_add_all_reduce(
+          graph, &(rondo_exchange_desc){.in = in, .out = out, .exchange = ranks.exchange, .ranks = 2}));
+      struct op_task task = graph_op_task(graph, &graph->tasks[0], operands);
+      REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere, .lets_successors_start = alone},
+                                 &chip, &launches));
+      cr_assert_str_eq(launches.items[0].kernel, "rondo_exchange_sum");
+      cr_assert_eq(launches.items[0].block[0], i && alone ? 512 : 256);
+      cr_assert_eq(launches.items[0].grid[0], 128);
+      ranks_end(&ranks);
+    }
 }
