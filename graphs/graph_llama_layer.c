@@ -23,9 +23,12 @@ struct layer_form llama_form_of(const struct llama_builder *b) {
 
 bool llama_streams(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  return b->rows > LLAMA_MOST_VECTORS && !desc->one_order && !b->form.in_halves && !llama_has_ranks(b) &&
-         norms_suit_products(&(struct layer_sizes){
-             .rows = b->rows, .hidden = desc->hidden, .dtype = desc->dtype, .weights = desc->weights});
+  return !desc->one_order && !b->form.in_halves && !llama_has_ranks(b) &&
+         norms_suit_products(&(struct layer_sizes){.rows = b->rows,
+                                                   .one_sequence = llama_is_of_one(b),
+                                                   .hidden = desc->hidden,
+                                                   .dtype = desc->dtype,
+                                                   .weights = desc->weights});
 }
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
@@ -172,7 +175,7 @@ rondo_status llama_temporaries_add(struct llama_builder *b) {
   const rondo_dtype dtype = desc->dtype, stream = b->form.in_halves || b->streams ? RONDO_F32 : dtype;
   rondo_status status = rows_add(b, "hidden", stream, desc->hidden, &b->hidden);
   if (b->form.in_halves) return status == RONDO_OK ? chains_add(b) : status;
-  if (b->rows > LLAMA_MOST_VECTORS && status == RONDO_OK)
+  if ((b->rows > LLAMA_MOST_VECTORS || b->streams) && status == RONDO_OK)
     status = rows_add(b, "normed rows", dtype, desc->hidden, &b->normed);
   if (b->streams && status == RONDO_OK) status = squares_add(b, &b->squares);
   if (llama_has_ranks(b) && b->rows > 1 && status == RONDO_OK) status = llama_product_part_add(b);

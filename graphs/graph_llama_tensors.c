@@ -100,7 +100,7 @@ rondo_status llama_normed_product_add(const struct llama_builder *b, rondo_gemv_
 rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, int64_t rows,
                                rondo_gemv_desc product) {
   product.scale = weights == RONDO_NVFP4 ? b->desc.nvfp4_scale : 0;
-  if (rows > LLAMA_MOST_VECTORS) return many_rows_product_add(b, &product);
+  if (rows > LLAMA_MOST_VECTORS || (b->streams && product.norm.graph)) return many_rows_product_add(b, &product);
   product.one_order = b->desc.one_order;
   product.norm_epsilon = product.norm.graph ? b->desc.epsilon : 0;
   return rondo_add_gemv(b->graph, &product);

@@ -156,16 +156,16 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *     desc.tokens = 512, desc.lender = &decode;
  *     TRY(rondo_graph_llama(prefill_graph, &desc, &prefill));
  *
- * Tasks, in order. A layer is five or seven, in decode without one_order two halves if these are faster:
+ * Tasks, in order. A layer is five or seven, without one_order two halves if these are faster:
  *   "embedding"
  *   "layer0.qkv", ".attention", ".output", ".gate_up", ".down"   .attention also rotates and appends to the KV cache
- *   "layer0.qkv norm", ".gate_up norm"                           with more than 16 tokens or sequences
+ *   "layer0.qkv norm", ".gate_up norm"                           with many tokens or sequences
  *   "layer0.attention", ".feed_forward"                          halves; of several chains ".attention.0"
  *   "last row"                                                   prefill: gathers row `last`
  *   "norm"                                  after halves, with a head in NVFP4 or 17 sequences; else in "head"
  *   "head", "next"                                               product that gives logits; argmax or draw
- * Sums and logits are f32, and so is the residual stream between halves and, in bf16, of 17 or more short rows; else
- * that and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
+ * Sums and logits are f32, and so is the residual stream between halves and, in bf16, of many short rows; else that
+ * and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
  * random weights their error is at most 0.01 (f16) or 0.08 (bf16) of the root mean square of their row.
  *
  * Prefill takes a prompt in chunks of `tokens` rows, one behind the other. Rows up to `last` count; next and logits

@@ -47,7 +47,8 @@ template <typename T, int Columns> struct warpgroup_product;
 #define WGMMA_EIGHT(i)                                                                                                 \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),          \
       "+f"(d[i + 7])
-#define WGMMA_D_64  WGMMA_EIGHT(0), WGMMA_EIGHT(8), WGMMA_EIGHT(16), WGMMA_EIGHT(24)
+#define WGMMA_D_32  WGMMA_EIGHT(0), WGMMA_EIGHT(8)
+#define WGMMA_D_64  WGMMA_D_32, WGMMA_EIGHT(16), WGMMA_EIGHT(24)
 #define WGMMA_D_80  WGMMA_D_64, WGMMA_EIGHT(32)
 #define WGMMA_D_128 WGMMA_D_80, WGMMA_EIGHT(40), WGMMA_EIGHT(48), WGMMA_EIGHT(56)
 #define WGMMA_D_96  WGMMA_D_80, WGMMA_EIGHT(40)
@@ -56,8 +57,9 @@ template <typename T, int Columns> struct warpgroup_product;
   WGMMA_D_128, WGMMA_EIGHT(64), WGMMA_EIGHT(72), WGMMA_EIGHT(80), WGMMA_EIGHT(88), WGMMA_EIGHT(96), WGMMA_EIGHT(104),  \
       WGMMA_EIGHT(112), WGMMA_EIGHT(120)
 
+#define WGMMA_NAMES_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define WGMMA_NAMES_64                                                                                                 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                                               \
+  WGMMA_NAMES_32                                                                                                       \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_NAMES_80 WGMMA_NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define WGMMA_NAMES_128                                                                                                \
@@ -96,6 +98,7 @@ template <typename T, int Columns> struct warpgroup_product;
   WGMMA_PRODUCT(__half, "f16", columns, __VA_ARGS__)                                                                   \
   WGMMA_PRODUCT(__nv_bfloat16, "bf16", columns, __VA_ARGS__)
 
+WGMMA_PRODUCTS(32, "16", "17", "18", "19", "20")
 WGMMA_PRODUCTS(64, "32", "33", "34", "35", "36")
 WGMMA_PRODUCTS(80, "40", "41", "42", "43", "44")
 WGMMA_PRODUCTS(96, "48", "49", "50", "51", "52")

@@ -56,7 +56,13 @@ static const struct measured cases[] = {
     {.one_sequence = true,
      .head_dimension = 64,
      .rows = {2, DECODER_MOST_ROWS},
-     .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
+     .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN - 1},
+     .weights = RONDO_BF16,
+     .attention_is_steps = true},
+    {.one_sequence = true,
+     .head_dimension = 64,
+     .rows = {2, 8}, /* more are products of many rows: ../gemm */
+     .hidden = {ATTENTION_BLOCK_WIDE_HIDDEN, ATTENTION_BLOCK_WIDE_HIDDEN},
      .weights = RONDO_BF16,
      .attention_is_steps = true},
 };

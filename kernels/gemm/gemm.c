@@ -161,12 +161,14 @@ rondo_status gemm_check(const struct op_task *task) {
   return status == RONDO_OK ? check_norms(task, columns) : status;
 }
 
-/* As measured on an H200 (README.md): few rows, or short ones. Larger products lose more than the norm's task takes, as
- * the stream has twice the bytes. The vectors lack the factor of their norm, and f16 has too small a range for that.
- * Rows of 16 bits move by tensor maps. */
+/* As measured on an H200 (README.md): few rows, or short ones, but more rows than are faster by other kernels. Larger
+ * products lose more than the norm's task takes, as the stream has twice the bytes. The vectors lack the factor of
+ * their norm, and f16 has too small a range for that. Rows of 16 bits move by tensor maps. */
 bool norms_suit_products(const struct layer_sizes *layer) {
-  enum { MAP_ELEMENTS = 8, MOST_ELEMENTS = 11 << 16, MOST_BESIDE_NVFP4 = 1 << 19 };
+  enum { MAP_ELEMENTS = 8, MOST_ELEMENTS = 11 << 16, MOST_BESIDE_NVFP4 = 1 << 19, WIDE = 2048, LEAST_WIDE_ROWS = 9 };
   const int64_t most = layer->weights == RONDO_NVFP4 ? MOST_BESIDE_NVFP4 : MOST_ELEMENTS;
+  const bool is_wide_prompt = layer->one_sequence && layer->weights == RONDO_BF16 && layer->hidden >= WIDE;
+  if (layer->rows < (is_wide_prompt ? LEAST_WIDE_ROWS : GEMV_COUNT + 1)) return false;
   return layer->dtype == RONDO_BF16 && layer->hidden % MAP_ELEMENTS == 0 && layer->hidden * layer->rows <= most;
 }
 

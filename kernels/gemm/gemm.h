@@ -86,6 +86,7 @@ struct gemm_wgmma_parameters {
 #define GEMM_TILE_64x64_pair    (64, 1, 0, 64, 1, 2, 1, 1, 0)
 #define GEMM_TILE_64x64         (64, 1, 0, 64, 1, 1, 1, 1, 0)
 #define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1, 0)
+#define GEMM_TILE_32x64_parts   (64, 1, 0, 32, 1, 1, 2, 1, 0)
 
 #define GEMM_TILE_e4m3_128x128 (64, 2, 0, 128, 2, 1, 1, 0, 0)
 
@@ -117,7 +118,7 @@ struct gemm_wgmma_parameters {
   GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64, 256, 13)                                                                         \
   GEMM_ANY_KERNEL(KERNEL, 64x64, 256, 13)                                                                              \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64_parts, 256, 13)                                                                   \
-  GEMM_ANY_KERNEL(KERNEL, 64x64_parts, 256, 13)
+  GEMM_ANY_KERNEL(KERNEL, 32x64_parts, 256, 16)
 #define GEMM_E4M3_KERNELS(KERNEL)                                                                                      \
   KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_e4m3_128x128, 384, GEMM_TILE_e4m3_128x128, 6, GEMM_E4M3)
 #define GEMM_NVFP4_KERNEL(KERNEL, tile, threads, stages)                                                               \
@@ -194,7 +195,7 @@ GEMM_CONSTANT int gemm_tile_gated_columns(struct gemm_tile t) {
 }
 /* Does it write out in f32, the residual stream, with a second result? */
 GEMM_CONSTANT int gemm_tile_streams(struct gemm_tile t) {
-  return t.rows == 64 && t.columns % GEMM_GROUP == 0 && !(t.slots && t.columns > 128);
+  return t.rows == 64 && (t.swapped || t.columns % GEMM_GROUP == 0) && !(t.slots && t.columns > 128);
 }
 /* Of X. */
 GEMM_CONSTANT int gemm_tile_x(struct gemm_tile t) { return t.swapped ? t.columns : gemm_tile_p(t); }
@@ -204,10 +205,14 @@ GEMM_CONSTANT int gemm_row_bytes(struct gemm_tile t) {
 }
 /* Barriers: full and empty for each stage and slot; and for each of two warpgroups one for parts. */
 GEMM_CONSTANT int gemm_barrier_bytes(struct gemm_tile t, int stages) { return 8 * (2 * stages + 2 + 2 * t.slots); }
+/* Where parts meet, if a block may have several tiles: two places in turn. Else they meet in the buffers, once. */
+GEMM_CONSTANT int gemm_meeting_bytes(struct gemm_tile t) {
+  return t.parts > 1 && t.columns < 64 ? 2 * t.rows * gemm_tile_stored(t) * 4 : 0;
+}
 /* All but the buffers. */
 GEMM_CONSTANT int gemm_copied_bytes(struct gemm_tile t, int stages) {
   return stages * gemm_stage_bytes(t) + t.slots * gemm_slot_bytes(t) + gemm_scale_bytes(t) + gemm_row_bytes(t) +
-         gemm_barrier_bytes(t, stages);
+         gemm_meeting_bytes(t) + gemm_barrier_bytes(t, stages);
 }
 /* Buffers of a warpgroup: two if there is room. */
 GEMM_CONSTANT int gemm_tile_buffers(struct gemm_tile t, int stages) {

@@ -60,6 +60,7 @@ struct gemm_design {
   static constexpr int ARRIVALS = (Turns ? 1 : Warpgroups) * SHARERS; /* that free a stage */
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
   static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
+  static constexpr bool MEETS_OFTEN = gemm_meeting_bytes(TILE) > 0;
   static constexpr int STEP = SPLITS ? Warpgroups : 1; /* from a stage of a warpgroup to its next: with slots */
   static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : Slots ? 56 : 40;
   static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : Slots ? 224 : 232;
@@ -77,13 +78,14 @@ struct gemm_design {
   static constexpr int RESIDUAL_FILLS = (BOXES * PANELS + IN_STAGE - 1) / IN_STAGE;
 
   /* The residual stream in f32 has boxes of 32 columns: a left and a right one for each box of the sums. */
-  static constexpr bool STREAMS = gemm_tile_streams(TILE) && (!ANY || SLOTS);
+  static constexpr bool STREAMS = gemm_tile_streams(TILE) && (!ANY || SLOTS || MEETS_OFTEN);
   static constexpr int STREAM_FILLS = (2 * BOXES * PANELS + IN_STAGE - 1) / IN_STAGE;
   static constexpr int X_ROWS = gemm_tile_x(TILE), FACTOR_THREADS = GEMM_ROW_THREADS + 128 * (Turns ? 1 : Warpgroups);
   static_assert(gemm_shared_bytes(TILE, Stages) <= GEMM_MOST_SHARED_BYTES, "a block has no more");
   static_assert(P_ROWS / AlongQ <= 256 && Columns / AlongP <= 256, "a box has no more rows");
   static_assert(Parts == 1 || (Parts == 2 && !TURNS && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
                 "two parts meet in the buffers for results");
+  static_assert(!MEETS_OFTEN || Warpgroups == 1, "its barriers are those of two meetings, not of two warpgroups");
   static_assert(!STREAMS || (STREAM_FILLS < Stages && !OVERLAP), "the residual stream comes through stages");
   static_assert(RESIDUAL_FILLS < Stages && BOXES <= Stages, "boxes of results leave from stages");
   static_assert(!Slots || (Swapped && !TURNS && ALONG_Q == 1 && Rows == 64), "a warpgroup decodes W for itself");
@@ -95,7 +97,8 @@ struct gemm_design {
 template <typename D> struct gemm_block {
   uint32_t stages, slots, scales, scale_numbers, staging, full, empty;
   uint32_t slot_full, slot_empty;
-  uint32_t met;            /* a barrier for each warpgroup: parts */
+  uint32_t met;            /* a barrier for each warpgroup, or for each place of a meeting: parts */
+  uint32_t meeting;        /* two places, if they meet often */
   uint32_t factors;        /* of the rows of two tiles */
   uint32_t squares;        /* of each warp and row */
   uint32_t cp, cq, part;   /* which tile of the cluster, along P and Q; which part of k */
@@ -110,7 +113,8 @@ template <typename D> struct gemm_block {
     scales = slots + D::SLOTS * D::SLOT_BYTES;
     scale_numbers = scales + D::SLOTS * GEMM_SLOT_STEPS * D::P_ROWS * 4;
     staging = scales + gemm_scale_bytes(D::TILE);
-    factors = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
+    meeting = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
+    factors = meeting + gemm_meeting_bytes(D::TILE);
     squares = factors + 2 * 4 * D::X_ROWS;
     full = factors + gemm_row_bytes(D::TILE);
     empty = full + 8 * D::STAGES;

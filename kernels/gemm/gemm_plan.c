@@ -54,7 +54,7 @@ static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm
   const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53;
   const double step =
       fmax(fmax(m * n / (32 * rate), decoding_cycles(tile, by_warps)), 128 * ((tile->slots ? 0.28 : 1) * m + n) / 54);
-  const double meeting = tile->parts > 1 ? 1150 : 0, turn = 770;
+  const double meeting = tile->parts > 1 ? 1150 * count : 0, turn = 770;
   const double steps =
       count * (double)divide_up(problem->k, problem->is_e4m3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH) / tile->parts;
   const double leaving = leaving_cycles(problem, tile);
@@ -75,11 +75,14 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   if ((tile->slots > 0) != problem->has_codes) return false;
   if ((choice->kernel->types == GEMM_E4M3) != problem->is_e4m3) return false;
   const bool is_of_any = choice->kernel->types != GEMM_ONE_TYPE;
-  if (!problem->has_codes && !problem->is_e4m3 && is_of_any == problem->one_type) return false;
+  if (!problem->has_codes && !problem->is_e4m3 && !gemm_meeting_bytes(*tile) && is_of_any == problem->one_type)
+    return false;
   if (problem->silu_mul && !is_of_any && !tile->swapped && !gemm_tile_gates_by_box(*tile)) return false;
   if ((problem->has_residual || problem->row_factors) && gemm_tile_is_wide(*tile)) return false;
   if (problem->streamed && !gemm_tile_streams(*tile)) return false;
-  if (tile->parts > 1 && plan->units > clusters) return false; /* the parts meet in buffers that are used once */
+  const bool meets_often = gemm_meeting_bytes(*tile) && problem->one_type;
+  if (tile->parts > 1 && plan->units > clusters && !meets_often) return false;
+  if (meets_often && problem->rows > tile->columns) return false; /* 64x64 and its parts are faster (README.md) */
   plan->grid = smaller(plan->units, clusters) * cluster;
   const int64_t unit_bytes = (problem->is_e4m3 ? 1 : 2) * problem->k * gemm_tile_p(*tile) * tile->along_p;
   plan->group = plan->units > clusters ? larger(LEAST_GROUP, smaller(MOST_GROUP, GROUP_BYTES / unit_bytes)) : 1;

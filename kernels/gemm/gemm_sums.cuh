@@ -27,12 +27,13 @@ template <typename D> struct gemm_sums {
   const gemm_block<D> &at;
   uint32_t index, thread, lane, warp; /* of the warpgroup in the block, and of the thread in the warpgroup */
   uint32_t sent;                      /* boxes by way of the buffers */
+  uint32_t meetings;                  /* of parts, so far */
   uint32_t slot;                      /* of the factors of the tile's rows */
   uint32_t there; /* a thread frees a stage for one of the blocks that share a tile with this one: its `empty` */
 
   DEVICE gemm_sums(const gemm_wgmma_parameters &p, const gemm_block<D> &at)
       : p(p), at(at), index(threadIdx.x / 128), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
-        warp(threadIdx.x / 32 % 4), sent(0), there(0) {
+        warp(threadIdx.x / 32 % 4), sent(0), meetings(0), there(0) {
     if (D::SHARERS == 1 || thread >= D::SHARERS) return;
     const uint32_t other = thread - D::ALONG_Q + (thread - D::ALONG_Q >= at.cp);
     there = address_in_block(at.empty, thread < D::ALONG_Q ? at.rank_of(at.cp, thread, at.part)
@@ -57,19 +58,32 @@ template <typename D> struct gemm_sums {
 
   /* ---- Parts ---- */
 
+  /* The place and barrier of a meeting. If they meet often, two take turns: a thread sends to a place again only after
+   * it has got what the other block's thread sent after reading that place. */
+  DEVICE uint32_t meeting_place() const {
+    return thread * 16 + (D::MEETS_OFTEN ? at.meeting + meetings % 2 * (D::TILE.rows * D::STORED * 4)
+                                         : at.staging + index * D::BUFFERS * GEMM_STAGING_BYTES);
+  }
+  DEVICE void end_meeting(uint32_t met) {
+    if (!D::MEETS_OFTEN) return;
+    if (thread == 0) barrier_expect(met, D::TILE.rows * D::STORED * 4);
+    meetings++;
+  }
+
   /* d becomes `own`, the columns of this block: each of the two parts sends the other one's columns, and adds. */
-  DEVICE void meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) const {
+  DEVICE void meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) {
     constexpr int COUNT = D::STORED / 2;
     const bool is_first = at.part == 0;
     const uint32_t other = at.rank_of(at.cp, at.cq, at.part ^ 1);
-    const uint32_t slot = at.staging + index * D::BUFFERS * GEMM_STAGING_BYTES + thread * 16, met = at.met + 8 * index;
+    const uint32_t slot = meeting_place(), met = at.met + 8 * (D::MEETS_OFTEN ? meetings % 2 : index);
     const uint32_t there = address_in_block(slot, other), met_there = address_in_block(met, other);
     unrolled_for (int i = 0; i < COUNT; i += 4)
       send_four(there + i / 4 * 2048,
                 make_float4(is_first ? d[COUNT + i] : d[i], is_first ? d[COUNT + i + 1] : d[i + 1],
                             is_first ? d[COUNT + i + 2] : d[i + 2], is_first ? d[COUNT + i + 3] : d[i + 3]),
                 met_there);
-    barrier_wait_cluster(met, 0);
+    barrier_wait_cluster(met, D::MEETS_OFTEN ? meetings / 2 % 2 : 0);
+    end_meeting(met);
     unrolled_for (int i = 0; i < COUNT; i += 4) {
       const float4 theirs = load_shared_four(slot + i / 4 * 2048);
       own[i] = (is_first ? d[i] : d[COUNT + i]) + theirs.x;

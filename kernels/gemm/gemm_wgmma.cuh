@@ -180,7 +180,7 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
       barrier_init(at.slot_full + 8 * i, 1 + GEMM_SCALERS / 32); /* warps that decode scales arrive too */
       barrier_init(at.slot_empty + 8 * i, 4 * D::WARPGROUPS);
     }
-    for (int i = 0; D::PARTS > 1 && i < D::WARPGROUPS; i++) {
+    for (int i = 0; D::PARTS > 1 && i < (D::MEETS_OFTEN ? 2 : D::WARPGROUPS); i++) {
       barrier_init(at.met + 8 * i, 1);
       barrier_expect(at.met + 8 * i, D::TILE.rows * D::STORED * 4);
     }
@@ -215,7 +215,7 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
         multiply_codes<__nv_bfloat16>(p, at);
       else
         multiply_codes<__half>(p, at);
-    } else if constexpr (D::ANY)
+    } else if constexpr (D::ANY && !D::STREAMS)
       multiply_tiles<either>(p, at);
     else if (p.is_bf16)
       multiply_tiles<__nv_bfloat16>(p, at);

@@ -16,10 +16,6 @@
 
 #if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ == 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL))
 
-#define WGMMA_D_32     WGMMA_EIGHT(0), WGMMA_EIGHT(8)
-#define WGMMA_NAMES_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-WGMMA_PRODUCTS(32, "16", "17", "18", "19", "20")
-
 namespace {
 
 using tile_numbers = float[STAGGERED_PRODUCTS][16];

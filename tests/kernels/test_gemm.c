@@ -36,7 +36,7 @@ static void gemm_agrees_with_fp64_in_every_kernel(rondo_backend backend) {
   struct gemm_problem_case problems[4];
   for (size_t i = 0; i < gemm_size_count; i++) {
     const struct gemm_size *size = &gemm_sizes[i];
-    const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1, rows = size->rows / less;
+    const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1, rows = gemm_fewer(backend, size->rows);
     const rondo_dtype one = i % 2 ? RONDO_F16 : RONDO_BF16;
     problems[2] = (struct gemm_problem_case){
         .dtype = one, .out_dtype = one, .rows = rows, .columns = size->columns / less, .k = size->k};
@@ -84,7 +84,7 @@ static void gemm_gates(rondo_backend backend) {
   struct gemm_problem_case problems[4];
   for (size_t i = 0; i < gemm_size_count; i++) {
     const struct gemm_size *size = &gemm_sizes[i];
-    const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1, rows = size->rows / less;
+    const int64_t less = backend == RONDO_BACKEND_HOST ? 8 : 1, rows = gemm_fewer(backend, size->rows);
     const struct gemm_problem_case whole = {.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                             .out_dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                             .rows = rows,

@@ -41,7 +41,7 @@ static struct gemm_problem_case case_of(size_t i, rondo_backend backend) {
   return (struct gemm_problem_case){.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
                                     .out_dtype = RONDO_F32,
                                     .packed = packed,
-                                    .rows = size->rows / less,
+                                    .rows = gemm_fewer(backend, size->rows),
                                     .columns = size->columns / less,
                                     .k = size->k,
                                     .scale = 0.125f};

@@ -204,7 +204,7 @@ static void set_prefill_pages(struct machine *m, const rondo_graph_llama_desc *d
 /* Chunks that end in padding, some after the context's end; then the sequence goes on beside one that rests. */
 static void prefills(rondo_backend backend) {
   skip_under_sanitizers();
-  enum { OF_SMOLLM2 = 6, WIDE = 7 /* cases of its sizes, and one of a wide model: their layers are halves */ };
+  enum { OF_SMOLLM2 = 6, IN_HALVES = 7, WIDE = 8 /* cases of its sizes, and two of wide models: the second streams */ };
   static const struct {
     int rows, length, context;
     rondo_dtype dtype, weights;
@@ -212,15 +212,16 @@ static void prefills(rondo_backend backend) {
   } cases[] = {{64, 70, 72, RONDO_BF16, RONDO_BF16, 0},     {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},
                {150, 150, 152, RONDO_BF16, RONDO_BF16, 32}, {17, 40, 42, RONDO_BF16, RONDO_BF16, 16},
                {9, 20, 22, RONDO_BF16, RONDO_NVFP4, 0},     {30, 40, 42, RONDO_BF16, RONDO_NVFP4, 16},
-               {4, 10, 12, RONDO_BF16, RONDO_BF16, 0},      {6, 14, 20, RONDO_BF16, RONDO_BF16, 0},
-               {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},    {16, 3, 20, RONDO_F16, RONDO_E4M3, 0},
-               {1, 4, 20, RONDO_F16, RONDO_F16, 0},         {7, 20, 20, RONDO_F16, RONDO_NVFP4, 0},
-               {16, 16, 20, RONDO_BF16, RONDO_E4M3, 0},     {16, 19, 20, RONDO_F16, RONDO_F16, 0},
-               {17, 16, 20, RONDO_BF16, RONDO_BF16, 0},     {100, 20, 20, RONDO_F16, RONDO_F16, 0},
-               {64, 70, 72, RONDO_F16, RONDO_F16, 0},       {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},
-               {150, 160, 160, RONDO_F16, RONDO_F16, 0},    {17, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
-               {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 0}, {64, 70, 72, RONDO_F16, RONDO_NVFP4, 0},
-               {6, 14, 20, RONDO_F16, RONDO_F16, 16},       {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 32}};
+               {4, 10, 12, RONDO_BF16, RONDO_BF16, 0},      {12, 20, 22, RONDO_BF16, RONDO_BF16, 0},
+               {6, 14, 20, RONDO_BF16, RONDO_BF16, 0},      {16, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},
+               {16, 3, 20, RONDO_F16, RONDO_E4M3, 0},       {1, 4, 20, RONDO_F16, RONDO_F16, 0},
+               {7, 20, 20, RONDO_F16, RONDO_NVFP4, 0},      {16, 16, 20, RONDO_BF16, RONDO_E4M3, 0},
+               {16, 19, 20, RONDO_F16, RONDO_F16, 0},       {17, 16, 20, RONDO_BF16, RONDO_BF16, 0},
+               {100, 20, 20, RONDO_F16, RONDO_F16, 0},      {64, 70, 72, RONDO_F16, RONDO_F16, 0},
+               {100, 150, 152, RONDO_BF16, RONDO_BF16, 0},  {150, 160, 160, RONDO_F16, RONDO_F16, 0},
+               {17, 20, 20, RONDO_BF16, RONDO_NVFP4, 0},    {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 0},
+               {64, 70, 72, RONDO_F16, RONDO_NVFP4, 0},     {6, 14, 20, RONDO_F16, RONDO_F16, 16},
+               {100, 150, 152, RONDO_BF16, RONDO_NVFP4, 32}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     static struct history h;
     struct llama l;
@@ -230,8 +231,10 @@ static void prefills(rondo_backend backend) {
     desc.head_dimension = i % 2 ? 64 : 32, desc.context = cases[i].context;
     desc.page_rows = cases[i].page_rows, desc.pages = desc.page_rows ? PREFILL_PAGES : 0;
     if (i < OF_SMOLLM2) desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536;
-    if (i >= OF_SMOLLM2 && i < WIDE)
-      desc.hidden = 1280, desc.query_heads = 20, desc.kv_heads = 5, desc.feed_forward = 512;
+    if (i >= OF_SMOLLM2 && i < WIDE) {
+      desc.hidden = i < IN_HALVES ? 1280 : 2048, desc.feed_forward = 512;
+      desc.query_heads = desc.hidden / 64, desc.kv_heads = desc.hidden / 256;
+    }
     if (i < WIDE) desc.head_dimension = 64;
     llama_make(&l, desc, 70 + i);
     machine_add(&m, backend, l.desc);
@@ -240,7 +243,7 @@ static void prefills(rondo_backend backend) {
     machine_add(&m, backend, desc);
     machine_start(&m, &l);
     set_prefill_pages(&m, &desc);
-    l.streams = cases[i].rows > 16 && cases[i].dtype == RONDO_BF16;
+    l.streams = (i == IN_HALVES || cases[i].rows > 16) && cases[i].dtype == RONDO_BF16;
     l.layer_norms_are_tasks = cases[i].rows > 16 && !l.streams;
     int32_t next = prefill_and_check(&l, &m, cases[i].rows, cases[i].length, &h);
     l.layer_norms_are_tasks = l.streams = false;
