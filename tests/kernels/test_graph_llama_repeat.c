@@ -77,6 +77,7 @@ BOTH_BACKENDS(graph_llama, tokens_of_a_repeat_have_the_bits_of_those_one_by_one,
 /* A kernel that turns them off and on would make the driver launch too many of their blocks. */
 Test(graph_llama, kernels_in_clusters_are_not_resident_cuda) {
   require_backend(RONDO_BACKEND_CUDA);
+  struct llama l;
   struct machine m = {0};
   rondo_graph_llama_desc desc = llama_plain_desc();
   rondo_exec_options options = {.linger_ns = 1};
@@ -85,7 +86,8 @@ Test(graph_llama, kernels_in_clusters_are_not_resident_cuda) {
   rondo_info info;
   desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536, desc.head_dimension = 64;
   desc.weights = RONDO_BF16, desc.sequences = 1, desc.context = 64;
-  machine_add(&m, RONDO_BACKEND_CUDA, desc);
+  llama_make(&l, desc, 1);
+  machine_add(&m, RONDO_BACKEND_CUDA, l.desc);
   REQUIRE_OK(rondo_open(
       &(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 256 << 20, .pinned_bytes = 1 << 20}, &runtime));
   REQUIRE_OK(rondo_runtime_info(runtime, &info));
@@ -97,4 +99,5 @@ Test(graph_llama, kernels_in_clusters_are_not_resident_cuda) {
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_graph_destroy(&m.trials[0].graph));
   REQUIRE_OK(rondo_close(&runtime));
+  llama_free(&l);
 }
