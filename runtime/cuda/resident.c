@@ -15,7 +15,10 @@
 #include "cuda_failure.h"
 #include "turns.h"
 
-enum { BEAT_NS = 1000 * 1000 };
+enum {
+  BEAT_NS = 1000 * 1000,
+  LOOKS_PER_HEALTH = 1 << 15 /* some milliseconds */
+};
 
 /* ---- Turns ------------------------------------------------------------------------------------------------------- */
 
@@ -66,14 +69,16 @@ static rondo_status put_on(struct device_exec *exec) {
   return status;
 }
 
-/* A replay was rung in this word. False: the graph has given up without it, and the ring is taken back. */
+/* A replay was rung in this word. False: the graph has given up without it, and the ring is taken back. A graph on a
+ * device that is lost says neither. */
 static bool is_heard(const struct device_exec *exec, uint64_t word) {
   struct doorbell *bell = exec->bell;
-  while (doorbell_is_leaving(bell, word) && !device_lost(exec->device)) {
+  for (uint32_t looks = 1; doorbell_is_leaving(bell, word) && !device_lost(exec->device); looks++) {
     if (has_left(word, doorbell_left(bell))) {
       while (!doorbell_move(bell, &word, word - 1)) continue;
       return false;
     }
+    if (looks % LOOKS_PER_HEALTH == 0) cuda_health(exec->device);
     cpu_relax();
   }
   return true;

@@ -1,7 +1,10 @@
-/* test_cuda_residents.c - resident execs on the fake driver: that come while others go, end, and have no tasks. */
+/* test_cuda_residents.c - resident execs on the fake driver: that come while others go, end, and have no tasks; and
+ * devices that are lost meanwhile. */
 #include <pthread.h>
 #include <time.h>
 
+#include "../../runtime/cuda/cuda_device.h"
+#include "../../runtime/exec.h"
 #include "driver_support.h"
 
 TestSuite(residents, .init = driver_setup, .timeout = 120);
@@ -150,5 +153,31 @@ Test(residents, a_close_waits_for_a_thread_in_the_driver_until_the_device_is_los
   REQUIRE_OK(rondo_close_exec(&other));
   REQUIRE_OK(rondo_graph_destroy(&graph));
   REQUIRE_OK(rondo_close(&runtime));
+  require_no_violation("after close");
+}
+
+/* The graph has said that it gives up, and nothing more is heard of it. */
+Test(residents, a_ring_waits_for_a_graph_that_leaves_until_the_device_is_lost) {
+  struct coming last = {0};
+  rondo_slot slot;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &last.graph));
+  add_copy(last.graph, "copy", add_vector(rondo_input, last.graph, "x", 64),
+           add_vector(rondo_output, last.graph, "y", 64));
+  REQUIRE_OK(
+      rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16},
+                 &last.runtime));
+  come(&last);
+  REQUIRE_OK(rondo_acquire(last.exec, &slot));
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  set_mode(FAKE_NEVER); /* no kernel finds room */
+  struct doorbell *bell = last.exec->slots.items[0].device_exec->bell;
+  __atomic_store_n(&bell->leaving, doorbell_word(bell), __ATOMIC_SEQ_CST);
+  fake->fail_call(1, CU_ILLEGAL_ADDRESS);
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_ERROR(rondo_wait(slot, RONDO_FOREVER), RONDO_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS");
+  REQUIRE_OK(rondo_close_exec(&last.exec));
+  REQUIRE_OK(rondo_graph_destroy(&last.graph));
+  REQUIRE_OK(rondo_close(&last.runtime));
   require_no_violation("after close");
 }
