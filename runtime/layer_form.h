@@ -33,10 +33,11 @@ struct layer_form layer_form_of(const struct layer_sizes *layer);
 bool norms_suit_products(const struct layer_sizes *layer); /* kernels/gemm/gemm.c */
 int64_t norm_groups_of(int64_t columns);                   /* there too: sums of squares of a row of the stream */
 
-/* A half whose x_parts, if there are any, are one rank's terms of a sum over all ranks: it begins with their exchange.
- * If `gives`, the half that has its out and out_parts as x and x_parts is the next task that waits for ranks, and no
- * other task reads these: where each rank has a device of its own the values do not go there (exchange_gather.h). Or of
- * a product, which ends with the exchange. */
+/* The exchange of a half or of a product. A product ends with it. A half begins with it: its x_parts, if it has some,
+ * are one rank's terms of a sum over all ranks.
+ *
+ * If a half `gives`, then the next task that waits for ranks is the half that takes its out and out_parts, and no other
+ * task reads these. So where each rank has a device of its own, the kernels do not write them (exchange_gather.h). */
 struct layer_exchange {
   const rondo_tensor *states; /* of rondo_exchange_state, one of each rank */
   uint32_t rank, ranks;

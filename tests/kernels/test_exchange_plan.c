@@ -92,7 +92,7 @@ Test(exchange_plan, terms_take_the_short_kernel) {
   ranks_end(&ranks);
 }
 
-/* Of 1 MB each thread has one vector, where the blocks need share a device with no other rank's. */
+/* So a thread has one vector of 1 MB too. Blocks of ranks that share a device would not all fit. */
 Test(exchange_plan, blocks_are_larger_where_each_rank_has_a_device) {
   static const struct chip chip = {90, 132, 232448};
   static const int64_t numbers[] = {1 << 18, 1 << 19};
