@@ -162,10 +162,10 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *   "layer0.qkv norm", ".gate_up norm"                           with many tokens or sequences
  *   "layer0.attention", ".feed_forward"                          halves; of several chains ".attention.0"
  *   "last row"                                                   prefill: gathers row `last`
- *   "norm"                                  after halves, with a head in NVFP4 or 17 sequences; else in "head"
+ *   "norm"         after halves, an f32 stream, with 17 results or some NVFP4 heads; else in "head"
  *   "head", "next"                                               product that gives logits; argmax or draw
- * Sums and logits are f32, and so is the residual stream between halves and, in bf16, of many short rows; else that
- * and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
+ * Sums and logits are f32, and so is the residual stream between halves and, in bf16, of some steps of 9 rows or more;
+ * else that and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
  * random weights their error is at most 0.01 (f16) or 0.08 (bf16) of the root mean square of their row.
  *
  * Prefill takes a prompt in chunks of `tokens` rows, one behind the other. Rows up to `last` count; next and logits
@@ -178,8 +178,8 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * states the program uploads after the prompts.
  *
  * With page_rows, caches are pools of pages, and kv_pages says where positions of sequences are. Padding and resting
- * sequences are written too. A layer is five tasks. A borrower of one sequence without page_rows has the pages behind
- * the first, in order.
+ * sequences are written too. A layer of decode is five tasks. A borrower of one sequence without page_rows has the
+ * pages behind the first, in order.
  *
  * With feed_back, each sequence's last token and its position are states, zeros at first. Decode reads these tokens,
  * replaces them by the next ones (a task "token" copies these to the output), and adds `advance` to the positions
@@ -195,9 +195,9 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *
  * With ranks, each rank of a group has a graph, described alike but for `rank`. All are replayed with the same inputs
  * and have the same results, to the bit. A task "layer0.attention sum", or of another half, output or down, adds what
- * the ranks have; "logits" joins their columns. Sizes of constants and caches below are then divided by ranks: q, k, v,
- * gate_up and head have part `rank` of their rows, output and down of their columns, embedding and norms all. Products
- * of more than 16 rows are rounded before they are added.
+ * the ranks have (of one token after the last half alone); "logits" joins their columns. Sizes of constants and caches
+ * below are then divided by ranks: q, k, v, gate_up and head have part `rank` of their rows, output and down of their
+ * columns, embedding and norms all. Products of more than 16 rows are rounded before they are added.
  *
  * In rows that count, the program keeps positions below `context` (results beyond are undefined) and tokens below
  * `vocabulary` (else the row is NaN). A sequence that pauses takes any token at the position of its next one; with

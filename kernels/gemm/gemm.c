@@ -161,9 +161,9 @@ rondo_status gemm_check(const struct op_task *task) {
   return status == RONDO_OK ? check_norms(task, columns) : status;
 }
 
-/* As measured on an H200 (README.md): few rows, or short ones, but more rows than are faster by other kernels. Larger
- * products lose more than the norm's task takes, as the stream has twice the bytes. The vectors lack the factor of
- * their norm, and f16 has too small a range for that. Rows of 16 bits move by tensor maps. */
+/* As measured on an H200 (README.md): few rows, or short ones. Still fewer rows are faster in gemv's kernels, or as
+ * halves. Larger products lose more than the norm's task takes, as the stream has twice the bytes. The vectors lack the
+ * factor of their norm, and f16 has too small a range for that. Rows of 16 bits move by tensor maps. */
 bool norms_suit_products(const struct layer_sizes *layer) {
   enum { MAP_ELEMENTS = 8, MOST_ELEMENTS = 11 << 16, MOST_BESIDE_NVFP4 = 1 << 19, WIDE = 2048, LEAST_WIDE_ROWS = 9 };
   const int64_t most = layer->weights == RONDO_NVFP4 ? MOST_BESIDE_NVFP4 : MOST_ELEMENTS;
