@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../../runtime/graph.h"
+#include "../../runtime/kernels.h"
 #include "../oracles/llama_ranks.h"
 
 static bool is_same(const void *a, const void *b, size_t bytes) { return !memcmp(a, b, bytes); }
@@ -403,4 +404,56 @@ Test(graph_llama_ranks, the_largest_exchange_has_these_bytes) {
     REQUIRE_OK(rondo_graph_llama_exchange_bytes(&desc, &bytes));
     cr_assert_eq(bytes, cases[i].bytes, "case %zu: %llu", i, (unsigned long long)bytes);
   }
+}
+
+/* ---- Which kernels ----------------------------------------------------------------------------------------------- */
+
+/* Kernels that give and take parts, of all tasks of rank 1 where each rank has a device of its own. */
+static int giving_launches(const rondo_graph *graph, const struct chip *chip) {
+  static struct op_launches launches;
+  int giving = 0;
+  for (uint32_t t = 0; t < graph->task_count; t++) {
+    struct op_operand operands[OP_MAX_OPERANDS];
+    struct op_task task = graph_op_task(graph, &graph->tasks[t], operands);
+    REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere, .lets_successors_start = true},
+                               chip, &launches));
+    for (uint32_t i = 0; i < launches.count; i++) giving += strstr(launches.items[i].kernel, "_ranks") != NULL;
+  }
+  return giving;
+}
+
+/* Both halves of a layer, or none: the graph decides by the sizes, and the kernels are chosen later. */
+static void check_giving(int64_t query_heads, int64_t kv_heads, int64_t feed_forward) {
+  static const struct chip chips[] = {{90, 132, 232448}, {100, 148, 232448}, {90, 8, 232448}};
+  rondo_graph *lenders[2], *graph;
+  rondo_tensor states[2];
+  rondo_llama_layer layers[2];
+  rondo_graph_llama_tensors tensors = {.layers = layers};
+  rondo_graph_llama_desc desc = giving_desc();
+  uint64_t bytes;
+  desc.query_heads = 2 * query_heads, desc.kv_heads = 2 * kv_heads, desc.feed_forward = 2 * feed_forward;
+  desc.layers = 2, desc.vocabulary = VOCABULARY, desc.context = 64, desc.sequences = 1;
+  desc.ranks = 2, desc.rank = 1, desc.exchange = states;
+  REQUIRE_OK(rondo_graph_llama_exchange_bytes(&desc, &bytes));
+  for (int r = 0; r < 2; r++) {
+    REQUIRE_OK(rondo_graph_create(NULL, NULL, &lenders[r]));
+    REQUIRE_OK(rondo_exchange_state(lenders[r], NULL, 2, bytes, &states[r]));
+  }
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_graph_llama(graph, &desc, &tensors));
+  const bool gives = query_heads / kv_heads % 2 == 0 && query_heads / kv_heads <= 8 && query_heads <= 32 &&
+                     feed_forward >= 960 && feed_forward % 64 == 0;
+  for (size_t c = 0; c < sizeof chips / sizeof *chips; c++)
+    cr_assert_eq(giving_launches(graph, &chips[c]), gives ? 4 : 0, "%d heads, %d, %d", (int)query_heads, (int)kv_heads,
+                 (int)feed_forward);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  for (int r = 0; r < 2; r++) REQUIRE_OK(rondo_graph_destroy(&lenders[r]));
+}
+
+Test(graph_llama_ranks, halves_that_give_parts_have_kernels_for_it) {
+  static const int64_t columns[] = {896, 960, 992, 1024, 4096, 14336, 65536};
+  for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+    for (int64_t heads = 2; heads <= 40; heads += 2)
+      for (int64_t kv_heads = 1; kv_heads <= heads; kv_heads++)
+        if (heads % kv_heads == 0) check_giving(heads, kv_heads, columns[i]);
 }
