@@ -164,8 +164,8 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *   "last row"                                                   prefill: gathers row `last`
  *   "norm"         after halves, an f32 stream, with 17 results or some NVFP4 heads; else in "head"
  *   "head", "next"                                               product that gives logits; argmax or draw
- * Sums and logits are f32, and so is the residual stream between halves and, in bf16, of some steps of 9 rows or more;
- * else that and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
+ * Sums, logits, the residual stream between halves and, in bf16, that of some steps of 9 rows or more are f32; else
+ * that and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
  * random weights their error is at most 0.01 (f16) or 0.08 (bf16) of the root mean square of their row.
  *
  * Prefill takes a prompt in chunks of `tokens` rows, one behind the other. Rows up to `last` count; next and logits
