@@ -1,5 +1,4 @@
-/* gemv_rows.cuh - a product that ends with the sum over all ranks of its results (exchange_rows.h). Of
- * one vector. */
+/* gemv_rows.cuh - a product of one vector that ends with the sum over all ranks of its results (exchange_rows.h). */
 #pragma once
 
 #include "../exchange/exchange_rows.cuh"

@@ -204,7 +204,7 @@ static void set_prefill_pages(struct machine *m, const rondo_graph_llama_desc *d
 /* Chunks that end in padding, some after the context's end; then the sequence goes on beside one that rests. */
 static void prefills(rondo_backend backend) {
   skip_under_sanitizers();
-  enum { OF_SMOLLM2 = 6, IN_HALVES = 7, WIDE = 8 /* cases of its sizes, and two of wide models: the second streams */ };
+  enum { OF_SMOLLM2 = 6, STREAMS = 7, WIDE = 8 /* cases of its sizes, and two of wide models: the second streams */ };
   static const struct {
     int rows, length, context;
     rondo_dtype dtype, weights;
@@ -232,7 +232,7 @@ static void prefills(rondo_backend backend) {
     desc.page_rows = cases[i].page_rows, desc.pages = desc.page_rows ? PREFILL_PAGES : 0;
     if (i < OF_SMOLLM2) desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536;
     if (i >= OF_SMOLLM2 && i < WIDE) {
-      desc.hidden = i < IN_HALVES ? 1280 : 2048, desc.feed_forward = 512;
+      desc.hidden = i < STREAMS ? 1280 : 2048, desc.feed_forward = 512;
       desc.query_heads = desc.hidden / 64, desc.kv_heads = desc.hidden / 256;
     }
     if (i < WIDE) desc.head_dimension = 64;
@@ -243,7 +243,7 @@ static void prefills(rondo_backend backend) {
     machine_add(&m, backend, desc);
     machine_start(&m, &l);
     set_prefill_pages(&m, &desc);
-    l.streams = (i == IN_HALVES || cases[i].rows > 16) && cases[i].dtype == RONDO_BF16;
+    l.streams = (i == STREAMS || cases[i].rows > 16) && cases[i].dtype == RONDO_BF16;
     l.layer_norms_are_tasks = cases[i].rows > 16 && !l.streams;
     int32_t next = prefill_and_check(&l, &m, cases[i].rows, cases[i].length, &h);
     l.layer_norms_are_tasks = l.streams = false;
