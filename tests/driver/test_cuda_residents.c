@@ -17,21 +17,37 @@ struct coming {
   rondo_exec *exec;
 };
 
+static void prepare(struct coming *coming) {
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &coming->graph));
+  add_copy(coming->graph, "copy", add_vector(rondo_input, coming->graph, "x", 64),
+           add_vector(rondo_output, coming->graph, "y", 64));
+  REQUIRE_OK(
+      rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16},
+                 &coming->runtime));
+}
+
 static void *come(void *argument) {
   struct coming *coming = argument;
   REQUIRE_OK(rondo_instantiate(coming->runtime, coming->graph, &resident, &coming->exec));
   return NULL;
 }
 
+/* Its graph is on the device after a replay, and no kernel finds room. */
+static rondo_slot stay(struct coming *staying) {
+  rondo_slot slot;
+  prepare(staying);
+  come(staying);
+  REQUIRE_OK(rondo_acquire(staying->exec, &slot));
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  set_mode(FAKE_NEVER);
+  return slot;
+}
+
 /* The close waits for the end of the thread that beats, not for that of the exec that comes meanwhile. */
 Test(residents, the_last_one_goes_while_another_comes) {
   struct coming coming = {0};
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &coming.graph));
-  add_copy(coming.graph, "copy", add_vector(rondo_input, coming.graph, "x", 64),
-           add_vector(rondo_output, coming.graph, "y", 64));
-  REQUIRE_OK(
-      rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16},
-                 &coming.runtime));
+  prepare(&coming);
   for (int i = 0; i < 400; i++) {
     pthread_t thread;
     rondo_exec *last = NULL;
@@ -56,19 +72,8 @@ static void *go(void *argument) {
 /* Else another exec could get memory that the graph's last kernels still read. */
 Test(residents, a_close_waits_until_the_graph_has_ended) {
   struct coming going = {0};
-  rondo_slot slot;
   pthread_t thread;
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &going.graph));
-  add_copy(going.graph, "copy", add_vector(rondo_input, going.graph, "x", 64),
-           add_vector(rondo_output, going.graph, "y", 64));
-  REQUIRE_OK(
-      rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16},
-                 &going.runtime));
-  come(&going);
-  REQUIRE_OK(rondo_acquire(going.exec, &slot));
-  REQUIRE_OK(rondo_replay(slot));
-  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
-  set_mode(FAKE_NEVER); /* no kernel finds room */
+  stay(&going);
   const uint64_t destroyed = fake->calls("cuGraphExecDestroy");
   cr_assert_eq(pthread_create(&thread, NULL, go, &going), 0);
   nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
@@ -159,18 +164,7 @@ Test(residents, a_close_waits_for_a_thread_in_the_driver_until_the_device_is_los
 /* The graph has said that it gives up, and nothing more is heard of it. */
 Test(residents, a_ring_waits_for_a_graph_that_leaves_until_the_device_is_lost) {
   struct coming last = {0};
-  rondo_slot slot;
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &last.graph));
-  add_copy(last.graph, "copy", add_vector(rondo_input, last.graph, "x", 64),
-           add_vector(rondo_output, last.graph, "y", 64));
-  REQUIRE_OK(
-      rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16},
-                 &last.runtime));
-  come(&last);
-  REQUIRE_OK(rondo_acquire(last.exec, &slot));
-  REQUIRE_OK(rondo_replay(slot));
-  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
-  set_mode(FAKE_NEVER); /* no kernel finds room */
+  const rondo_slot slot = stay(&last);
   struct doorbell *bell = last.exec->slots.items[0].device_exec->bell;
   __atomic_store_n(&bell->leaving, doorbell_word(bell), __ATOMIC_SEQ_CST);
   fake->fail_call(1, CU_ILLEGAL_ADDRESS);

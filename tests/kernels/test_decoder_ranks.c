@@ -82,10 +82,7 @@ static void sums(rondo_backend backend) {
       trial_set(&ranks.trials[r], h.x[r], x);
       for (int half = 0; half < HALVES; half++) trial_set(&ranks.trials[r], h.terms[r][half], terms[r][half]);
     }
-    if (replay % 4)
-      ranks_replay(&ranks);
-    else
-      ranks_replay_apart(&ranks, &random);
+    ranks_replay_round(&ranks, replay, &random);
     for (uint32_t r = 0; r < RANKS; r++) {
       trial_get(&ranks.trials[r], h.out[r], out);
       for (int i = 0; i < HIDDEN; i++)
@@ -220,10 +217,7 @@ static void chains(rondo_backend backend) {
   for (uint32_t replay = 0; replay < replays; replay++) {
     const uint32_t input = replay < INPUTS ? replay : (uint32_t)random_between(&random, 0, INPUTS - 1);
     for (uint32_t r = 0; r < RANKS; r++) trial_set(&ranks.trials[r], c.x[r], x[input]);
-    if (replay % 4)
-      ranks_replay(&ranks);
-    else
-      ranks_replay_apart(&ranks, &random);
+    ranks_replay_round(&ranks, replay, &random);
     for (uint32_t r = 0; r < RANKS; r++) {
       trial_get(&ranks.trials[r], c.out[r], out);
       if (replay < INPUTS && r == 0) memcpy(first[input], out, sizeof out);
@@ -236,13 +230,6 @@ static void chains(rondo_backend backend) {
 BOTH_BACKENDS(decoder_ranks, halves_that_give_parts_agree_with_fp64_in_every_replay, chains)
 
 /* ---- Which kernels do so ----------------------------------------------------------------------------------------- */
-
-static void task_end(struct ranks *ranks) {
-  for (uint32_t r = 0; r < RANKS; r++) {
-    REQUIRE_OK(rondo_graph_destroy(&ranks->trials[r].graph));
-    REQUIRE_OK(rondo_graph_destroy(&ranks->lenders[r].graph));
-  }
-}
 
 static const struct chip hopper = {90, 132, 232448}, ampere = {80, 108, 166912};
 
@@ -281,7 +268,7 @@ Test(decoder_ranks, kernels_give_parts_where_each_rank_has_a_device) {
     cr_assert_eq(e->there[1], own + 2 * row_bytes - EXCHANGE_GATHER_BYTES, "row 1 of the own");
   }
   free(own), free(other);
-  task_end(&ranks);
+  ranks_abandon(&ranks);
 }
 
 Test(decoder_ranks, elsewhere_the_sum_is_a_launch) {
@@ -297,7 +284,7 @@ Test(decoder_ranks, elsewhere_the_sum_is_a_launch) {
     REQUIRE_OK(select_half(&ranks, i, true, &ampere, op_nowhere, &launches));
     cr_assert_eq(!strcmp(launches.items[0].kernel, "rondo_exchange_sum"), i > 0);
   }
-  task_end(&ranks);
+  ranks_abandon(&ranks);
 }
 
 Test(decoder_ranks, a_sum_of_tensors_is_a_launch_everywhere) {
@@ -309,7 +296,7 @@ Test(decoder_ranks, a_sum_of_tensors_is_a_launch_everywhere) {
   cr_assert_eq(launches.count, 2);
   cr_assert_str_eq(launches.items[0].kernel, "rondo_exchange_sum");
   cr_assert_str_eq(launches.items[1].kernel, "rondo_feed_forward_bf16_few");
-  task_end(&ranks);
+  ranks_abandon(&ranks);
 }
 
 Test(decoder_ranks, a_sum_without_terms_or_room_is_refused) {
@@ -325,7 +312,7 @@ Test(decoder_ranks, a_sum_without_terms_or_room_is_refused) {
   REQUIRE_ERROR(zero_half_add(&ranks, 0, x, terms, out), RONDO_INVALID_ARGUMENT,
                 "task 0 'half': exchange[0] is too small, expected one for at least 8192 bytes");
   cr_assert_eq(graph->task_count, 0);
-  task_end(&ranks);
+  ranks_abandon(&ranks);
 }
 
 /* ---- A rank that does not come ----------------------------------------------------------------------------------- */
@@ -340,5 +327,5 @@ Test(decoder_ranks, a_missing_rank_is_named_cuda, OWN_PROCESS) {
   REQUIRE_OK(rondo_replay(ranks.trials[0].slot));
   REQUIRE_ERROR(rondo_wait(ranks.trials[0].slot, UINT64_C(60) * 1000 * 1000 * 1000), RONDO_DEVICE_LOST,
                 "task 'half 1': rank 1 did not come in time");
-  task_end(&ranks);
+  ranks_abandon(&ranks);
 }

@@ -274,10 +274,7 @@ static void rank_is_missing(rondo_backend backend) {
   REQUIRE_ERROR(rondo_wait(ranks.trials[0].slot, minute_ns), RONDO_DEVICE_LOST,
                 "task 'sum of halves': rank 1 did not come in time");
   REQUIRE_ERROR(rondo_runtime_health(ranks.runtimes[0]), RONDO_DEVICE_LOST, "rank 1 did not come in time");
-  for (uint32_t r = 0; r < 2; r++) { /* nothing else of a lost device's */
-    REQUIRE_OK(rondo_graph_destroy(&ranks.trials[r].graph));
-    REQUIRE_OK(rondo_graph_destroy(&ranks.lenders[r].graph));
-  }
+  ranks_abandon(&ranks);
 }
 
 /* Where ranks share cores, one may compute for seconds before it comes. */

@@ -113,10 +113,7 @@ static void sums_of(rondo_backend backend, uint32_t count) {
     for (int i = 0; i < ROWS; i++) residual[i] = (float)random_between(&random, -100000, 100000) / 999;
     set_vectors(&ranks, &p, &random, numbers);
     for (uint32_t r = 0; r < count; r++) trial_set(&ranks.trials[r], p.residual[r], residual);
-    if (replay % 4)
-      ranks_replay(&ranks);
-    else
-      ranks_replay_apart(&ranks, &random);
+    ranks_replay_round(&ranks, replay, &random);
     for (uint32_t r = 0; r < count; r++) {
       trial_get(&ranks.trials[r], p.out[r], out);
       for (int i = 0; i < ROWS; i++)
@@ -132,13 +129,6 @@ static void sums(rondo_backend backend) {
 BOTH_BACKENDS(gemv_ranks, products_end_with_the_sum_of_all_ranks, sums)
 
 /* ---- Which kernel adds up ---------------------------------------------------------------------------------------- */
-
-static void graphs_end(struct ranks *ranks) {
-  for (uint32_t r = 0; r < ranks->count; r++) {
-    REQUIRE_OK(rondo_graph_destroy(&ranks->trials[r].graph));
-    REQUIRE_OK(rondo_graph_destroy(&ranks->lenders[r].graph));
-  }
-}
 
 Test(gemv_ranks, a_kernel_ends_with_the_sum_where_each_rank_has_a_device) {
   static const struct chip chip = {90, 132, 232448};
@@ -166,7 +156,7 @@ Test(gemv_ranks, a_kernel_ends_with_the_sum_where_each_rank_has_a_device) {
     memcpy(&told, launches.items[0].parameters, sizeof told);
     cr_assert(told.exchange.ranks == 2 && told.exchange.rank == 1 && told.exchange.vectors == ROWS / 4);
   }
-  graphs_end(&ranks);
+  ranks_abandon(&ranks);
 }
 
 Test(gemv_ranks, what_a_sum_cannot_have_is_refused) {
@@ -186,7 +176,7 @@ Test(gemv_ranks, what_a_sum_cannot_have_is_refused) {
   REQUIRE_ERROR(summed_product_add(graph, &desc, &exchange), RONDO_INVALID_ARGUMENT,
                 "task 0 'product': exchange[0] is too small, expected one for at least 4096 bytes");
   cr_assert_eq(graph->task_count, 0);
-  graphs_end(&ranks);
+  ranks_abandon(&ranks);
 }
 
 /* ---- A rank that does not come ----------------------------------------------------------------------------------- */
@@ -201,5 +191,5 @@ Test(gemv_ranks, a_missing_rank_is_named_cuda, OWN_PROCESS) {
   REQUIRE_OK(rondo_replay(ranks.trials[0].slot));
   REQUIRE_ERROR(rondo_wait(ranks.trials[0].slot, UINT64_C(60) * 1000 * 1000 * 1000), RONDO_DEVICE_LOST,
                 "task 'product': rank 1 did not come in time");
-  graphs_end(&ranks);
+  ranks_abandon(&ranks);
 }

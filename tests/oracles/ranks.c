@@ -61,11 +61,25 @@ void ranks_replay_apart(struct ranks *ranks, struct random *random) {
   wait_for_all(ranks);
 }
 
+void ranks_replay_round(struct ranks *ranks, uint32_t round, struct random *random) {
+  if (round % 4)
+    ranks_replay(ranks);
+  else
+    ranks_replay_apart(ranks, random);
+}
+
 void ranks_end(struct ranks *ranks) {
   for (uint32_t r = 0; r < ranks->count; r++) trial_end(&ranks->trials[r]);
   for (uint32_t r = 0; r < ranks->count; r++) {
     REQUIRE_OK(rondo_close_exec(&ranks->lenders[r].exec));
     REQUIRE_OK(rondo_graph_destroy(&ranks->lenders[r].graph));
     REQUIRE_OK(rondo_close(&ranks->runtimes[r]));
+  }
+}
+
+void ranks_abandon(struct ranks *ranks) {
+  for (uint32_t r = 0; r < ranks->count; r++) {
+    REQUIRE_OK(rondo_graph_destroy(&ranks->trials[r].graph));
+    REQUIRE_OK(rondo_graph_destroy(&ranks->lenders[r].graph));
   }
 }

@@ -21,4 +21,8 @@ void ranks_instantiate(struct ranks *ranks);
 void ranks_replay(struct ranks *ranks);
 /* The same, one rank after the other in a random order, with pauses. */
 void ranks_replay_apart(struct ranks *ranks, struct random *random);
+/* In three of four rounds all at once, in the fourth apart. */
+void ranks_replay_round(struct ranks *ranks, uint32_t round, struct random *random);
 void ranks_end(struct ranks *ranks);
+/* In place of ranks_end, without execs, or if their device is lost and the process ends: destroys the graphs. */
+void ranks_abandon(struct ranks *ranks);
