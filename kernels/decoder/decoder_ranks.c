@@ -32,21 +32,9 @@ static struct op_operand sum_operand(const struct op_task *task, rondo_access ac
 void decoder_sum_over_ranks(const struct op_call *call, struct op_step *sum) {
   const struct op_task *task = call->task;
   const struct decoder_attributes *attributes = op_attributes(task);
-  const uint32_t states = decoder_states(task);
-  const struct exchange_attributes exchange = {
-      .kind = EXCHANGE_ALL_REDUCE, .rank = attributes->rank, .ranks = attributes->ranks};
-  *sum = (struct op_step){.task = {.op = &op_all_reduce, .name = task->name}, .call = *call};
-  sum->task.operand_count = EXCHANGE_STATES + attributes->ranks;
-  sum->task.operands = sum->operands;
-  memcpy(sum->task.attributes, &exchange, sizeof exchange);
-  sum->call.task = &sum->task, sum->call.data = sum->data;
-  sum->call.settled_operands = 0;
+  exchange_sum_step(call, decoder_states(task), attributes->rank, attributes->ranks, sum);
   sum->operands[EXCHANGE_IN] = task->operands[DECODER_X_PARTS], sum->data[EXCHANGE_IN] = call->data[DECODER_X_PARTS];
   sum->operands[EXCHANGE_OUT] = sum_operand(task, RONDO_WRITE), sum->data[EXCHANGE_OUT] = sum_place(call);
-  for (uint32_t r = 0; r < attributes->ranks; r++) {
-    sum->operands[EXCHANGE_STATES + r] = task->operands[states + r];
-    sum->data[EXCHANGE_STATES + r] = call->data[states + r];
-  }
 }
 
 void decoder_half_after_sum(const struct op_call *call, struct op_step *half) {

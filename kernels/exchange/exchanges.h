@@ -119,6 +119,9 @@ int64_t exchange_row_bytes(uint64_t bytes);
 
 /* The task as its kernels and the host see it, but for `done`. */
 struct exchange_parameters exchange_parameters_of(const struct op_call *call, const struct exchange_choice *choice);
+/* A step that is a task of rondo_add_all_reduce, by the states that the task has from operand `states` on. In, out and
+ * the residual are left to the caller. */
+void exchange_sum_step(const struct op_call *call, uint32_t states, uint32_t rank, uint32_t ranks, struct op_step *sum);
 /* Where the room for parts is, for a kernel that takes or gives them; operands from `states` on are the ranks' states.
  */
 struct exchange_gather exchange_gather_of(const struct op_call *call, uint32_t states, uint32_t rank, uint32_t ranks);

@@ -44,15 +44,12 @@ static struct op_operand part_operand(const struct op_task *task, rondo_access a
   return part;
 }
 
-static void step_begin(const struct op_call *call, const struct op *op, uint32_t operands, struct op_step *step) {
-  *step = (struct op_step){.call = *call, .task = {.op = op, .name = call->task->name, .operand_count = operands}};
-  step->task.operands = step->operands;
-  step->call.task = &step->task, step->call.data = step->data;
-}
-
 static void product_step(const struct op_call *call, struct op_step *step) {
   const struct gemv_ranks_attributes *attributes = op_attributes(call->task);
-  step_begin(call, &op_gemv, GEMV_OPERANDS, step);
+  *step = (struct op_step){.task = {.op = &op_gemv, .name = call->task->name, .operand_count = GEMV_OPERANDS},
+                           .call = *call};
+  step->task.operands = step->operands;
+  step->call.task = &step->task, step->call.data = step->data;
   memcpy(step->operands, call->task->operands, GEMV_OPERANDS * sizeof *step->operands);
   memcpy(step->data, call->data, GEMV_OPERANDS * sizeof *step->data);
   memcpy(step->task.attributes, &attributes->product, sizeof attributes->product);
@@ -63,19 +60,11 @@ static void product_step(const struct op_call *call, struct op_step *step) {
 static void sum_step(const struct op_call *call, struct op_step *step) {
   const struct op_task *task = call->task;
   const struct gemv_ranks_attributes *attributes = op_attributes(task);
-  const struct exchange_attributes exchange = {
-      .kind = EXCHANGE_ALL_REDUCE, .rank = attributes->rank, .ranks = attributes->ranks};
-  step_begin(call, &op_all_reduce, EXCHANGE_STATES + attributes->ranks, step);
-  step->call.settled_operands = 0;
-  memcpy(step->task.attributes, &exchange, sizeof exchange);
+  exchange_sum_step(call, GEMV_OPERANDS, attributes->rank, attributes->ranks, step);
   step->operands[EXCHANGE_IN] = part_operand(task, RONDO_READ), step->data[EXCHANGE_IN] = call->scratch;
   step->operands[EXCHANGE_RESIDUAL] = task->operands[GEMV_RESIDUAL];
   step->data[EXCHANGE_RESIDUAL] = call->data[GEMV_RESIDUAL];
   step->operands[EXCHANGE_OUT] = task->operands[GEMV_OUT], step->data[EXCHANGE_OUT] = call->data[GEMV_OUT];
-  for (uint32_t r = 0; r < attributes->ranks; r++) {
-    step->operands[EXCHANGE_STATES + r] = task->operands[GEMV_OPERANDS + r];
-    step->data[EXCHANGE_STATES + r] = call->data[GEMV_OPERANDS + r];
-  }
 }
 
 bool summed_gemv_step(const struct op_call *call, uint32_t index, struct op_step *step) {
