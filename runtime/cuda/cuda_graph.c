@@ -365,13 +365,13 @@ static cu_result wait_for_last_node(const struct device_exec *exec) {
  * room that work of other lanes has. */
 static void wait_for_resident_graph(const struct device_exec *exec) {
   enum { POLL_NS = 10 * 1000 };
-  const uint64_t patience_ns = UINT64_C(120) * 1000 * 1000 * 1000, begin_ns = now_ns();
+  const uint64_t begin_ns = now_ns();
   struct device *device = exec->device;
   cu_result result = CU_NOT_READY;
   while (result == CU_NOT_READY && !device_lost(device)) {
     result = device->driver.cuEventQuery(exec->event);
     if (result != CU_NOT_READY) continue;
-    if (now_ns() - begin_ns > patience_ns)
+    if (now_ns() - begin_ns > resident_patience_ns)
       device_lose(device, "close: the graph of a resident exec has not ended after 120 s");
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
   }

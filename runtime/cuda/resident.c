@@ -160,12 +160,11 @@ rondo_status resident_begin(struct device_exec *exec) {
 
 /* A thread that has entered the lane may have found the exec there. It may also be in the driver for ever. */
 static void leave_lane(struct device_exec *exec) {
-  const uint64_t patience_ns = UINT64_C(120) * 1000 * 1000 * 1000;
   struct lane *lane = exec->lane;
   struct device_exec *found = exec;
   exec_take_off(exec);
   atomic_compare_exchange_strong(&lane->resident, &found, NULL);
-  if (lane_enter_alone_within(lane, exec->device, patience_ns))
+  if (lane_enter_alone_within(lane, exec->device, resident_patience_ns))
     lane_leave_alone(lane);
   else
     device_lose(exec->device, "close: a launch in the lane of a resident exec has not returned after 120 s");
