@@ -197,6 +197,14 @@ static void gemm_takes_batches(rondo_backend backend) {
       {.dtype = RONDO_F16, .out_dtype = RONDO_BF16, .batch = 3, .rows = 65, .columns = 128, .k = 2048},
       {.dtype = RONDO_F16, .out_dtype = RONDO_F16, .batch = 70, .rows = 70, .columns = 33, .k = 5},
       {.dtype = RONDO_BF16, .out_dtype = RONDO_F16, .batch = 2, .rows = 16, .columns = 64, .k = 64},
+      {.dtype = RONDO_BF16, .out_dtype = RONDO_BF16, .batch = 70, .rows = 28, .columns = 72, .k = 2048},
+      {.dtype = RONDO_F16,
+       .out_dtype = RONDO_F16,
+       .batch = 40,
+       .rows = 17,
+       .columns = 136,
+       .k = 2048,
+       .residual_dtype = RONDO_F16},
   };
   gemm_problems_check(backend, problems, COUNT(problems));
 }
