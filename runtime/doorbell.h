@@ -23,6 +23,7 @@ struct doorbell {
 struct doorbell_state {
   uint64_t obeyed;    /* the word; its turn is that of the last end */
   uint32_t has_left;  /* what follows in the loop's body does nothing */
+  uint32_t has_heard; /* the turn begins with a replay, which the kernel before the loop has heard */
   uint32_t off_count; /* of the kernels, the last ones: they do nothing until the next turn */
 };
 
@@ -38,7 +39,7 @@ static const uint64_t doorbell_patience_ns = UINT64_C(200) * 1000 * 1000;
 struct doorbell_parameters {
   struct doorbell *bell;
   struct doorbell_state *state;
-  const uint64_t *nodes; /* the handles of the kernels in the body, in pinned memory */
+  const uint64_t *nodes; /* the handles of the kernels in the body, in pinned memory with room for DOORBELL_NODES */
   uint64_t loop;         /* the handle of the loop, which ends with 0 */
   uint32_t first;        /* of the nodes: of its replay */
   uint32_t is_before_loop;

@@ -4,5 +4,8 @@
 
 #include "../../runtime/doorbell.h"
 
+enum { AWAIT_BELL_THREADS = 32 };
+
 /* KERNEL(chips, parameters, name, threads, constant) */
-#define AWAIT_BELL_KERNELS(KERNEL) KERNEL(EVERY_CHIP, doorbell_parameters, rondo_await_bell, 32, op_await_bell_kernel)
+#define AWAIT_BELL_KERNELS(KERNEL)                                                                                     \
+  KERNEL(EVERY_CHIP, doorbell_parameters, rondo_await_bell, AWAIT_BELL_THREADS, op_await_bell_kernel)

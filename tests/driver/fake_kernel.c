@@ -180,7 +180,7 @@ static uint64_t bell_now_ns(void) {
 /* With the lock. */
 static bool bell_has_come(const void *parameter) {
   const struct doorbell_parameters *p = parameter;
-  if (p->is_before_loop || p->state->has_left || bell_rings(p)) return true;
+  if (p->is_before_loop || p->state->has_left || p->state->has_heard || bell_rings(p)) return true;
   if ((doorbell_word(p->bell) - p->state->obeyed) / doorbell_turn % 0x10000 != 1) return true;
   const uint64_t beat = __atomic_load_n(&p->bell->beat, __ATOMIC_RELAXED), now = bell_now_ns();
   if (listener.bell != p->bell || listener.beat != beat) {
@@ -220,8 +220,10 @@ static void kernel_bell(const struct fake_launch *launch) {
   if (p->is_before_loop) {
     bell_enable(p, p->state->off_count, true);
     p->state->off_count = p->state->has_left = 0;
+    p->state->has_heard = bell_rings(p);
     __atomic_store_n(&p->bell->leaving, 0, __ATOMIC_SEQ_CST);
-  } else if (!p->state->has_left && (bell_rings(p) || bell_rings_after_all(p))) {
+  } else if (!p->state->has_left && (p->state->has_heard || bell_rings(p) || bell_rings_after_all(p))) {
+    p->state->has_heard = 0;
     p->state->obeyed++;
   } else if (!p->state->has_left) {
     p->state->off_count = (uint32_t)p->bell->node_count - p->first;
