@@ -28,7 +28,7 @@ void skip_under_sanitizers(void) {
   if (__asan_init) cr_skip_test("takes long under sanitizers");
 }
 
-uint32_t rounds_here(uint32_t rounds) { return is_under_valgrind() ? (rounds + 4) / 5 : rounds; }
+uint32_t rounds_here(uint32_t rounds) { return is_under_valgrind() || __asan_init ? (rounds + 4) / 5 : rounds; }
 
 rondo_status accept_any_task(const struct op_task *task) {
   (void)task;

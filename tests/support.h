@@ -83,9 +83,11 @@ int64_t one_item(const struct op_task *task);
 
 /* Ends the test as skipped under valgrind, which cannot do what the test needs. */
 void skip_under_valgrind(const char *reason);
-/* For what takes long under sanitizers, and shows them nothing that other tests do not: arithmetic at large sizes. */
+/* For what takes long under sanitizers, and shows them nothing that other tests do not: arithmetic at large sizes, and
+ * the bits of what other tests run too. */
 void skip_under_sanitizers(void);
-/* The number of a test's rounds: under valgrind, where code takes 20 to 50 times as long, a fifth of `rounds`. */
+/* The number of a test's rounds: a fifth of `rounds` under valgrind and AddressSanitizer, where code takes 2 to 50 times
+ * as long. */
 uint32_t rounds_here(uint32_t rounds);
 
 /* For an oracle's innermost loop. The sanitizers are there for the library: of the test's own arithmetic on its own

@@ -86,6 +86,7 @@ static void large(rondo_backend backend, uint32_t count, int64_t elements, rondo
 }
 
 static void sums_of_large_tensors(rondo_backend backend) {
+  skip_under_sanitizers();
   skip_under_valgrind("threads that wait for each other take turns");
   large(backend, 2, 1 << 22, RONDO_BF16, RONDO_BF16);
   large(backend, 2, (1 << 20) + 3, RONDO_F32, RONDO_F32);

@@ -38,6 +38,7 @@ static bool is_row_equal(const struct gemm_trial *t, const struct frame *a, int6
 
 /* All rows become one of them. */
 static void a_row_has_the_same_bits_wherever_it_stands(rondo_backend backend) {
+  skip_under_sanitizers();
   for (size_t i = 0; i < gemm_size_count + MORE_SIZES; i++) {
     const struct gemm_problem_case of = case_of(size_of(i), backend, i);
     struct gemm_trial t;
@@ -60,6 +61,7 @@ BOTH_BACKENDS(gemm, a_row_has_the_same_bits_wherever_it_stands, a_row_has_the_sa
 
 /* NaN and infinities in one row. */
 static void a_row_does_not_touch_the_others(rondo_backend backend) {
+  skip_under_sanitizers();
   for (size_t i = 0; i < gemm_size_count + MORE_SIZES; i++) {
     const struct gemm_problem_case of = case_of(size_of(i), backend, i);
     struct gemm_trial t;

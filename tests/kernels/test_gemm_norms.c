@@ -62,6 +62,7 @@ BOTH_BACKENDS(gemm_norms, the_stream_agrees_with_fp64_in_every_kernel, the_strea
 
 /* Factors of rows with plain results, with gates, and with the kernels of every type. */
 static void factors_agree_with_fp64_in_every_kernel(rondo_backend backend) {
+  skip_under_sanitizers();
   struct gemm_problem_case problems[3];
   for (size_t i = 0; i < gemm_size_count + gemm_packed_size_count; i++) {
     for (size_t n = 0; n < COUNT(problems); n++) {

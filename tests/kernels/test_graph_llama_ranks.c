@@ -140,6 +140,7 @@ static void stays_with(rondo_backend backend, rondo_graph_llama_desc desc, int r
 
 /* As products, in halves, and in halves of one sequence that give each other parts. */
 static void stays(rondo_backend backend) {
+  skip_under_sanitizers();
   for (int ranks = 2; ranks <= MOST_RANKS; ranks += 2) {
     rondo_graph_llama_desc desc = ranks_desc();
     desc.sequences = 3;

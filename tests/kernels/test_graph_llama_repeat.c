@@ -48,6 +48,7 @@ static void check(struct machine *m, int sequences) {
 }
 
 static void tokens(rondo_backend backend) {
+  skip_under_sanitizers();
   static const struct {
     int64_t hidden, query_heads, kv_heads, feed_forward; /* SmolLM2's have kernels of their own */
     rondo_dtype weights;

@@ -91,6 +91,7 @@ static void same_bits_of(rondo_backend backend, const int16_t (*shapes)[2], int 
   expect_same_bits(backend, all, 2 * (size_t)count);
 }
 static void same_bits(rondo_backend backend) {
+  skip_under_sanitizers();
   same_bits_of(backend, tiles, TILES);
   same_bits_of(backend, squares, 12);
 }
@@ -126,6 +127,7 @@ Test(qr_tile, padded_matrices_have_the_same_bits_whichever_turn_of_a_block_they_
 
 /* The batch chooses no kernel. */
 static void same_bits_of_many(rondo_backend backend) {
+  skip_under_sanitizers();
   static const int16_t shapes[][2] = {{128, 16}, {100, 9}, {256, 16}, {130, 5}};
   struct factorisation all[4];
   for (int i = 0; i < 4; i++)

@@ -62,6 +62,7 @@ BOTH_BACKENDS(qr_tile_thin_q, tiny_huge_and_zero_columns_meet_lapack_ratios, ext
 /* ---- Bits ------------------------------------------------------------------------------------------------------- */
 
 static void same_bits(rondo_backend backend) {
+  skip_under_sanitizers();
   struct factorisation all[BOTH_TYPES];
   for (int i = 0; i < BOTH_TYPES; i++)
     all[i] = (struct factorisation){.dtype = i < TILES ? RONDO_F32 : RONDO_F64,
@@ -74,6 +75,7 @@ static void same_bits(rondo_backend backend) {
 BOTH_BACKENDS(qr_tile_thin_q, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
 
 static void same_alone(rondo_backend backend) {
+  skip_under_sanitizers();
   for (int less = 0; less < 4; less += 3) {
     expect_same_alone(backend, RONDO_F32, 0, tiles, TILES, less);
     expect_same_alone(backend, RONDO_F64, 0, tiles, TILES, less);
