@@ -86,8 +86,8 @@ void skip_under_valgrind(const char *reason);
 /* For what takes long under sanitizers, and shows them nothing that other tests do not: arithmetic at large sizes, and
  * the bits of what other tests run too. */
 void skip_under_sanitizers(void);
-/* The number of a test's rounds: a fifth of `rounds` under valgrind and AddressSanitizer, where code takes 2 to 50 times
- * as long. */
+/* The number of a test's rounds: a fifth of `rounds` under valgrind and AddressSanitizer, where code takes 2 to 50
+ * times as long. */
 uint32_t rounds_here(uint32_t rounds);
 
 /* For an oracle's innermost loop. The sanitizers are there for the library: of the test's own arithmetic on its own

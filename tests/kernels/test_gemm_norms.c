@@ -49,6 +49,7 @@ static struct gemm_problem_case case_of(size_t i, rondo_backend backend) {
 
 /* The residual stream in each kernel: whole, and ragged with factors. */
 static void the_stream_agrees_with_fp64_in_every_kernel(rondo_backend backend) {
+  skip_under_sanitizers();
   struct gemm_problem_case problems[2];
   for (size_t i = 0; i < gemm_size_count + gemm_packed_size_count; i++) {
     problems[0] = problems[1] = case_of(i, backend);

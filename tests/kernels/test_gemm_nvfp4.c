@@ -32,6 +32,7 @@ BOTH_BACKENDS(gemm, nvfp4_agrees_with_fp64_at_every_edge, nvfp4_agrees_with_fp64
 
 /* Each kernel of sm_90a, whole and ragged, with all that may follow the sums. */
 static void nvfp4_agrees_with_fp64_in_every_kernel(rondo_backend backend) {
+  skip_under_sanitizers();
   for (size_t i = 0; i < gemm_packed_size_count; i++) {
     const struct gemm_size *size = &gemm_packed_sizes[i];
     const struct gemm_problem_case whole = {.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
