@@ -30,7 +30,8 @@ DEVICE void send_row(const exchange_rows &e, uint32_t count, uint32_t first, boo
                    : "memory");
 }
 
-/* Waits for a vector of each of up to `N` ranks from `first` on. */
+/* Waits for a vector of each of up to `N` ranks from `first` on. The own rank's comes from blocks of this grid: it has
+ * no limit. */
 template <int N>
 DEVICE void await_rows(const exchange_rows &e, uint32_t first, unsigned char *const (&from)[N], uint4 (&words)[N]) {
   enum { LOOKS = 512 /* between two looks at the clock */ };
@@ -40,9 +41,9 @@ DEVICE void await_rows(const exchange_rows &e, uint32_t first, unsigned char *co
     uint32_t missing = N;
     unrolled_for (uint32_t i = 0; i < N; i++) words[i] = look(from[i]);
     unrolled_for (uint32_t i = N; i-- > 0;)
-      if (i < count && !has_come(words[i])) missing = i;
+      if (i < count && !has_come(words[i]) && (missing == N || first + i != e.rank)) missing = i;
     if (missing == N) return;
-    if (looks % LOOKS != LOOKS - 1) continue;
+    if (looks % LOOKS != LOOKS - 1 || first + missing == e.rank) continue;
     if (!begin) begin = nanoseconds();
     if (nanoseconds() - begin > e.timeout_ns) give_up(e.fault, e.fault_number, first + missing);
   }

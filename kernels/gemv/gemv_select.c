@@ -266,14 +266,15 @@ void gemv_scalar_launch(const struct op_call *call, const struct gemv_plan *plan
   launch->grid[2] = (uint32_t)divide_up(batch, launch->grid[1]);
 }
 
-/* Can the kernel end with the sum? Tiles are up to 16 whole rows in fours; each block that adds up has a counter. */
+/* Can the kernel end with the sum, which then goes in one step? Tiles are up to 16 whole rows in fours; each block that
+ * adds up has a counter. */
 static bool ends_with_sum(const struct op_task *sum, const struct gemv_shape *shape, const struct gemv_plan *plan) {
   const struct op_operand *out = &sum->operands[EXCHANGE_OUT], *residual = &sum->operands[EXCHANGE_RESIDUAL];
   const int64_t rows = shape->m / plan->tiles, vectors = shape->m / 4;
   return plan->kernel->parameter_bytes == sizeof(struct gemv_rows_parameters) && shape->batch == 1 &&
-         shape->count == 1 && rows % 4 == 0 && rows <= 16 && rows * plan->tiles == shape->m &&
-         vectors <= plan->threads * EXCHANGE_BLOCKS_MOST && op_rows_aligned(out, WIDE_LOAD) &&
-         (!residual->present || op_rows_aligned(residual, WIDE_LOAD));
+         !exchange_choose(op_attributes(sum), exchange_vectors(sum)).chunk && shape->count == 1 && rows % 4 == 0 &&
+         rows <= 16 && rows * plan->tiles == shape->m && vectors <= plan->threads * EXCHANGE_BLOCKS_MOST &&
+         op_rows_aligned(out, WIDE_LOAD) && (!residual->present || op_rows_aligned(residual, WIDE_LOAD));
 }
 
 bool gemv_rows_select(const struct op_call *product, const struct op_call *sum, const struct chip *chip,

@@ -159,6 +159,31 @@ Test(gemv_ranks, a_kernel_ends_with_the_sum_where_each_rank_has_a_device) {
   ranks_abandon(&ranks);
 }
 
+/* As all_reduce goes alone. */
+Test(gemv_ranks, a_sum_in_two_steps_is_a_launch_of_its_own) {
+  static const struct chip chip = {90, 132, 232448};
+  static const int64_t rows[] = {16384, 24576};
+  static struct op_launches launches;
+  for (uint32_t i = 0; i < 2; i++) {
+    struct ranks ranks;
+    struct op_operand operands[OP_MAX_OPERANDS];
+    rondo_tensor x, weights, out;
+    ranks_describe(&ranks, RONDO_BACKEND_HOST, RONDO_MAX_RANKS, (uint64_t)rows[i] * sizeof(float));
+    rondo_graph *graph = ranks.trials[0].graph;
+    const struct layer_exchange exchange = {.states = ranks.exchange, .rank = 0, .ranks = RONDO_MAX_RANKS};
+    REQUIRE_OK(rondo_input(graph, "x", RONDO_BF16, 2, (int64_t[]){1, 2048}, &x));
+    REQUIRE_OK(rondo_constant(graph, "weights", RONDO_BF16, 2, (int64_t[]){rows[i], 2048}, &weights));
+    REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 2, (int64_t[]){1, rows[i]}, &out));
+    REQUIRE_OK(summed_product_add(
+        graph, &(rondo_gemv_desc){.name = "product", .weights = weights, .vectors = x, .out = out}, &exchange));
+    struct op_task task = graph_op_task(graph, &graph->tasks[0], operands);
+    REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere, .lets_successors_start = true},
+                               &chip, &launches));
+    cr_assert_eq(launches.count, 1 + i, "%d rows", (int)rows[i]);
+    ranks_abandon(&ranks);
+  }
+}
+
 Test(gemv_ranks, what_a_sum_cannot_have_is_refused) {
   struct ranks ranks;
   rondo_tensor x, weights, bias, out;
