@@ -12,6 +12,7 @@ struct layer_form llama_form_of(const struct llama_builder *b) {
   if (desc->packed || desc->one_order || (desc->page_rows && !is_of_one)) return (struct layer_form){0};
   return layer_form_of(&(struct layer_sizes){.rows = is_of_one ? desc->tokens : desc->sequences,
                                              .one_sequence = is_of_one,
+                                             .as_tokens = b->verifies,
                                              .feed_forward = desc->feed_forward,
                                              .hidden = desc->hidden,
                                              .query_heads = desc->query_heads,
@@ -275,7 +276,7 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
                                                 .rope_pairing = desc->rope_pairing,
                                                 .out = chain->between,
                                                 .out_parts = chain->attended_parts};
-  status = llama_is_prefill(b) ? prompt_attention_add(b->graph, &attention, b->made->kv_pages)
+  status = llama_is_prefill(b) ? prompt_attention_add(b->graph, &attention, b->made->kv_pages, b->form.as_tokens)
                                : attention_block_add(b->graph, &attention, of_attention.states ? &of_attention : NULL);
   if (status == RONDO_OK && llama_has_ranks(b) && !sums)
     status = llama_sum_add(b, name, chain->attended_parts, (rondo_tensor){0}, chain->attended_sum);
@@ -293,7 +294,8 @@ static rondo_status chain_halves_add(const struct llama_builder *b, const struct
                                                          .down_scales = layer->down_scales,
                                                          .out = chain->hidden,
                                                          .out_parts = chain->gated_parts},
-                              b->form.last_part_is_late, of_feed_forward.states ? &of_feed_forward : NULL);
+                              b->form.last_part_is_late, b->form.as_tokens,
+                              of_feed_forward.states ? &of_feed_forward : NULL);
   if (status != RONDO_OK || !llama_has_ranks(b) || (sums && !is_last)) return status;
   return llama_sum_add(b, name, chain->gated_parts, (rondo_tensor){0}, chain->gated_sum);
 }

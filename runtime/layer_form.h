@@ -12,6 +12,7 @@
 struct layer_sizes {
   int64_t rows;      /* tokens */
   bool one_sequence; /* a prompt's; else a token of each sequence */
+  bool as_tokens;    /* of one sequence: with the bits of tokens that come one by one, if some kernels can */
   int64_t hidden, query_heads, kv_heads, head_dimension, feed_forward;
   rondo_dtype dtype, weights; /* of the residual stream; of the matrices */
 };
@@ -23,6 +24,7 @@ struct layer_form {
   int64_t attention_parts, feed_forward_parts;
   bool last_part_is_late; /* the feed forward's last cluster finds room only after attention has ended */
   bool gives_parts;       /* kernels of both halves give and take parts over ranks (struct layer_exchange) */
+  bool as_tokens;         /* rows have the bits of tokens that come one by one */
 };
 
 /* kernels/decoder/layer_form.c */
@@ -45,10 +47,10 @@ struct layer_exchange {
   bool gives, takes; /* takes: the half before gives */
 };
 
-/* rondo_add_feed_forward of up to 128 rows, if x is in f32, which leaves less work to a late last part. exchange: or
- * NULL. */
+/* rondo_add_feed_forward of up to 128 rows, if x is in f32, which leaves less work to a late last part. as_tokens: of
+ * up to 8 rows, each has the bits that it has alone, if a kernel can. exchange: or NULL. */
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
-                              const struct layer_exchange *exchange);
+                              bool as_tokens, const struct layer_exchange *exchange);
 
 /* rondo_add_gemv, out being the sum of all ranks' products and the residual. */
 rondo_status summed_product_add(rondo_graph *graph, const rondo_gemv_desc *desc, const struct layer_exchange *exchange);
@@ -59,8 +61,9 @@ rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block
 
 /* The same of rows that are tokens of one sequence, one after the other: the first one has
  * the position, x is in f32, and K and V are [1, capacity, ..] or, with kv_pages [1, pages of the sequence], pages as
- * in rondo_attention_desc. */
-rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages);
+ * in rondo_attention_desc. as_tokens: of up to 8 rows, each has the bits that it has alone, if a kernel can. */
+rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages,
+                                  bool as_tokens);
 
 /* out = position + more, of i32 [1]; more is not 0. */
 rondo_status position_add(rondo_graph *graph, const char *name, rondo_tensor position, int32_t more, rondo_tensor out);

@@ -10,19 +10,23 @@
 
 /* ---- The row, and the first product ------------------------------------------------------------------------------ */
 
-/* `sum`, of x, and the sum of its parts, at elements 4 i to 4 i + 3. */
-DEVICE float4 sum_parts(const attention_block_parameters &p, uint32_t i, float4 sum) {
+/* `even`, of x, and the even parts, plus the odd parts, at elements 4 i to 4 i + 3: the order of
+ * attention_several_tokens.cu. */
+DEVICE float4 sum_parts(const attention_block_parameters &p, uint32_t i, float4 even) {
   constexpr uint32_t at_once = 8;
   const float4 *parts = reinterpret_cast<const float4 *>(p.half.x_parts) + i;
+  float4 odd = {-0.0f, -0.0f, -0.0f, -0.0f};
   rolled_for (uint32_t base = 0; base < p.half.part_count; base += at_once) {
     float4 part[at_once];
     unroll<at_once>([&](uint32_t j) {
       part[j] = base + j < p.half.part_count ? parts[(base + j) * (p.hidden / 4)] : float4{-0.0f, -0.0f, -0.0f, -0.0f};
     });
-    unroll<at_once>(
-        [&](uint32_t j) { sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w; });
+    unroll<at_once>([&](uint32_t j) {
+      float4 &sum = j % 2 ? odd : even;
+      sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
+    });
   }
-  return sum;
+  return {even.x + odd.x, even.y + odd.y, even.z + odd.z, even.w + odd.w};
 }
 
 /* The norm's weights come from memory too. Each thread uses its own request. */
@@ -44,18 +48,16 @@ template <typename Size> DEVICE void gather(const attention_block_parameters &p,
     const float4 row = sum_parts(p, i, four);
     if (b.kv_head == 0 && i % Size::cluster == b.rank) reinterpret_cast<float4 *>(p.half.out)[i] = row;
     float2 low = {row.x, row.y}, high = {row.z, row.w};
-    square += (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
-    if (p.half.norm) {
-      const float2 low_norm = two_numbers(norm.x), high_norm = two_numbers(norm.y);
-      low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
-    }
+    square += sum_of_squares<Size::alike>(low) + sum_of_squares<Size::alike>(high);
+    if (p.half.norm)
+      low = products<Size::alike>(low, two_numbers(norm.x)), high = products<Size::alike>(high, two_numbers(norm.y));
     const uint32_t to = b.shared + p.activations + i * 8;
     const uint32_t words_low = pack(low.x, low.y), words_high = pack(high.x, high.y);
     store_two_words(to, words_low, words_high);
     store_two_words(to + p.pitch, rest_of(low.x, low.y, words_low), rest_of(high.x, high.y, words_high));
   }
-  square = warp_sum(square);
-  if (b.lane == 0) store_number(b.shared + ATTENTION_BLOCK_SQUARES + b.warp * 4, square);
+  unrolled_for (int i = 0; i < 5; i++) square += __shfl_xor_sync(0xffffffffu, square, i < 4 ? 8 >> i : 16);
+  if (b.lane == 0) store_number(b.shared + ATTENTION_BLOCK_SQUARES + (Size::warps - 1 - b.warp) * 4, square);
 }
 
 DEVICE float norm_factor(const attention_block_parameters &p, const block_place &b) {

@@ -24,6 +24,9 @@ enum {
 /* Warps that attend. Their rings have the same bytes for each head dimension. */
 #define ATTENTION_BLOCK_ATTENDING(dimension) ((dimension) == 64 ? 8 : 4)
 
+/* Warps of a cluster that attend, with heads of 64. */
+enum { ATTENTION_BLOCK_SHARES = LAYER_HALF_CLUSTER * ATTENTION_BLOCK_ATTENDING(64) };
+
 /* Factor of the sums: attention_block_product.cuh multiplies NVFP4's weights by 2^-8. */
 #define ATTENTION_BLOCK_FACTOR(weights) ((weights) == RONDO_NVFP4 ? 256.0f : 1.0f)
 
@@ -63,6 +66,9 @@ struct attention_block_parameters {
   int32_t has_rope, rope_is_halves;
   struct completion done;
   struct exchange_gather exchange; /* of a kernel that takes or gives parts over ranks */
+  /* Places in shared memory of attention_several_tokens.h's kernels with tokens of one sequence, else 0: the tokens'
+   * new K and V, and results of shares of the context (attention_rows_as_tokens.cuh). */
+  uint32_t new_rows, shares;
 };
 
 /* Places in shared memory that do not depend on sizes. */

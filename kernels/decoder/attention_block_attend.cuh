@@ -83,7 +83,7 @@ DEVICE void attend_tile(const block_place &b, float scale_log2, const query_frag
   score_fragments<tile> s = {}, odd = {};
   score<tile>(q, key, s, odd);
   unrolled_for (int i = 0; i < 4; i++)
-    s[0][i] = b.g + i / 2 * 8 < count ? (s[0][i] + odd[0][i]) * scale_log2 : -INFINITY;
+    s[0][i] = b.g + i / 2 * 8 < count ? product<Size::alike>(s[0][i] + odd[0][i], scale_log2) : -INFINITY;
   move_reference<tile>(s, all);
   uint32_t weights[1][2];
   weigh<tile>(s, all, weights);
@@ -97,21 +97,19 @@ DEVICE void attend_tile(const block_place &b, float scale_log2, const query_frag
   });
 }
 
-/* The warp's result, in place of its first tile. */
-template <typename Size>
-DEVICE void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t ring,
-                    const partial<typename Size::tile> &all) {
+/* A result: [head][pitch] numbers, and a head's maximum and sum at stats_of(head). */
+template <typename Size, typename Stats>
+DEVICE void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t numbers,
+                    const partial<typename Size::tile> &all, const Stats &stats_of) {
   unrolled_for (int i = 0; i < 2; i++) {
     const uint32_t head = 2 * b.t + i;
     if (head >= Size::group(p)) continue;
-    const uint32_t to = ring + (head * Size::tile::pitch + b.g) * 4;
+    const uint32_t to = numbers + (head * Size::tile::pitch + b.g) * 4;
     unroll<Size::dimension / 16>([&](int j) {
       store_number(to + 16 * j * 4, all.o[0][j][i]);
       store_number(to + (16 * j + 8) * 4, all.o[0][j][i + 2]);
     });
-    if (b.g == 0)
-      store_two_numbers(b.shared + ATTENTION_BLOCK_STATS + (b.warp * ATTENTION_BLOCK_MOST_GROUP + head) * 8,
-                        {all.most[0][i], all.sum[0][i]});
+    if (b.g == 0) store_two_numbers(stats_of(head), {all.most[0][i], all.sum[0][i]});
   }
 }
 
@@ -142,7 +140,10 @@ DEVICE void attend(const attention_block_parameters &p, const block_place &b, co
     stage = Size::stage_behind(stage, b.warp);
   }
   all.sum_up();
-  lay_out<Size>(p, b, tiles.ring, all);
+  /* In place of the warp's first tile. */
+  lay_out<Size>(p, b, tiles.ring, all, [&](uint32_t head) {
+    return b.shared + ATTENTION_BLOCK_STATS + (b.warp * ATTENTION_BLOCK_MOST_GROUP + head) * 8;
+  });
 }
 
 /* The numbers of a partial result that a thread joins, and the blocks that it sends them to: computed before the wait.
@@ -163,46 +164,85 @@ template <typename Size> struct sender {
   DEVICE uint32_t step() const { return packed >> 24; }
 };
 
-/* The warps' results, joined, to all blocks. */
-template <typename Size>
-DEVICE void send_partial(const attention_block_parameters &p, const block_place &b, const sender<Size> &sender,
-                         uint32_t length) {
-  if (sender.first_block() >= Size::cluster) return;
-  const uint32_t tiles = (length + LAYER_HALF_TILE - 1) / LAYER_HALF_TILE;
-  const uint32_t active = min((tiles + Size::sharing - 1 - b.rank % Size::sharing) / Size::sharing, Size::attending);
-  const uint32_t from = b.shared + Size::ring(p) + (sender.head() * Size::tile::pitch + sender.four() * 4) * 4,
-                 stats = b.shared + ATTENTION_BLOCK_STATS + sender.head() * 8;
-  float most = lowest, sum = 0;
-  float4 o = {};
-  rolled_for (uint32_t base = 0; base < Size::attending; base += 4) {
+/* Of a head: what exponents are taken against, the sum of weights, and four numbers of O. */
+struct joined {
+  float most, sum;
+  float4 o;
+};
+
+/* Four numbers of the results of the first `active` of up to `MostActive` warps, joined. `stats` and `numbers` are of
+ * the first one. */
+template <uint32_t MostActive>
+DEVICE joined join_warps(uint32_t stats, uint32_t stats_step, uint32_t numbers, uint32_t numbers_step,
+                         uint32_t active) {
+  joined all = {lowest, 0.0f, {}};
+  float4 &o = all.o;
+  rolled_for (uint32_t base = 0; base < MostActive; base += 4) {
     if (base >= active) break;
     float2 s[4];
     float4 next[4];
     unrolled_for (uint32_t w = 0; w < 4; w++) {
       s[w] = {lowest, 0.0f}, next[w] = {};
       if (base + w < active)
-        s[w] = load_shared_two(stats + (base + w) * ATTENTION_BLOCK_MOST_GROUP * 8),
-        next[w] = load_shared_four(from + (base + w) * Size::ring_bytes);
+        s[w] = load_shared_two(stats + (base + w) * stats_step),
+        next[w] = load_shared_four(numbers + (base + w) * numbers_step);
     }
-    const float before = most;
-    most = fmaxf(fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), most);
-    const float factor = exp2_approximate(before - most);
-    sum *= factor, o.x *= factor, o.y *= factor, o.z *= factor, o.w *= factor;
+    const float before = all.most;
+    all.most = fmaxf(fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), all.most);
+    const float factor = exp2_approximate(before - all.most);
+    all.sum *= factor, o.x *= factor, o.y *= factor, o.z *= factor, o.w *= factor;
     unrolled_for (uint32_t w = 0; w < 4; w++) {
-      const float f = exp2_approximate(s[w].x - most);
-      sum = fmaf(f, s[w].y, sum);
+      const float f = exp2_approximate(s[w].x - all.most);
+      all.sum = fmaf(f, s[w].y, all.sum);
       o.x = fmaf(f, next[w].x, o.x), o.y = fmaf(f, next[w].y, o.y);
       o.z = fmaf(f, next[w].z, o.z), o.w = fmaf(f, next[w].w, o.w);
     }
   }
+  return all;
+}
+
+/* How many of `Size::attending` warps of block `rank` have a tile. */
+template <typename Size> DEVICE uint32_t active_warps(uint32_t length, uint32_t rank) {
+  const uint32_t tiles = (length + LAYER_HALF_TILE - 1) / LAYER_HALF_TILE;
+  return min((tiles + Size::sharing - 1 - rank % Size::sharing) / Size::sharing, Size::attending);
+}
+
+/* The warps' results, joined, to all blocks. */
+template <typename Size>
+DEVICE void send_partial(const attention_block_parameters &p, const block_place &b, const sender<Size> &sender,
+                         uint32_t length) {
+  if (sender.first_block() >= Size::cluster) return;
+  const joined mine = join_warps<Size::attending>(
+      b.shared + ATTENTION_BLOCK_STATS + sender.head() * 8, ATTENTION_BLOCK_MOST_GROUP * 8,
+      b.shared + Size::ring(p) + (sender.head() * Size::tile::pitch + sender.four() * 4) * 4, Size::ring_bytes,
+      active_warps<Size>(length, b.rank));
   const uint32_t row = b.rank * Size::group(p) + sender.head(),
                  to = Size::received(p) + (row * Size::dimension + sender.four() * 4) * 4,
                  to_stats = Size::received(p) + (Size::cluster * Size::group(p) * Size::dimension + row * 2) * 4;
   rolled_for (uint32_t block = sender.first_block(); block < Size::cluster; block += sender.step()) {
     const uint32_t there = address_in_block(b.shared, block), barrier = there + (b.partials_barrier() - b.shared);
-    send_four(there + to, o, barrier);
-    if (sender.four() == 0) send_two(there + to_stats, {most, sum}, barrier);
+    send_four(there + to, mine.o, barrier);
+    if (sender.four() == 0) send_two(there + to_stats, {mine.most, mine.sum}, barrier);
   }
+}
+
+/* A number of O, of the results of all blocks, joined: a lane joins every other one, beginning at `stats` and `from`,
+ * and lane + 16 the others. */
+template <typename Size> DEVICE float join_blocks(uint32_t stats, uint32_t from, uint32_t step, uint32_t stats_step) {
+  float2 s[Size::cluster / 2];
+  float next[Size::cluster / 2];
+  unroll<Size::cluster / 2>([&](uint32_t i) {
+    s[i] = load_shared_two(stats + i * stats_step);
+    next[i] = load_number(from + 2 * i * step);
+  });
+  float most = fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), sum = 0, o = 0;
+  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 16));
+  unroll<Size::cluster / 2>([&](uint32_t i) {
+    const float factor = exp2_approximate(s[i].x - most);
+    sum = fmaf(factor, s[i].y, sum), o = fmaf(factor, next[i], o);
+  });
+  sum += __shfl_xor_sync(0xffffffffu, sum, 16), o += __shfl_xor_sync(0xffffffffu, o, 16);
+  return sum == 0.0f ? 0.0f : product<Size::alike>(o, reciprocal(sum));
 }
 
 /* All blocks' results, joined, as the second product's vector: each block makes all of it. A warp has sixteen columns
@@ -215,20 +255,7 @@ template <typename Size> DEVICE void join_partials(const attention_block_paramet
     const uint32_t head = unit / of_row, column = head * Size::dimension + unit % of_row * 16 + b.lane % 16;
     const uint32_t half = b.lane / 16, from = b.shared + Size::received(p) + half * step + column * 4,
                    stats = b.shared + Size::received(p) + Size::cluster * step + (half * Size::group(p) + head) * 8;
-    float2 s[Size::cluster / 2];
-    float next[Size::cluster / 2];
-    unroll<Size::cluster / 2>([&](uint32_t i) {
-      s[i] = load_shared_two(stats + i * (Size::group(p) * 16));
-      next[i] = load_number(from + 2 * i * step);
-    });
-    float most = fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), sum = 0, o = 0;
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 16));
-    unroll<Size::cluster / 2>([&](uint32_t i) {
-      const float factor = exp2_approximate(s[i].x - most);
-      sum = fmaf(factor, s[i].y, sum), o = fmaf(factor, next[i], o);
-    });
-    sum += __shfl_xor_sync(0xffffffffu, sum, 16), o += __shfl_xor_sync(0xffffffffu, o, 16);
-    o = sum == 0.0f ? 0.0f : o * reciprocal(sum);
+    const float o = join_blocks<Size>(stats, from, step, Size::group(p) * 16);
     if constexpr (Size::scaled_vector) {
       const uint32_t to = b.shared + Size::activations(p) + column / 16 * 16;
       store_scaled(o, to, to + Size::pitch(p), b.shared + Size::powers(p) + column / 16 * 4);

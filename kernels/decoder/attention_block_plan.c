@@ -54,6 +54,10 @@ bool attention_several_tokens_lie_well(const struct op_task *task) {
   return is_aligned(task) && decoder_operands_are_dense(task);
 }
 
+bool attention_tokens_lie_well(const struct op_task *task) {
+  return attention_several_tokens_lie_well(task) && !task->operands[ATTENTION_BLOCK_KV_PAGES].present;
+}
+
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
 /* How a product's rows and chunks of columns are shared by a cluster's blocks and their warps. */
@@ -144,6 +148,22 @@ bool attention_several_tokens_plan(const struct decoder_shape *shape, const stru
                   INT64_C(2) * ATTENTION_BLOCK_WARPS * ATTENTION_SEVERAL_TOKENS_STAGES * LAYER_HALF_TILE * d * 2);
   return has_registers(&p->first, ATTENTION_SEVERAL_TOKENS_FIRST(shape->weights)) &&
          has_registers(&p->second, ATTENTION_SEVERAL_TOKENS_SECOND(shape->weights));
+}
+
+/* One cluster for each KV head. */
+bool attention_tokens_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
+  if (!attention_several_tokens_plan(shape, chip, plan)) return false;
+  struct attention_block_parameters *p = &plan->told.attention;
+  const int64_t d = HEADS_OF_64, group = shape->group, of_share = (d + 4) + STAT_NUMBERS;
+  const int64_t ring =
+      INT64_C(2) * ATTENTION_BLOCK_WARPS * ATTENTION_SEVERAL_TOKENS_STAGES_OF_ONE * LAYER_HALF_TILE * d * 2;
+  int64_t at = p->ring + larger(weight_bytes(shape, p), ring);
+  p->new_rows = decoder_take(&at, INT64_C(2) * ATTENTION_SEVERAL_TOKENS_TOKENS * ATTENTION_BLOCK_NUMBERS_PITCH(d), 1);
+  p->received =
+      decoder_take(&at, LAYER_HALF_CLUSTER * group * (d + STAT_NUMBERS) * (int64_t)sizeof(float), SHARED_ALIGNMENT);
+  p->shares = decoder_take(&at, INT64_C(1) * ATTENTION_BLOCK_SHARES * group * of_share * (int64_t)sizeof(float), 1);
+  plan->shared_bytes = at;
+  return true;
 }
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */

@@ -26,6 +26,8 @@ template <rondo_dtype Weights, int Dimension> struct block_sizes {
   static constexpr bool scaled_vector = false; /* of the products: see decoder_integers.cuh */
   static constexpr bool knows_sizes = false;   /* at compile time */
   static constexpr bool has_ranks = false;     /* takes and gives parts over ranks */
+  /* The bits of attention_rows_as_tokens.cuh. */
+  static constexpr bool alike = Weights == RONDO_BF16 && Dimension == 64;
   /* Parameters of the kernel, or constants in attention_block_wide.cu: */
   typedef const attention_block_parameters &told;
   static DEVICE attention_block_share first(told p) { return p.first; }

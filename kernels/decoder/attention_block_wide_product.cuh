@@ -18,7 +18,7 @@ struct wide_sizes : block_sizes<Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
   static constexpr uint32_t warps = ATTENTION_BLOCK_WIDE_WARPS, threads = 32 * warps;
   static constexpr uint32_t attending = ATTENTION_BLOCK_WIDE_ATTENDING;
   static constexpr uint32_t row_step = attending * LAYER_HALF_CLUSTER * LAYER_HALF_TILE;
-  static constexpr bool scaled_vector = Weights == RONDO_NVFP4, knows_sizes = true;
+  static constexpr bool scaled_vector = Weights == RONDO_NVFP4, knows_sizes = true, alike = false;
   static constexpr uint32_t hidden = ATTENTION_BLOCK_WIDE_HIDDEN,
                             columns = ATTENTION_BLOCK_WIDE_GROUP * ATTENTION_BLOCK_WIDE_DIMENSION;
   static constexpr uint32_t chunk_columns = ATTENTION_BLOCK_WIDE_CHUNK_COLUMNS(Weights), chunk_bytes = 64,

@@ -4,18 +4,22 @@
  * It works like attention_block.cu, with eight tokens in the columns of operand B and their rounding's remainders in a
  * second operand B. A block makes the numbers of its token for all blocks, receives the token's q, k and v from all,
  * and attends the token's whole context, so that it sends a vector and no partial result. A token's bits depend neither
- * on its position among the tokens nor on the others.
+ * on its position among the tokens nor on the others. Of one sequence it has the bits of attention_block.cu
+ * (attention_rows_as_tokens.cuh).
  *
  * Before the wait a block moves its weights to registers, and requests the first 576 rows of K and V in their place. */
 #include "attention_block_attend.cuh"
 #include "attention_block_numbers.cuh"
-#include "attention_several_tokens.h"
+#include "attention_rows_as_tokens.cuh"
 
-template <rondo_dtype Weights> struct row_sizes : block_sizes<Weights, 64> {
+template <rondo_dtype Weights, bool AsTokens> struct row_sizes : block_sizes<Weights, 64> {
   using base = block_sizes<Weights, 64>;
+  static constexpr bool as_tokens = AsTokens, alike = AsTokens; /* as_tokens: of one sequence */
   static constexpr uint32_t tokens = ATTENTION_SEVERAL_TOKENS_TOKENS, sharing = 1, attending = base::warps;
   static constexpr uint32_t row_step = attending * LAYER_HALF_TILE;
-  static constexpr uint32_t stages = ATTENTION_SEVERAL_TOKENS_STAGES, ring_bytes = stages * base::stage_bytes;
+  static constexpr uint32_t stages =
+                                AsTokens ? ATTENTION_SEVERAL_TOKENS_STAGES_OF_ONE : ATTENTION_SEVERAL_TOKENS_STAGES,
+                            ring_bytes = stages * base::stage_bytes;
   static DEVICE uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
     return (stage + base::stage_bytes) % ring_bytes;
   }
@@ -34,12 +38,6 @@ struct row_place : block_place {
     token = first_token + rank, has_token = rank < tokens, keeps_row = true;
   }
 };
-
-/* Four rounded numbers, then their remainders: the order of a token's numbers in shared memory. */
-DEVICE uint4 numbers_and_rest(float2 low, float2 high) {
-  const uint2 numbers = {pack(low.x, low.y), pack(high.x, high.y)};
-  return {numbers.x, numbers.y, rest_of(low.x, low.y, numbers.x), rest_of(high.x, high.y, numbers.y)};
-}
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
@@ -96,11 +94,10 @@ template <typename Size> struct row_gatherer {
       const uint32_t skipped = four - first;
       const float4 row = sum_parts(p, skipped);
       float2 low = {row.x, row.y}, high = {row.z, row.w};
-      float squares = half ? 0.0f : (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
+      float squares = half ? 0.0f : sum_of_squares<Size::alike>(low) + sum_of_squares<Size::alike>(high);
       if (p.half.norm) {
         const uint2 by = load_two_words(norm + skipped * 8);
-        const float2 low_norm = two_numbers(by.x), high_norm = two_numbers(by.y);
-        low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
+        low = products<Size::alike>(low, two_numbers(by.x)), high = products<Size::alike>(high, two_numbers(by.y));
       }
       const uint4 words = numbers_and_rest(low, high);
       unroll<Size::cluster / 2>([&](uint32_t j) {
@@ -115,15 +112,28 @@ template <typename Size> struct row_gatherer {
   }
 };
 
+/* The sum of a token's squares. Of tokens of one sequence in the order of attention_block.cu, whose warps have twice as
+ * many numbers. */
+template <typename Size> DEVICE float sum_squares(const attention_block_parameters &p, uint32_t from) {
+  const uint32_t count = ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden);
+  float sum = 0, before = 0;
+#pragma unroll 4
+  for (uint32_t i = 0; i < count; i += 4) {
+    const float4 four = load_shared_four(from + i * 4);
+    const float next = (four.x + four.y) + (four.z + four.w);
+    if (!Size::as_tokens)
+      sum += next;
+    else if (i % 8 == 0)
+      before = next;
+    if (Size::as_tokens && (i % 8 || i + 4 == count)) sum += i % 8 ? before + next : next;
+  }
+  return sum;
+}
+
+template <typename Size>
 DEVICE float row_factor(const attention_block_parameters &p, const row_place &b, uint32_t token) {
   if (p.half.epsilon == 0.0f) return p.half.scale;
-  float sum = 0;
-#pragma unroll 4
-  for (uint32_t i = 0; i < ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden); i += 4) {
-    const float4 four =
-        load_shared_four(b.shared + p.squares + (token * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + i) * 4);
-    sum += (four.x + four.y) + (four.z + four.w);
-  }
+  const float sum = sum_squares<Size>(p, b.shared + p.squares + token * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) * 4);
   return rsqrtf(fmaf(sum, p.inverse_hidden, p.half.epsilon)) * p.half.scale;
 }
 
@@ -212,11 +222,19 @@ DEVICE float4 sum_row_cuts(const attention_block_parameters &p, const row_place 
 
 /* ---- q, k and v -------------------------------------------------------------------------------------------------- */
 
+/* Of a token of the cluster. */
+template <typename Size>
+DEVICE int32_t position_of(const attention_block_parameters &p, const row_place &b, uint32_t token) {
+  const uint32_t position = load_word(b.shared + p.positions + token * 4);
+  return (int32_t)(Size::as_tokens ? position + token : position);
+}
+
 /* Cosines and sines of a token's position: a lane has a pair. */
+template <typename Size>
 DEVICE void make_row_tables(const attention_block_parameters &p, const row_place &b, float frequency, uint32_t warps) {
   if (p.frequencies) frequency = p.frequencies[b.lane];
   rolled_for (uint32_t token = b.warp; token < b.tokens; token += warps) {
-    const rotation by = rotation_of((float)(int32_t)load_word(b.shared + p.positions + token * 4) * frequency);
+    const rotation by = rotation_of((float)position_of<Size>(p, b, token) * frequency);
     store_two_numbers(b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
   }
 }
@@ -234,7 +252,10 @@ DEVICE void send_row_numbers(const attention_block_parameters &p, const row_plac
     const float4 sum = sum_row_cuts<Size>(p, b, p.first, mine, couple, token, factor);
     const uint2 words =
         rotate_and_round<Size>(p, head, sum, b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + pair) * 8);
-    if (token < b.tokens) send_pairs<Size>(p, b, head, pair, words, token);
+    if constexpr (Size::as_tokens)
+      send_to_later_tokens<Size>(p, b, b.tokens, token, head, tile % of_head * 8, words);
+    else if (token < b.tokens)
+      send_pairs<Size>(p, b, head, pair, words, token);
   }
 }
 
@@ -303,7 +324,8 @@ template <typename Size> DEVICE void set_up_rows(const attention_block_parameter
     barrier_init(b.partials_barrier(), 1);
     barrier_init(b.row_barrier(), 1);
     barriers_are_initialised();
-    barrier_expect(b.numbers_barrier(), b.has_token ? (p.group + 2) * Size::dimension * 2 : 0);
+    const uint32_t heads = p.group + (Size::as_tokens ? 2 * (b.rank + 1) : 2);
+    barrier_expect(b.numbers_barrier(), b.has_token ? heads * Size::dimension * 2 : 0);
     barrier_expect(b.partials_barrier(), b.tokens * p.group * Size::dimension * 4);
     barrier_expect(b.row_barrier(), b.tokens * (p.hidden * 4 + squares * (uint32_t)sizeof(float)));
   }
@@ -345,7 +367,38 @@ DEVICE void ask_first_rows(const tile_ring<Size> &tiles, const row_place &b, uin
   }
 }
 
-template <typename Size> DEVICE void attention_several_tokens(const attention_block_parameters &p) {
+template <typename Size>
+DEVICE void ask_first_tiles(const attention_block_parameters &p, const row_place &b, const tile_ring<Size> &tiles,
+                            tile_of_share &asked, uint32_t first_row, uint32_t length) {
+  if constexpr (Size::as_tokens)
+    unroll<Size::stages>([&](uint32_t stage) {
+      ask_tile_of_share<true>(tiles, asked, p.capacity, tile_count(length), stage * Size::stage_bytes);
+    });
+  else
+    ask_first_rows<Size>(tiles, b, p.capacity, first_row, length);
+}
+
+/* The block's token's attention, and its vector to all blocks. */
+template <typename Size>
+DEVICE void attend_and_send(const attention_block_parameters &p, const row_place &b, const tile_ring<Size> &tiles,
+                            const tile_of_share &asked, uint32_t first_row, uint32_t length, int32_t position) {
+  if constexpr (Size::as_tokens) {
+    barrier_wait_cluster(b.numbers_barrier(), 0);
+    attend_shares<Size>(p, b, tiles, asked, length, position - (int32_t)b.rank);
+    __syncthreads();
+    if (b.has_token) send_result_of_shares<Size>(p, b, length);
+  } else {
+    if (first_row < length) {
+      cp_async_wait<Size::stages - 1>();
+      barrier_wait_cluster(b.numbers_barrier(), 0);
+      attend<Size>(p, b, tiles, length, position);
+    }
+    __syncthreads();
+    if (b.has_token) send_result<Size>(p, b, length);
+  }
+}
+
+template <typename Size> DEVICE void attend_rows(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_rows_memory[];
   const row_place b(p, shared_address(attention_rows_memory));
   set_up_rows<Size>(p, b);
@@ -364,7 +417,7 @@ template <typename Size> DEVICE void attention_several_tokens(const attention_bl
   float frequency = (float)exp2((double)b.lane * p.frequency_step);
   lane_angles<Size>::keep_number(frequency);
   tile_ring<Size> tiles(p, b);
-  tiles.k += (uint64_t)b.token * p.k_batch * 2, tiles.v += (uint64_t)b.token * p.v_batch * 2;
+  if (!Size::as_tokens) tiles.k += (uint64_t)b.token * p.k_batch * 2, tiles.v += (uint64_t)b.token * p.v_batch * 2;
   const uint32_t first_row = first_row_of<Size>(b);
   row_weights<Size, ATTENTION_SEVERAL_TOKENS_FIRST(Size::weights)> first;
   row_weights<Size, ATTENTION_SEVERAL_TOKENS_SECOND(Size::weights)> second;
@@ -377,25 +430,20 @@ template <typename Size> DEVICE void attention_several_tokens(const attention_bl
     cp_async_wait<0>();
   }
   __syncthreads(); /* tiles of K and V replace the weights */
-  const int32_t position = b.has_token ? (int32_t)load_word(b.shared + p.positions + b.rank * 4) : -1;
+  const int32_t position = b.has_token ? position_of<Size>(p, b, b.rank) : -1;
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
-  ask_first_rows<Size>(tiles, b, p.capacity, first_row, length);
+  tile_of_share asked(b.warp);
+  ask_first_tiles<Size>(p, b, tiles, asked, first_row, length);
   wait_for_cluster();
   only_wait_for_predecessors();
   if (b.has_token) gatherer.gather(p, b);
-  if (p.has_rope) make_row_tables(p, b, frequency, Size::warps);
+  if (p.has_rope) make_row_tables<Size>(p, b, frequency, Size::warps);
   barrier_wait_cluster(b.row_barrier(), 0);
   first.multiply();
-  const float factor = row_factor(p, b, b.g);
+  const float factor = row_factor<Size>(p, b, b.g);
   __syncthreads();
   send_row_numbers<Size>(p, b, factor);
-  if (first_row < length) {
-    cp_async_wait<Size::stages - 1>();
-    barrier_wait_cluster(b.numbers_barrier(), 0);
-    attend<Size>(p, b, tiles, length, position);
-  }
-  __syncthreads();
-  if (b.has_token) send_result<Size>(p, b, length);
+  attend_and_send<Size>(p, b, tiles, asked, first_row, length, position);
   barrier_wait_cluster(b.partials_barrier(), 0);
   second.multiply();
   __syncthreads();
@@ -404,9 +452,20 @@ template <typename Size> DEVICE void attention_several_tokens(const attention_bl
   if (threadIdx.x == 0) barrier_wait_cluster(b.numbers_barrier(), 0);
 }
 
+/* Tokens of one sequence have code of their own. */
+template <rondo_dtype Weights> DEVICE void attention_several_tokens(const attention_block_parameters &p) {
+  if constexpr (Weights == RONDO_BF16) {
+    if (p.shares) {
+      attend_rows<row_sizes<Weights, true>>(p);
+      return;
+    }
+  }
+  attend_rows<row_sizes<Weights, false>>(p);
+}
+
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \
   DEFINE_CLUSTER_KERNEL(let_successors_start(), LAYER_HALF_CLUSTER, parameters, name, threads, 1,                      \
-                        attention_several_tokens<row_sizes<weights>>)
+                        attention_several_tokens<weights>)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 ATTENTION_SEVERAL_TOKENS_KERNELS(DEFINE)
 #endif

@@ -2,7 +2,8 @@
  * parameters of attention_block.h.
  *
  * A cluster has a KV head and eight tokens, each of a sequence of its own. Its blocks share the products, whose weights
- * are read once for eight tokens; each block attends the context of one token. */
+ * are read once for eight tokens; each block attends the context of one token. Or it has up to eight tokens of one
+ * sequence, each with the bits that it has alone (attention_rows_as_tokens.cuh). */
 #pragma once
 
 #include "attention_block.h"
@@ -10,6 +11,7 @@
 enum {
   ATTENTION_SEVERAL_TOKENS_TOKENS = LAYER_HALF_CLUSTER,             /* of a cluster, each a column of operand B */
   ATTENTION_SEVERAL_TOKENS_STAGES = 3,                              /* of a warp's ring: 576 rows of K and V for all */
+  ATTENTION_SEVERAL_TOKENS_STAGES_OF_ONE = 2,                       /* the same of tokens of one sequence */
   ATTENTION_SEVERAL_TOKENS_BARRIER = ATTENTION_BLOCK_BARRIERS + 16, /* of numbers of x */
   ATTENTION_SEVERAL_TOKENS_PAIRS = 32,                              /* rotary pairs of a head */
   ATTENTION_SEVERAL_TOKENS_CUT_BYTES = 80 /* sums of a tile and token, so far apart that banks differ */

@@ -32,7 +32,7 @@ static rondo_status half_add(rondo_graph *graph, const struct op *op, const char
 }
 
 static rondo_status attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages,
-                                  bool one_sequence, int32_t most_rows, const struct layer_exchange *exchange) {
+                                  int32_t one_sequence, int32_t most_rows, const struct layer_exchange *exchange) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention_block: the description is NULL");
   struct op_argument arguments[ATTENTION_BLOCK_OPERANDS + RONDO_MAX_RANKS] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
@@ -60,20 +60,21 @@ static rondo_status attention_add(rondo_graph *graph, const rondo_attention_bloc
 }
 
 rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc) {
-  return attention_add(graph, desc, (rondo_tensor){0}, false, DECODER_MOST_ROWS, NULL);
+  return attention_add(graph, desc, (rondo_tensor){0}, 0, DECODER_MOST_ROWS, NULL);
 }
 
 rondo_status attention_block_add(rondo_graph *graph, const rondo_attention_block_desc *desc,
                                  const struct layer_exchange *exchange) {
-  return attention_add(graph, desc, (rondo_tensor){0}, false, DECODER_MOST_TOKENS, exchange);
+  return attention_add(graph, desc, (rondo_tensor){0}, 0, DECODER_MOST_TOKENS, exchange);
 }
 
-rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages) {
-  return attention_add(graph, desc, kv_pages, true, DECODER_MOST_TOKENS, NULL);
+rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages,
+                                  bool as_tokens) {
+  return attention_add(graph, desc, kv_pages, as_tokens ? ROWS_AS_TOKENS : ROWS_OF_A_PROMPT, DECODER_MOST_TOKENS, NULL);
 }
 
 static rondo_status gated_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
-                              int32_t most_rows, const struct layer_exchange *exchange) {
+                              bool as_tokens, int32_t most_rows, const struct layer_exchange *exchange) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_feed_forward: the description is NULL");
   struct op_argument arguments[FEED_FORWARD_OPERANDS + RONDO_MAX_RANKS] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
@@ -89,17 +90,18 @@ static rondo_status gated_add(rondo_graph *graph, const rondo_feed_forward_desc 
   struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon,
                                           .scale = f32_or(desc->scale, 1.0f),
                                           .most_rows = most_rows,
+                                          .one_sequence = as_tokens ? ROWS_AS_TOKENS : 0,
                                           .last_part_is_late = last_part_is_late};
   return half_add(graph, &op_feed_forward, desc->name, arguments, FEED_FORWARD_STATES, exchange, attributes);
 }
 
 rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward_desc *desc) {
-  return gated_add(graph, desc, false, DECODER_MOST_ROWS, NULL);
+  return gated_add(graph, desc, false, false, DECODER_MOST_ROWS, NULL);
 }
 
 rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
-                              const struct layer_exchange *exchange) {
-  return gated_add(graph, desc, last_part_is_late, DECODER_MOST_TOKENS, exchange);
+                              bool as_tokens, const struct layer_exchange *exchange) {
+  return gated_add(graph, desc, last_part_is_late, as_tokens, DECODER_MOST_TOKENS, exchange);
 }
 
 /* ---- Check ------------------------------------------------------------------------------------------------------- */

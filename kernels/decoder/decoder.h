@@ -47,15 +47,19 @@ enum {
   FEED_FORWARD_OPERANDS = FEED_FORWARD_STATES
 };
 
+enum { ROWS_OF_A_PROMPT = 1, ROWS_AS_TOKENS /* with the bits of tokens that come one by one */ };
+
 /* Of both operations. */
 struct decoder_attributes {
   float norm_epsilon; /* 0: x is taken as it is */
   float scale;        /* of all weights; never 0 */
   int32_t most_rows;
+  /* Rows are tokens one after the other, of which the first has the position: ROWS_OF_A_PROMPT or ROWS_AS_TOKENS; the
+   * feed forward's the latter alone. */
+  int32_t one_sequence;
   /* The attention block's: */
   float rope_base;      /* 0: no rotary embedding, unless there are frequencies */
   int32_t rope_pairing; /* rondo_rope_pairing */
-  int32_t one_sequence; /* rows are tokens one after the other: the first one has the position */
   /* The feed forward's: */
   int32_t last_part_is_late; /* runtime/layer_form.h */
   /* Of both, with ranks, else 0: x_parts are this rank's terms of a sum over all ranks. */
@@ -76,7 +80,7 @@ struct decoder_shape {
   int64_t head_dimension, capacity;
   bool has_rope, rope_is_halves; /* pairs i and i + d/2; else 2 i and 2 i + 1 */
   bool position_of_each_row;     /* else one for all */
-  bool one_sequence;
+  bool one_sequence, as_tokens;
   /* Feed forward: */
   int64_t columns; /* gated: gate_up has twice as many rows */
   bool last_part_is_late;

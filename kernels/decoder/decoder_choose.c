@@ -5,6 +5,7 @@
 #include <assert.h>
 
 #include "../common/launch.h"
+#include "attention_several_tokens.h"
 
 static const struct decoder_choice choices[] = {
     {.name = "attention_wide",
@@ -48,6 +49,19 @@ static const struct decoder_choice choices[] = {
      .plan = attention_many_tokens_plan,
      .fill = attention_many_tokens_fill,
      .why = "a cluster has a KV head and 64 tokens: one launch has the norm, both products, the cache and attention"},
+    {.name = "attention_verified_tokens",
+     .op = &op_attention_block,
+     .weights = RONDO_BF16,
+     .one_sequence = true,
+     .as_tokens = true,
+     .rows = {1, ATTENTION_SEVERAL_TOKENS_TOKENS},
+     .head_dimension = {64, 64},
+     .group = {1, ATTENTION_BLOCK_MOST_GROUP},
+     .hidden_step = ATTENTION_BLOCK_STEP,
+     .lies_well = attention_tokens_lie_well,
+     .plan = attention_tokens_plan,
+     .fill = attention_block_fill,
+     .why = "the kernel of attention_several_tokens, in which each token then has the bits that it has alone"},
     {.name = "attention_steps", .op = &op_attention_block, .why = "no kernel takes these types, sizes or layouts"},
     {.name = "feed_forward_stream",
      .op = &op_feed_forward,
@@ -77,6 +91,17 @@ static const struct decoder_choice choices[] = {
      .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_known_plan,
      .why = "the same with a token in each column of the product"},
+    {.name = "feed_forward_verified_tokens",
+     .op = &op_feed_forward,
+     .weights = RONDO_BF16,
+     .as_tokens = true,
+     .rows = {1, 8},
+     .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS},
+     .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
+     .lies_well = decoder_operands_are_dense,
+     .plan = feed_forward_tokens_plan,
+     .why = "the kernel of feed_forward_several_tokens, in which a token then has two columns, and the bits that it "
+            "has alone"},
     {.name = "feed_forward_many_tokens",
      .op = &op_feed_forward,
      .weights = RONDO_BF16,
@@ -112,12 +137,12 @@ static bool may_take(const struct decoder_choice *choice, const struct op_task *
   const bool has_type = choice->weights ? shape->weights == choice->weights
                                         : shape->weights == RONDO_BF16 || shape->weights == RONDO_NVFP4;
   return shape->stream == RONDO_F32 && shape->dtype == RONDO_BF16 && has_type &&
-         shape->one_sequence == choice->one_sequence && is_in_range(shape->rows, choice->rows) &&
-         is_in_range(shape->hidden, choice->hidden) && is_in_range(shape->head_dimension, choice->head_dimension) &&
-         is_in_range(shape->group, choice->group) && is_in_range(shape->x_parts, choice->x_parts) &&
-         is_in_range(shape->out_parts, choice->out_parts) && is_multiple(shape->hidden, choice->hidden_step) &&
-         is_multiple(shape->columns, choice->columns_step) && decoder_weights_are_dense(task) &&
-         choice->lies_well(task);
+         shape->one_sequence == choice->one_sequence && shape->as_tokens == choice->as_tokens &&
+         is_in_range(shape->rows, choice->rows) && is_in_range(shape->hidden, choice->hidden) &&
+         is_in_range(shape->head_dimension, choice->head_dimension) && is_in_range(shape->group, choice->group) &&
+         is_in_range(shape->x_parts, choice->x_parts) && is_in_range(shape->out_parts, choice->out_parts) &&
+         is_multiple(shape->hidden, choice->hidden_step) && is_multiple(shape->columns, choice->columns_step) &&
+         decoder_weights_are_dense(task) && choice->lies_well(task);
 }
 
 const struct op_kernel *decoder_kernel_of(const struct decoder_variant *list, size_t count,

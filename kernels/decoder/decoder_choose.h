@@ -54,7 +54,7 @@ struct decoder_choice {
   const char *name, *why;
   const struct op *op;
   rondo_dtype weights; /* 0: bf16 or NVFP4 */
-  bool one_sequence;
+  bool one_sequence, as_tokens;
   struct size_range rows, hidden, head_dimension, group, x_parts, out_parts;
   int64_t hidden_step, columns_step; /* hidden and columns are multiples; 0: any */
   bool (*lies_well)(const struct op_task *task);
@@ -71,11 +71,12 @@ const struct decoder_choice *decoder_choices(size_t *count);
 /* attention_block_plan.c */
 bool attention_one_token_lies_well(const struct op_task *task);
 bool attention_several_tokens_lie_well(const struct op_task *task);
-decoder_planner attention_block_plan, attention_block_wide_plan, attention_several_tokens_plan;
+bool attention_tokens_lie_well(const struct op_task *task);
+decoder_planner attention_block_plan, attention_block_wide_plan, attention_several_tokens_plan, attention_tokens_plan;
 decoder_gatherer attention_block_gather;
 void attention_block_fill(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
 /* feed_forward_plan.c */
-decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_plan;
+decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_tokens_plan, feed_forward_stream_plan;
 decoder_gatherer feed_forward_gather;
 
 /* many_tokens_plan.c */

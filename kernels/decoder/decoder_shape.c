@@ -22,6 +22,7 @@ struct decoder_shape decoder_shape_of(const struct op_task *task) {
       .stream = x->dtype,
       .dtype = decoder_dtype_of(task),
       .weights = operands[DECODER_OPERANDS].dtype, /* of the first matrix */
+      .as_tokens = attributes->one_sequence == ROWS_AS_TOKENS,
   };
   if (task->op == &op_feed_forward) {
     shape.columns = operands[FEED_FORWARD_GATE_UP].shape[0] / 2;

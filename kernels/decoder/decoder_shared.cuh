@@ -19,9 +19,22 @@ DEVICE uint32_t rest_of(float low, float high, uint32_t rounded) {
   const float2 two = two_numbers(rounded);
   return pack(low - two.x, high - two.y);
 }
+/* Four rounded numbers, then their remainders: the order of a token's numbers in shared memory. */
+DEVICE uint4 numbers_and_rest(float2 low, float2 high) {
+  const uint2 numbers = {pack(low.x, low.y), pack(high.x, high.y)};
+  return {numbers.x, numbers.y, rest_of(low.x, low.y, numbers.x), rest_of(high.x, high.y, numbers.y)};
+}
 DEVICE float warp_sum(float value) {
   unrolled_for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;
+}
+/* A product. `Alike`: it is not fused with a sum, so that kernels with the same steps have the same bits. */
+template <bool Alike> DEVICE float product(float a, float b) { return Alike ? __fmul_rn(a, b) : a * b; }
+template <bool Alike> DEVICE float sum_of_squares(float2 two) {
+  return Alike ? fmaf(two.x, two.x, __fmul_rn(two.y, two.y)) : two.x * two.x + two.y * two.y;
+}
+template <bool Alike> DEVICE float2 products(float2 a, float2 b) {
+  return {product<Alike>(a.x, b.x), product<Alike>(a.y, b.y)};
 }
 DEVICE float silu(float x) { return x * reciprocal(1.0f + exp2_approximate(x * -1.44269504f)); }
 

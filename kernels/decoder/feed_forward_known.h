@@ -15,6 +15,7 @@ enum {
 struct feed_forward_known_parameters {
   struct layer_half_parameters half;
   struct completion done;
+  uint32_t with_rests; /* 1: up to 8 tokens of the kernel for 16, with what rounding left */
 };
 
 /* The sizes that kernels are compiled for: X(KERNEL, model, hidden, gated columns, cuts of k of the first and of the

@@ -89,12 +89,13 @@ template <typename Size> struct thread_work {
       if (i < part_count) part[i] = load_float(parts + i * (Size::hidden * 4));
     });
     unroll<FEED_FORWARD_KNOWN_X_PARTS>([&](uint32_t i) { sum += part[i]; });
-    const float value = sum * two_numbers(norm_bits).x;
+    const float value =
+        product<Size::alike>(sum, two_numbers(norm_bits).x); /* not contracted with what is subtracted */
     const uint32_t high = pack_one(value);
     store_shared_16(x_to, high);
     store_shared_16(x_to + (Size::hidden + Size::padding) * 2, pack_one(value - two_numbers(high).x));
     if (writes) asm volatile("st.global.f32 [%0], %1;" ::"l"(out), "f"(sum) : "memory");
-    return sum * sum;
+    return product<Size::alike>(sum, sum);
   }
 
   DEVICE void multiply_first(const warp_share<Size> &at, const fragments<Size, Size::first_chunks> &weights,
@@ -123,7 +124,7 @@ template <typename Size> struct thread_work {
     unrolled_for (uint32_t cut = 1; cut < Size::first_cuts; cut++)
       of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
     const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
-    const float value = silu(gate) * up;
+    const float value = product<Size::alike>(silu(gate), up);
     const float other = __shfl_xor_sync(0xffffffffu, value, 1);
     const float low = odd ? other : value, high = odd ? value : other;
     const uint32_t rounded = pack(low, high);

@@ -146,6 +146,14 @@ bool feed_forward_known_plan(const struct decoder_shape *shape, const struct chi
   return false;
 }
 
+/* Up to 8 rows with the bits of tokens: the kernel of bf16 with columns for the rows and for what rounding left. */
+bool feed_forward_tokens_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
+  struct decoder_shape columns = *shape;
+  columns.rows = DECODER_MOST_ROWS;
+  plan->told.known.with_rests = 1;
+  return feed_forward_known_plan(&columns, chip, plan);
+}
+
 /* ---- The stream -------------------------------------------------------------------------------------------------- */
 
 FEED_FORWARD_STREAM_KERNELS(KERNEL_CONSTANT)

@@ -18,7 +18,8 @@ template <rondo_dtype W, int Hidden, int Columns, int FirstCuts, int SecondCuts>
   static constexpr uint32_t first_chunks = Hidden / FEED_FORWARD_KNOWN_CHUNK / FirstCuts; /* of a warp */
   static constexpr uint32_t second_chunks = own / FEED_FORWARD_KNOWN_CHUNK / SecondCuts;
   static constexpr uint32_t warps = first_tiles * FirstCuts, threads = 32 * warps, padded_warps = (warps + 3) / 4 * 4;
-  static constexpr uint32_t padding = 32; /* rounded numbers and remainders lie in different banks */
+  static constexpr uint32_t padding = 32;        /* rounded numbers and remainders lie in different banks */
+  static constexpr bool alike = W == RONDO_BF16; /* the bits of one token and of several are the same */
   static constexpr float factor = W == RONDO_NVFP4 ? 1.0f / nvfp4_factor_bf16 : 1.0f;
   static_assert(Columns % (FEED_FORWARD_KNOWN_PARTS * LAYER_HALF_CLUSTER * 8) == 0 &&
                     own % (FEED_FORWARD_KNOWN_CHUNK * SecondCuts) == 0,

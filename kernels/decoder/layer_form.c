@@ -8,6 +8,7 @@
 #include "../common/size_range.h"
 #include "attention_block_wide.h"
 #include "attention_many_tokens.h"
+#include "attention_several_tokens.h"
 #include "decoder.h"
 #include "feed_forward.h"
 #include "feed_forward_known.h"
@@ -130,6 +131,15 @@ static bool takes_prompt(const struct layer_sizes *layer) {
   return has_many_tokens(layer) && layer->rows <= PROMPT_ROWS && attention_many_tokens_scratch(&shape);
 }
 
+/* Kernels in which a row has a token's bits: attention_several_tokens, and the feed forwards whose sizes are known. */
+static struct layer_form tokens_form_of(const struct layer_sizes *layer) {
+  return (struct layer_form){.in_halves = true,
+                             .chain_rows = ATTENTION_SEVERAL_TOKENS_TOKENS,
+                             .attention_parts = layer->kv_heads,
+                             .feed_forward_parts = FEED_FORWARD_KNOWN_PARTS,
+                             .as_tokens = true};
+}
+
 /* More than 128 tokens of a prompt are chains that wait for each other's K and V alone: while one is in a layer, the
  * one before is ahead of it. */
 static struct layer_form prompt_form_of(const struct layer_sizes *layer) {
@@ -145,6 +155,7 @@ static bool is_one_chain(const struct layer_sizes *layer) {
 }
 
 struct layer_form layer_form_of(const struct layer_sizes *layer) {
+  if (layer->as_tokens && takes_prompt(layer)) return tokens_form_of(layer);
   if (layer->one_sequence && takes_prompt(layer)) return prompt_form_of(layer);
   if (!layer->one_sequence && is_one_chain(layer)) return many_form_of(layer, DECODER_MOST_TOKENS);
   const struct measured *measured = case_of(layer);

@@ -30,7 +30,7 @@ static rondo_status zero_half_add(struct ranks *ranks, uint32_t r, rondo_tensor 
   REQUIRE_OK(rondo_state(graph, "gate_up", RONDO_BF16, 2, (int64_t[]){INT64_C(2) * COLUMNS, HIDDEN}, &desc.gate_up));
   REQUIRE_OK(rondo_state(graph, "down", RONDO_BF16, 2, (int64_t[]){HIDDEN, COLUMNS}, &desc.down));
   REQUIRE_OK(rondo_temporary(graph, "parts", RONDO_F32, 3, (int64_t[]){PARTS, 1, HIDDEN}, &desc.out_parts));
-  return feed_forward_add(graph, &desc, false, &exchange);
+  return feed_forward_add(graph, &desc, false, false, &exchange);
 }
 
 static void describe(struct ranks *ranks, rondo_backend backend, struct halves *h) {
@@ -120,7 +120,7 @@ static rondo_status chain_half_add(struct ranks *ranks, uint32_t r, const struct
                                                      .down = c->down[r],
                                                      .out = to[0],
                                                      .out_parts = to[1]},
-                          false, &exchange);
+                          false, false, &exchange);
 }
 
 static void describe_chain(struct ranks *ranks, rondo_backend backend, struct chain *c) {

@@ -84,6 +84,80 @@ static struct answer answer_by(struct machine *m, int graph, int32_t limit, int3
   return answer;
 }
 
+/* K, else V, of cache `i` of all layers. */
+static rondo_tensor cache_of(const struct machine *m, int i) {
+  const rondo_llama_layer *layer = &m->layers[VERIFY][i / 2];
+  return i % 2 ? layer->v : layer->k;
+}
+
+static size_t cache_numbers(const struct machine *m) {
+  uint64_t bytes;
+  REQUIRE_OK(rondo_tensor_bytes(cache_of(m, 0), &bytes));
+  return bytes / sizeof(uint16_t);
+}
+
+/* All layers' K and V. */
+static uint16_t *caches_of(struct machine *m, size_t *numbers) {
+  const size_t one = cache_numbers(m);
+  *numbers = (size_t)2 * LAYERS * one;
+  uint16_t *caches = malloc(*numbers * sizeof *caches);
+  for (int i = 0; i < 2 * LAYERS; i++) trial_get(&m->trials[VERIFY], cache_of(m, i), caches + (size_t)i * one);
+  return caches;
+}
+
+/* A prompt, and then a text up to position `at`, of which K and V are any numbers below 1. */
+static int32_t begin_at(struct machine *m, int32_t prompt[PROMPT_ROWS], int32_t at) {
+  const int32_t first = begin(m, prompt);
+  const size_t one = cache_numbers(m);
+  uint16_t *filler = malloc(one * sizeof *filler);
+  for (int i = 0; i < 2 * LAYERS; i++) {
+    uint32_t state = (uint32_t)i + 1;
+    for (size_t k = 0; k < one; k++)
+      state = state * 1664525 + 1013904223,
+      filler[k] = (uint16_t)((state >> 16 & 0x807f) | (0x3c + (state >> 8) % 4) << 8);
+    trial_set(&m->trials[VERIFY], cache_of(m, i), filler);
+  }
+  trial_set(&m->trials[VERIFY], m->tensors[VERIFY].position, &at);
+  free(filler);
+  return first;
+}
+
+struct apart {
+  double logits;  /* in root mean squares */
+  size_t numbers; /* of the caches that are others */
+};
+
+/* How far verified rows are from the tokens of decode, all of which are their drafts. */
+static struct apart verified_apart(struct machine *m, int draft, int32_t at) {
+  static float plain[MOST_ROWS][VOCABULARY], verified[MOST_ROWS][VOCABULARY];
+  int32_t prompt[PROMPT_ROWS], tokens[MOST_ROWS + 1];
+  double squares = 0, differences = 0;
+  struct apart apart = {0};
+  size_t numbers;
+  set_ends(m, DECODE, 0, -1), set_ends(m, VERIFY, 0, -1);
+  tokens[0] = begin_at(m, prompt, at);
+  for (int i = 0; i <= draft; i++) {
+    trial_replay(&m->trials[DECODE]);
+    trial_get(&m->trials[DECODE], m->tensors[DECODE].next, &tokens[i + 1]);
+    trial_get(&m->trials[DECODE], m->tensors[DECODE].logits, plain[i]);
+  }
+  uint16_t *of_decode = caches_of(m, &numbers);
+  cr_assert_eq(begin_at(m, prompt, at), tokens[0]);
+  trial_set(&m->trials[VERIFY], m->tensors[VERIFY].token, tokens);
+  trial_replay(&m->trials[VERIFY]);
+  trial_get(&m->trials[VERIFY], m->tensors[VERIFY].logits, verified);
+  uint16_t *of_verify = caches_of(m, &numbers);
+  for (size_t i = 0; i < numbers; i++) apart.numbers += of_decode[i] != of_verify[i];
+  for (int i = 0; i <= draft; i++)
+    for (int column = 0; column < VOCABULARY; column++) {
+      const double expected = (double)plain[i][column], difference = (double)verified[i][column] - expected;
+      squares += expected * expected, differences += difference * difference;
+    }
+  apart.logits = sqrt(differences / squares);
+  free(of_decode), free(of_verify);
+  return apart;
+}
+
 /* Is each token nearly the likeliest after those before it? */
 static void check_likeliest(const struct llama *l, const struct answer *answer, const char *where) {
   static struct history history;
@@ -197,6 +271,41 @@ static void drafted(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(graph_llama, drafts_change_no_token, drafted)
+
+/* Of SmolLM2's sizes, whose kernels give a verified row the bits of a token, but for the head's order of sums. */
+static void bits(rondo_backend backend) {
+  static const struct {
+    int draft, at;
+  } cases[] = {{15, PROMPT}, {31, 250}, {3, PROMPT}, {7, 509}, {7, 1100}, {12, 2063}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct llama l;
+    struct machine m = {0};
+    rondo_info info;
+    rondo_graph_llama_desc desc = llama_plain_desc();
+    desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536, desc.head_dimension = 64;
+    desc.weights = RONDO_BF16, desc.draft = cases[i].draft, desc.feed_back = 1, desc.context = cases[i].at + 100;
+    desc.with_logits = 1;
+    llama_make(&l, desc, 950 + i);
+    l.desc.verify = 1;
+    machine_add(&m, backend, l.desc);
+    l.desc.verify = 0;
+    machine_add(&m, backend, l.desc);
+    l.desc.tokens = PROMPT_ROWS;
+    machine_add(&m, backend, l.desc);
+    l.desc.tokens = 0;
+    machine_start(&m, &l);
+    REQUIRE_OK(rondo_runtime_info(m.trials[VERIFY].runtime, &info));
+    const struct apart got = verified_apart(&m, desc.draft, cases[i].at);
+    cr_log_info("%d drafts: logits %.3g apart, %zu numbers of the caches", (int)desc.draft, got.logits, got.numbers);
+    if (backend == RONDO_BACKEND_HOST || info.chip >= 90) {
+      cr_assert_eq(got.numbers, 0, "%d drafts: %zu numbers of the caches differ", (int)desc.draft, got.numbers);
+      cr_assert(got.logits <= 0.00001, "%d drafts: logits are %.3g apart", (int)desc.draft, got.logits);
+    }
+    machine_end(&m);
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, verified_rows_have_the_bits_of_tokens, bits)
 
 Test(graph_llama, drafts_refuse_what_does_not_fit) {
   rondo_graph *graph;

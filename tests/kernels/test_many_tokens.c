@@ -78,6 +78,27 @@ static void prompts(rondo_backend backend) {
 }
 BOTH_BACKENDS(many_tokens, a_prompt_matches_fp64, prompts)
 
+/* Up to 8 rows with the bits of tokens alone: against fp64 here, and against a token at a time in graph_llama. More
+ * take steps. */
+static void tokens(rondo_backend backend) {
+  static const int64_t count[] = {8, 2, 7, 1, 8, 5, 12, 3, 8, 8};
+  static const int32_t at[] = {0, 100, 33, 191, 240, 7, 64, -1, 2990, -5};
+  for (size_t i = 0; i < COUNT(at); i++) {
+    struct half h = prompt(0, count[i], at[i], i);
+    h.as_tokens = true, h.x_parts = (int64_t[]){8, 0, 6}[i % 3], h.out_parts += (int64_t)(i % 2);
+    if (at[i] > h.capacity) h.capacity = 3001;
+    h = with_norm_weights(h, i % 3 != 1);
+    if (i % 5 == 4) h = without_norm(h);
+    h.states = i % 3 == 2;
+    half_run(backend, &h);
+    h = with_types(models[0], IN_BF16, count[i], false);
+    h.as_tokens = true, h.x_parts = (int64_t[]){3, 0, 8}[i % 3], h.out_parts = 8;
+    h = with_norm_weights(h, i % 3 != 1);
+    half_run(backend, &h);
+  }
+}
+BOTH_BACKENDS(many_tokens, of_tokens_that_stay_alone_match_fp64, tokens)
+
 /* Below 0 and beyond the capacity nothing is written, and nothing is seen there. */
 static void borders(rondo_backend backend) {
   static const int64_t at[] = {-1, -40, -200, 255, 256, 300, 192, 250};

@@ -155,11 +155,11 @@ void half_tensors_add(rondo_graph *graph, struct half *h, const struct half *bef
 void half_task_add(rondo_graph *graph, const struct half *h) {
   if (h->attention) {
     const rondo_attention_block_desc desc = half_attention_desc(h);
-    REQUIRE_OK(h->one_sequence ? prompt_attention_add(graph, &desc, h->kv_pages)
+    REQUIRE_OK(h->one_sequence ? prompt_attention_add(graph, &desc, h->kv_pages, h->as_tokens)
                                : attention_block_add(graph, &desc, NULL));
   } else {
     const rondo_feed_forward_desc desc = half_feed_forward_desc(h);
-    REQUIRE_OK(feed_forward_add(graph, &desc, h->last_part_is_late, NULL));
+    REQUIRE_OK(feed_forward_add(graph, &desc, h->last_part_is_late, h->as_tokens, NULL));
   }
 }
 

@@ -33,6 +33,7 @@ struct half {
   bool states;         /* so are the weights and the norm, which tasks may write then */
   rondo_rope_pairing pairing;
   bool one_sequence; /* attention: rows are tokens one after the other, of which the first has the first position */
+  bool as_tokens;    /* of one sequence: rows have the bits that they have alone */
   int64_t page_rows; /* of one sequence; 0: K and V have no pages */
   int32_t pages[HALF_MOST_PAGES];
   int32_t positions[HALF_MOST_ROWS];

@@ -57,6 +57,12 @@ static double half_bytes_of_block(const struct half *h) {
 static void half_attention_kernel(const struct half *h, bool has_wgmma, char name[HALF_KERNEL_BYTES]) {
   const char *weights = h->weights == RONDO_NVFP4 ? "nvfp4" : "bf16";
   const int64_t d = h->dimension, group = h->query_heads / h->kv_heads;
+  if (h->one_sequence && h->as_tokens) {
+    const bool takes = h->stream == RONDO_F32 && h->dtype == RONDO_BF16 && h->weights == RONDO_BF16 && d == 64;
+    const bool fits = takes && h->rows <= 8 && !h->padded && h->out_parts >= h->kv_heads && !h->page_rows;
+    snprintf(name, HALF_KERNEL_BYTES, fits ? "rondo_attention_several_tokens_bf16" : HALF_STEPS);
+    return;
+  }
   if (h->one_sequence) {
     const bool known = h->hidden == 576 && h->query_heads == 9 && h->kv_heads == 3 && d == 64;
     const bool takes = known && h->stream == RONDO_F32 && h->dtype == RONDO_BF16 && h->weights == RONDO_BF16;
@@ -83,6 +89,11 @@ static void half_feed_forward_kernel(const struct half *h, bool has_wgmma, char 
   if (h->padded || h->stream != RONDO_F32 || h->dtype != RONDO_BF16 || h->weights == RONDO_E4M3 || h->hidden % 64 ||
       h->columns % 64 || h->x_parts > 16 || h->out_parts > 16 || h->out_parts > h->columns / 64)
     return;
+  if (h->as_tokens) {
+    if (small && !codes && h->rows <= 8 && h->out_parts == 8 && h->x_parts <= 8)
+      snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_several_tokens_smollm2_135m_bf16_16");
+    return;
+  }
   const bool is_many = has_wgmma && h->rows > 1 && small && !codes && h->out_parts == 6 && h->x_parts % 3 == 0;
   if (is_many) snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_many_tokens_smollm2_135m");
   if (is_many || h->rows > 16) return;
