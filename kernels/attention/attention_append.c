@@ -13,10 +13,7 @@
 
 ATTENTION_APPEND_KERNELS(KERNEL_CONSTANT)
 
-enum {
-  ENOUGH_THREADS = 1 << 18, /* about as many as a large chip holds */
-  ENOUGH_ROWS = 1024        /* to fill the chip, each with half of a block */
-};
+enum { ENOUGH_ROWS = 1024 }; /* to fill the chip, each with half of a block */
 
 static rondo_status rope_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
@@ -129,19 +126,18 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
   rest->call.data = rest->data;
 }
 
-/* Does rondo_attention_append_rows take it? Its rows begin at multiples of 8 bytes. */
-static bool takes_rows(const struct op_call *call, int64_t rows, int64_t units) {
+static bool rows_are_aligned(const struct op_call *call) {
   static const uint32_t copied[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_NEW_K, ATTENTION_NEW_V};
   const struct op_operand *operands = call->task->operands;
   for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
     if (operands[copied[i]].present && !op_rows_aligned(&operands[copied[i]], 8)) return false;
-  return rows > 0 && units > 0 && operands[ATTENTION_Q].shape[3] / 2 % ATTENTION_APPEND_PAIRS == 0;
+  return true;
 }
 
 /* Blocks of a row. Where rows alone fill the chip, a block has two, and a thread more units: the addresses of a row
  * take most instructions. Else as many as give each thread one unit. */
 static int64_t row_parts(int64_t rows, int64_t units) {
-  return rows >= ENOUGH_ROWS ? 1 : divide_up(units, ATTENTION_APPEND_ROW_THREADS);
+  return rows >= ENOUGH_ROWS ? 1 : divide_up(units, ATTENTION_APPEND_THREADS);
 }
 
 /* Shared memory that a block asks for, so that a multiprocessor has room for its share of all blocks and no more.
@@ -197,33 +193,23 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
       .rotates = shape.rotates,
       .by_halves = shape.by_halves,
       .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,
+      .aligned = rows_are_aligned(call),
       .per_item = operands[ATTENTION_POSITION].shape[0] > 1,
       .early = shape.rotates && !shape.packed && is_settled(call, ATTENTION_POSITION) &&
                (!operands[ATTENTION_ROPE_FREQUENCIES].present || is_settled(call, ATTENTION_ROPE_FREQUENCIES)),
   };
   const int64_t heads = (int64_t)parameters.rotated_heads + 2 * (int64_t)parameters.new_heads;
-  const int64_t columns = shape.batch * shape.query_length * parameters.row_pairs;
-  parameters.head_groups = 1;
-  while (parameters.head_groups < heads && columns * parameters.head_groups < ENOUGH_THREADS)
-    parameters.head_groups *= 2;
-  parameters.threads = heads ? columns * parameters.head_groups : 0;
   if (shape.rotates && !operands[ATTENTION_ROPE_FREQUENCIES].present)
     attention_frequencies(call, parameters.base_frequencies);
   const int64_t rows = shape.batch * shape.query_length, units = heads * parameters.row_pairs / ATTENTION_APPEND_PAIRS;
-  /* At least one for each item's length. Of a batch, rows have more than enough. */
+  if (!rows) return;
+  parameters.row_parts = (uint32_t)row_parts(rows, units);
+  const int64_t block_rows = rows >= ENOUGH_ROWS ? ATTENTION_APPEND_MOST_ROWS : 1;
+  parameters.row_threads = (uint32_t)(ATTENTION_APPEND_THREADS / block_rows);
+  /* At least one thread for each item's length. Of a batch, rows have more than enough. */
   const int64_t item_threads = shape.appends ? shape.items + shape.packed : 0;
-  if (takes_rows(call, rows, units)) {
-    parameters.row_parts = (uint32_t)row_parts(rows, units);
-    const int64_t block_rows = rows >= ENOUGH_ROWS ? ATTENTION_APPEND_MOST_ROWS : 1;
-    parameters.row_threads = (uint32_t)(ATTENTION_APPEND_ROW_THREADS / block_rows);
-    const int64_t blocks = larger(divide_up(rows, block_rows) * parameters.row_parts,
-                                  divide_up(item_threads, ATTENTION_APPEND_ROW_THREADS));
-    launch_add(launches, &rondo_attention_append_rows, blocks, ATTENTION_APPEND_ROW_THREADS,
-               even_share_bytes(chip, blocks), &parameters, sizeof parameters);
-    return;
-  }
-  const int64_t threads = larger(parameters.threads, item_threads);
-  if (!threads) return;
-  launch_add(launches, &rondo_attention_append, divide_up(threads, ATTENTION_APPEND_THREADS), ATTENTION_APPEND_THREADS,
-             0, &parameters, sizeof parameters);
+  const int64_t blocks =
+      larger(divide_up(rows, block_rows) * parameters.row_parts, divide_up(item_threads, ATTENTION_APPEND_THREADS));
+  launch_add(launches, &rondo_attention_append, blocks, ATTENTION_APPEND_THREADS, even_share_bytes(chip, blocks),
+             &parameters, sizeof parameters);
 }

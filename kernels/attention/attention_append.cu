@@ -1,10 +1,8 @@
 /* attention_append.cu - writes new rows of K and V to the cache, and rotates these and the queries, before any
  * attention whose kernel cannot. Bound by the launch, with many rows by instructions.
  *
- * rondo_attention_append_rows: a block has a row, some heads of one, or two rows. It computes each sine and cosine
- * once, and a thread moves four pairs of columns by words of 8 bytes. rondo_attention_append takes rows that are not
- * aligned (takes_rows in attention_append.c): a thread has a pair of columns in several heads, for which one sine and
- * cosine serve. */
+ * A block has a row, some heads of one, or two rows. It computes each sine and cosine once, and a thread moves four
+ * pairs of columns by words of 8 bytes, or number by number where rows are not aligned. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/settled.cuh"
@@ -65,22 +63,6 @@ struct copied_row {
   }
 };
 
-/* The thread's pair in one head. */
-DEVICE void append_pair(const attention_append_parameters &p, const copied_head &head, uint32_t pair,
-                        const rotation &by) {
-  if (!head.to) return;
-  const uint32_t low_at = p.by_halves ? pair : 2 * pair, high_at = p.by_halves ? pair + p.row_pairs : 2 * pair + 1;
-  if (!head.rotates) {
-    head.to[low_at] = head.from[low_at];
-    head.to[high_at] = head.from[high_at];
-    return;
-  }
-  float low = widen(head.from[low_at], p.bf16), high = widen(head.from[high_at], p.bf16);
-  rotate_pair(by, low, high);
-  head.to[low_at] = narrow(low, p.bf16);
-  head.to[high_at] = narrow(high, p.bf16);
-}
-
 /* ---- Items ------------------------------------------------------------------------------------------------------- */
 
 /* Of item `index`: where its new rows end. */
@@ -122,16 +104,9 @@ struct row_place {
   uint32_t item, query;
 };
 
-/* Row `row` is of the item before the first offset beyond it; the item begins with the largest offset before that. */
+/* Of row `row`, by a whole warp: it is of the item before the first offset beyond it, and the item begins with the
+ * largest offset before that. */
 DEVICE row_place packed_place(const attention_append_parameters &p, int row) {
-  int begin = 0, offset;
-  uint32_t i = 0;
-  rolled_for (; i <= p.items && (offset = p.row_offsets[i]) <= row; i++) begin = max(begin, offset);
-  return {i - 1, (uint32_t)(row - begin)};
-}
-
-/* The same by a whole warp, for one row. */
-DEVICE row_place packed_place_of_warp(const attention_append_parameters &p, int row) {
   int begin = 0;
   rolled_for (uint32_t first = 0;; first += 32) {
     const uint32_t i = first + threadIdx.x % 32;
@@ -157,36 +132,27 @@ DEVICE rotation rotation_at(const attention_append_parameters &p, int64_t row, u
   return rotation_of((float)row * (p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair]));
 }
 
-DEVICE void append_pairs(const attention_append_parameters &p) {
-  only_wait_for_predecessors();
-  const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
-  write_item(p, index);
-  if (index >= p.threads) return;
-  const uint32_t pair = (uint32_t)index & (p.row_pairs - 1);
-  const uint32_t group = (uint32_t)(index / p.row_pairs) & (p.head_groups - 1);
-  const int64_t rows = index / (p.row_pairs * p.head_groups);
-  const uint32_t batch = (uint32_t)(rows / p.query_length), query = (uint32_t)(rows % p.query_length);
-  const row_place at = p.row_offsets ? packed_place(p, (int)query) : row_place{batch, query};
-  if (at.item >= p.items) {
-    clear_row(p, query, group * p.row_pairs + pair, p.head_groups * p.row_pairs);
-    return;
-  }
-  const int64_t row = (int64_t)p.positions[p.per_item ? at.item : 0] + at.query;
-  const rotation by = rotation_at(p, row, pair);
-  const copied_row copied(p, batch, query, at.item, row);
-  rolled_for (uint32_t head = group; head < copied.heads(); head += p.head_groups)
-    append_pair(p, copied.head(head), pair, by);
-}
-
 /* Four pairs of a head: four numbers of each half, or eight neighbours. */
 struct four_pairs {
   copied_head head;
   uint32_t words[4];
 };
 
-DEVICE four_pairs load_pairs(const copied_head &head, uint32_t first_at, uint32_t second_at) {
+DEVICE uint2 load_four(const uint16_t *from, bool aligned) {
+  if (aligned) return *(const uint2 *)from;
+  return make_uint2(from[0] | (uint32_t)from[1] << 16, from[2] | (uint32_t)from[3] << 16);
+}
+DEVICE void store_four(uint16_t *to, uint32_t low, uint32_t high, bool aligned) {
+  if (aligned) {
+    *(uint2 *)to = make_uint2(low, high);
+    return;
+  }
+  to[0] = (uint16_t)low, to[1] = (uint16_t)(low >> 16), to[2] = (uint16_t)high, to[3] = (uint16_t)(high >> 16);
+}
+
+DEVICE four_pairs load_pairs(const copied_head &head, uint32_t first_at, uint32_t second_at, bool aligned) {
   if (!head.to) return {};
-  const uint2 first = *(const uint2 *)(head.from + first_at), second = *(const uint2 *)(head.from + second_at);
+  const uint2 first = load_four(head.from + first_at, aligned), second = load_four(head.from + second_at, aligned);
   return {head, {first.x, first.y, second.x, second.y}};
 }
 
@@ -211,7 +177,7 @@ DEVICE void append_rows(const attention_append_parameters &p) {
   __shared__ __align__(16) rotation rotations[ATTENTION_APPEND_MOST_ROWS][ATTENTION_MOST_PAIRS];
   const uint32_t in_block = threadIdx.x / p.row_threads, thread = threadIdx.x & (p.row_threads - 1);
   const uint32_t begin = blockIdx.x / p.row_parts, part = blockIdx.x - begin * p.row_parts;
-  const uint32_t own_row = begin * (ATTENTION_APPEND_ROW_THREADS / p.row_threads) + in_block;
+  const uint32_t own_row = begin * (ATTENTION_APPEND_THREADS / p.row_threads) + in_block;
   const bool is_row = own_row < p.batch * p.query_length;
   const uint32_t any_row = is_row ? own_row : 0;
   const uint32_t batch = any_row / p.query_length, query = any_row - batch * p.query_length;
@@ -224,8 +190,8 @@ DEVICE void append_rows(const attention_append_parameters &p) {
     }
   }
   only_wait_for_predecessors();
-  write_item(p, blockIdx.x * (int64_t)ATTENTION_APPEND_ROW_THREADS + threadIdx.x);
-  const row_place at = p.row_offsets ? packed_place_of_warp(p, (int)query) : row_place{batch, query};
+  write_item(p, blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x);
+  const row_place at = p.row_offsets ? packed_place(p, (int)query) : row_place{batch, query};
   const bool is_item = at.item < p.items;
   if (!is_item && is_row) clear_row(p, query, part * p.row_threads + thread, p.row_parts * p.row_threads);
   const uint32_t item = is_item ? at.item : 0;
@@ -241,7 +207,7 @@ DEVICE void append_rows(const attention_append_parameters &p) {
   const auto load = [&] {
     unrolled_for (int i = 0; i < 2; i++, head += step) {
       pairs[i] = {};
-      if (head < heads) pairs[i] = load_pairs(copied.head(head), first_at, second_at);
+      if (head < heads) pairs[i] = load_pairs(copied.head(head), first_at, second_at, p.aligned);
     }
   };
   load();
@@ -257,8 +223,8 @@ DEVICE void append_rows(const attention_append_parameters &p) {
         rotate_pairs<RONDO_BF16>(pairs[i].words, by, p.by_halves);
       else if (pairs[i].head.rotates)
         rotate_pairs<RONDO_F16>(pairs[i].words, by, p.by_halves);
-      *(uint2 *)(pairs[i].head.to + first_at) = make_uint2(pairs[i].words[0], pairs[i].words[1]);
-      *(uint2 *)(pairs[i].head.to + second_at) = make_uint2(pairs[i].words[2], pairs[i].words[3]);
+      store_four(pairs[i].head.to + first_at, pairs[i].words[0], pairs[i].words[1], p.aligned);
+      store_four(pairs[i].head.to + second_at, pairs[i].words[2], pairs[i].words[3], p.aligned);
     }
     if (head >= heads) break;
     load();

@@ -8,10 +8,9 @@
 #include "attention.h"
 
 enum {
-  ATTENTION_APPEND_THREADS = 256,
-  ATTENTION_APPEND_ROW_THREADS = 128, /* of rondo_attention_append_rows */
-  ATTENTION_APPEND_PAIRS = 4,         /* of one of its threads: two words of 8 bytes */
-  ATTENTION_APPEND_MOST_ROWS = 2,     /* of one of its blocks */
+  ATTENTION_APPEND_THREADS = 128,
+  ATTENTION_APPEND_PAIRS = 4,     /* of a thread: two words of 8 bytes */
+  ATTENTION_APPEND_MOST_ROWS = 2, /* of a block */
   /* Of its shared memory: sines and cosines. */
   ATTENTION_APPEND_ROW_BYTES = 8 * ATTENTION_APPEND_MOST_ROWS * ATTENTION_MOST_PAIRS
 };
@@ -31,14 +30,14 @@ struct attention_append_parameters {
   struct attention_stride q_stride, new_k_stride, new_v_stride, k_stride, v_stride, o_stride;
   int64_t lse_head_stride;
   int64_t pages_stride;
-  int64_t threads; /* of rondo_attention_append: batch * query_length * head_groups * row_pairs */
   uint32_t batch, query_length, items, query_heads;
   uint32_t rotated_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
-  uint32_t row_pairs, head_groups;   /* powers of two */
-  uint32_t row_parts, row_threads;   /* of rondo_attention_append_rows: blocks of a row, and threads in one of them */
+  uint32_t row_pairs;                /* a power of two */
+  uint32_t row_parts, row_threads;   /* blocks of a row, and threads in one of them */
   uint32_t pool_pages, page_shift;
   int32_t capacity, most_length;
   int32_t rotates, by_halves, bf16;
+  int32_t aligned;  /* all rows begin at multiples of 8 bytes */
   int32_t per_item; /* 1: a position for each item; 0: one for all */
   int32_t early;    /* rotates, without packed rows, and positions and frequencies are settled */
   float base_frequencies[ATTENTION_MOST_PAIRS];
@@ -47,9 +46,7 @@ struct attention_append_parameters {
 
 /* KERNEL(chips, parameters, name, threads, what it calls) */
 #define ATTENTION_APPEND_KERNELS(KERNEL)                                                                               \
-  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append, ATTENTION_APPEND_THREADS, append_pairs)      \
-  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append_rows, ATTENTION_APPEND_ROW_THREADS,           \
-         append_rows)
+  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append, ATTENTION_APPEND_THREADS, append_rows)
 
 #ifndef __CUDACC__
 /* The same attention without new rows and rotary embedding. Its kv_lengths are where new rows end, even if they do not

@@ -308,7 +308,7 @@ Test(attention_wgmma_plan, blocks_that_write_new_rows_are_spread_evenly) {
     struct description d;
     struct op_launches launches;
     describe_new_rows(&d, cases[i].query_heads, cases[i].rows, 4111);
-    cr_expect_str_eq(kernel_of(&d, &h200, &launches), "rondo_attention_append_rows");
+    cr_expect_str_eq(kernel_of(&d, &h200, &launches), "rondo_attention_append");
     const int64_t blocks = launches.items[0].grid[0], each = divided_up(blocks, h200.multiprocessors);
     const int64_t bytes = launches.items[0].shared_bytes + of_a_block;
     cr_expect_eq(blocks, cases[i].blocks);
