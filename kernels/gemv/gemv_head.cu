@@ -30,11 +30,10 @@ enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_HEAD_ROWS };
 /* ---- Shared memory ---------------------------------------------------------------------------------------------- */
 
 /* What sums of each vector are multiplied with, GEMV_HEAD_FACTOR_BYTES; the vectors; each warp's slot, p.slot_bytes,
- * from p.first_slot on: rows, then NVFP4's scales without gaps; with p.finishing the block's results,
- * [count][block_rows]. */
+ * from p.first_slot on: rows, then NVFP4's scales without gaps. */
 template <rondo_dtype W> struct shared_layout {
   static constexpr uint32_t lane_bytes = W == RONDO_NVFP4 ? 8 : 16; /* of 16 elements */
-  uint32_t factors, vectors, vector_pitch, row_pitch, slot, scales, held;
+  uint32_t factors, vectors, vector_pitch, row_pitch, slot, scales;
 
   DEVICE shared_layout(const gemv_head_parameters &p, const void *memory) {
     factors = shared_address(memory);
@@ -42,7 +41,6 @@ template <rondo_dtype W> struct shared_layout {
     vector_pitch = GEMV_HEAD_VECTOR_PITCH(p.k), row_pitch = GEMV_HEAD_PITCH(p.k, lane_bytes);
     slot = factors + p.first_slot + threadIdx.x / 32 * p.slot_bytes;
     scales = slot + ROWS * row_pitch;
-    held = factors + p.first_slot + blockDim.x / 32 * p.slot_bytes;
   }
 };
 
@@ -267,9 +265,7 @@ template <rondo_dtype W, int Columns> struct group_results {
       }
     }
   }
-  /* To memory, or with an epilogue to shared memory. */
-  DEVICE void store(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t group_row,
-                    const float (&sums)[Columns][4]) const {
+  DEVICE void store(const gemv_head_parameters &p, uint32_t group_row, const float (&sums)[Columns][4]) const {
     unsigned char *const at = out + ((uint64_t)group_row << shift);
     unrolled_for (int n = 0; n < Columns; n++)
       unrolled_for (int i = 0; i < 4; i++) {
@@ -277,10 +273,7 @@ template <rondo_dtype W, int Columns> struct group_results {
         if (vector + vector_here >= p.count || group_row + row + row_here >= rows) continue;
         const float sum = sums[n][i];
         unsigned char *const to = at + n * eight_vectors + (i % 2 ? one_vector : 0);
-        if (p.finishing)
-          store_number(layout.held + ((vector + vector_here) * p.block_rows + group_row + row + row_here) * NUMBER,
-                       sum);
-        else if (shift == 2)
+        if (shift == 2)
           *(float *)(to + row_here * 4) = sum;
         else
           *(uint16_t *)(to + row_here * 2) = p.out_dtype == RONDO_F16 ? __half_as_ushort(__float2half_rn(sum))
@@ -288,19 +281,6 @@ template <rondo_dtype W, int Columns> struct group_results {
       }
   }
 };
-
-/* The epilogue: a warp takes 32 rows of a vector at a time. */
-template <rondo_dtype W>
-DEVICE void finish_held(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first_row,
-                        uint32_t rows) {
-  const uint32_t pieces = (rows + 31) / 32;
-  for (uint32_t i = threadIdx.x / 32; i < pieces * p.count; i += blockDim.x / 32) {
-    const uint32_t vector = i / pieces, from = i % pieces * 32;
-    finish_columns(p, {blockIdx.y, first_row + from, min(32u, rows - from), 0}, vector, [&](uint32_t row) {
-      return load_number(layout.held + (vector * p.block_rows + from + row) * NUMBER);
-    });
-  }
-}
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
@@ -344,11 +324,8 @@ template <rondo_dtype W, int Columns> DEVICE void gemv_head(const gemv_head_para
       cp_async_commit();
     }
     results.multiply_factors(p, layout, row, product.sums);
-    results.store(p, layout, row, product.sums[0]);
+    results.store(p, row, product.sums[0]);
   }
-  if (!p.finishing) return;
-  __syncthreads();
-  finish_held(p, layout, first_row, rows);
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \

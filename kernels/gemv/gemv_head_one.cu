@@ -24,7 +24,7 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_ONE_ROWS, WARPS = GEMV_ONE_WARPS };
+enum : uint32_t { ROWS = GEMV_ONE_ROWS, WARPS = GEMV_ONE_WARPS };
 
 /* Of the copies a turn's go out before the predecessors end, the others after the vector: the first level of the cache
  * answers in the order it was asked, and what of the vector came last would leave all arithmetic to the end. */
@@ -33,7 +33,7 @@ enum : uint32_t { EARLY_TURNS = 1 };
 /* ---- Shared memory ---------------------------------------------------------------------------------------------- */
 
 /* The vector, converted, in GEMV_ONE_VECTOR_BYTES; the block's rows, `pitch` apart; their scales, without gaps, and
- * GEMV_ONE_PADDING bytes; with p.finishing, the rows' sums. gemv_head_plan.c says how much. */
+ * GEMV_ONE_PADDING bytes. gemv_head_plan.c says how much. */
 template <int Groups> struct shared_layout {
   static constexpr uint32_t pitch = GEMV_ONE_PITCH(Groups), weights = GEMV_ONE_VECTOR_BYTES;
   uint32_t shared, scales;
@@ -43,9 +43,6 @@ template <int Groups> struct shared_layout {
   DEVICE uint32_t weights_of(uint32_t row) const { return shared + weights + row * pitch; }
   DEVICE uint32_t scales_of(const gemv_head_parameters &p, uint32_t row) const {
     return scales + row * (p.k / GEMV_BLOCK);
-  }
-  DEVICE uint32_t sum_of(const gemv_head_parameters &p, uint32_t row) const {
-    return scales_of(p, p.block_rows) + GEMV_ONE_PADDING + row * NUMBER;
   }
 };
 
@@ -300,16 +297,8 @@ template <rondo_dtype V, int Groups> DEVICE void gemv_head_one(const gemv_head_p
     if (row >= rows) break;
     const float sum = quad_sum(product.multiply(row_bytes<Groups>(p, piece, row), piece));
     if (piece.lane || row + piece.row >= rows) continue;
-    if (p.finishing)
-      store_number(layout.sum_of(p, row + piece.row), sum);
-    else
-      store_number(p.out_dtype, p.out, blockIdx.y * p.out_batch + first_row + row + piece.row, sum * p.scale);
+    store_number(p.out_dtype, p.out, blockIdx.y * p.out_batch + first_row + row + piece.row, sum * p.scale);
   }
-  if (!p.finishing) return;
-  __syncthreads();
-  for (uint32_t first = warp * 32; first < rows; first += WARPS * 32)
-    finish_columns(p, {blockIdx.y, first_row + first, min(32u, rows - first), 0}, 0,
-                   [&](uint32_t row) { return load_number(layout.sum_of(p, first + row)) * p.scale; });
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \

@@ -44,17 +44,16 @@ enum {
   COPIED = 2 * GEMV_BLOCK,        /* elements in 16 bytes */
 };
 
-/* What gemv_head_one.cu lays out: the vector, rows, scales, sums. Matrices of several waves are refused: no other block
+/* What gemv_head_one.cu lays out: the vector, rows, scales. Matrices of several waves are refused: no other block
  * hides a block's first bytes and its tail. */
 bool gemv_head_one_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   const struct gemv_head_kernel *kernel =
       GEMV_KERNEL_FOR(problem, problem->k <= SMALLER_K ? "b9" : "b15", kernels_of_one);
   struct gemv_head_layout *layout = &plan->design.head;
   if (!begin(problem, kernel, plan)) return false;
-  layout->block_rows = round_up(share_of(problem), larger(problem->row_multiple, GEMV_ONE_ROWS));
+  layout->block_rows = round_up(share_of(problem), GEMV_ONE_ROWS);
   const int64_t groups = layout->block_rows / GEMV_ONE_ROWS;
-  const int64_t row_bytes =
-      GEMV_ONE_PITCH(kernel->width) + problem->k / GEMV_BLOCK + (problem->finishing ? (int64_t)sizeof(float) : 0);
+  const int64_t row_bytes = GEMV_ONE_PITCH(kernel->width) + problem->k / GEMV_BLOCK;
   plan->parts = problem->k / COPIED;
   plan->blocks = divide_up(problem->m, layout->block_rows), plan->threads = INT64_C(32) * GEMV_ONE_WARPS;
   plan->shared_bytes = GEMV_ONE_VECTOR_BYTES + layout->block_rows * row_bytes + GEMV_ONE_PADDING;
@@ -71,24 +70,23 @@ enum {
   FEWEST_WARPS = 16, /* each converts a vector */
 };
 
-/* What gemv_head.cu lays out: the vectors, slots, results. */
+/* What gemv_head.cu lays out: the vectors, slots. */
 static bool lay_out(const struct gemv_problem *problem, struct gemv_plan *plan) {
   struct gemv_head_layout *layout = &plan->design.head;
   const int64_t k = problem->k, vectors = 8 * layout->kernel->width;
   const int64_t lane_bytes = GEMV_BLOCK * (int64_t)rondo_dtype_bits(problem->weights) / 8;
   const int64_t scales = problem->weights == RONDO_NVFP4 ? k / GEMV_BLOCK : 0;
-  const int64_t held = problem->finishing ? vectors * layout->block_rows * (int64_t)sizeof(float) : 0;
   const int64_t groups = layout->block_rows / GEMV_HEAD_ROWS;
   layout->first_slot = round_up(GEMV_HEAD_FACTOR_BYTES + vectors * GEMV_HEAD_VECTOR_PITCH(k), GEMV_SHARED_ALIGNMENT);
   layout->slot_bytes = GEMV_HEAD_ROWS * (GEMV_HEAD_PITCH(k, lane_bytes) + scales);
   plan->parts = k * lane_bytes / GEMV_BLOCK / 16; /* loads of 16 bytes of a row */
-  const int64_t slots = (GEMV_MOST_SHARED_BYTES - layout->first_slot - held) / layout->slot_bytes;
+  const int64_t slots = (GEMV_MOST_SHARED_BYTES - layout->first_slot) / layout->slot_bytes;
   const int64_t most = smaller(slots, GEMV_HEAD_WARPS);
   if (most < FEWEST_WARPS) return false;
   const int64_t turns = divide_up(groups, most);
   layout->slots = larger(divide_up(groups, turns), FEWEST_WARPS);
   plan->threads = 32 * layout->slots;
-  plan->shared_bytes = layout->first_slot + layout->slots * layout->slot_bytes + held;
+  plan->shared_bytes = layout->first_slot + layout->slots * layout->slot_bytes;
   return true;
 }
 
@@ -99,7 +97,7 @@ bool gemv_head_plan(const struct gemv_problem *problem, struct gemv_plan *plan) 
   const struct gemv_head_kernel *kernel = GEMV_KERNEL_FOR(problem, problem->count > 8 ? "q1x2" : "q1", kernels);
   struct gemv_head_layout *layout = &plan->design.head;
   if (!begin(problem, kernel, plan)) return false;
-  layout->block_rows = round_up(share_of(problem), larger(problem->row_multiple, GEMV_HEAD_ROWS));
+  layout->block_rows = round_up(share_of(problem), GEMV_HEAD_ROWS);
   plan->blocks = divide_up(problem->m, layout->block_rows);
   return layout->block_rows / GEMV_HEAD_ROWS >= FEWEST_WARPS && lay_out(problem, plan);
 }

@@ -70,12 +70,11 @@ struct gemv_quads_kernel {
 struct gemv_ring_kernel {
   struct gemv_kernel of;
   int64_t blocks; /* as above */
-  int64_t most, rows, part, beyond;
+  int64_t rows, part, beyond;
 };
 struct gemv_ring_layout {
   const struct gemv_ring_kernel *kernel;
-  int64_t block_rows, group_rows, stages, early_stages, stage_bytes, first_stage, window_tiles, window_pitch,
-      held_pitch, own_memory, own_bytes;
+  int64_t block_rows, group_rows, stages, early_stages, stage_bytes, first_stage, pitch, own_memory, own_bytes;
 };
 
 /* A kernel of gemv_stream.cu: see GEMV_STREAM_KERNELS. */

@@ -1,7 +1,7 @@
 /* gemv_ring.cu - products with NVFP4 matrices of several waves: weights travel through a ring in shared memory.
  *
  * When: see gemv_ring_plan.c. Rows have no gaps and hold multiples of 16 bytes of scales, by row; one vector in 16 bits
- * may have an RMS norm; only slices of the last part may be missing in k; a block has more warps than vectors. Bound by
+ * may have an RMS norm; only slices of the last part may be missing in k. Bound by
  * memory, if enough warps multiply: the time of a tile from its barrier to its last product is latency. So eight to 16
  * warps are faster than more stages. Stages have 30 to 75 KB: a copy costs its warp some 50 ns, and a tile costs the
  * warps some hundred cycles.
@@ -71,22 +71,8 @@ struct producer {
 /* The warps that multiply. */
 DEVICE void meet_consumers(uint32_t consumers) { asm volatile("bar.sync 1, %0;" ::"r"(consumers * 32) : "memory"); }
 
-/* A warp has 32 rows of a vector. */
-template <typename Do>
-DEVICE void share_rows(const gemv_ring_parameters &p, uint32_t rows, uint32_t warps, const Do &todo) {
-  uint32_t vector = 0;
-  for (uint32_t row = threadIdx.x / 32 * 32;; row += warps * 32) {
-    for (; row >= rows; row -= (rows + 31) / 32 * 32)
-      if (++vector == p.count) return;
-    todo(vector, row);
-  }
-}
-
-/* Of one vector, thread i has row i of the block at the end, if not half of it, and asks for its residual long before.
- */
-DEVICE bool has_own_residual(const gemv_ring_parameters &p) {
-  return p.count == 1 && p.epilogue.residual && !p.epilogue.silu_mul;
-}
+/* Thread i has row i of the block at the end, if not half of it, and asks for its residual long before. */
+DEVICE bool has_own_residual(const gemv_ring_parameters &p) { return p.epilogue.residual && !p.epilogue.silu_mul; }
 DEVICE uint32_t ask_for_residual(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows) {
   uint32_t bits = 0;
   if (!p.finishing || !has_own_residual(p) || threadIdx.x >= rows) return bits;
@@ -102,51 +88,29 @@ DEVICE float number_of(uint32_t dtype, uint32_t bits) {
   return dtype == RONDO_BF16 ? __uint_as_float(bits << 16) : __low2float(half2_of(bits));
 }
 
-/* The parts' sums of a window, and those of windows before it. */
-struct ring_sums {
-  uint32_t squares, met, held, consumers;
-
-  DEVICE float norm_factor(const gemv_ring_parameters &p) const {
-    return p.norm_epsilon > 0 ? quick_rms_factor(p, sum_of_parts(squares, NUMBER, p.parts)) : 1.0f;
+/* The results of all rows of the block, of the parts' sums in `met`. */
+DEVICE void finish_block(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows, uint32_t squares,
+                         uint32_t met, uint32_t consumers, uint32_t residual) {
+  const float norm = p.norm_epsilon > 0 ? quick_rms_factor(p, sum_of_parts(squares, NUMBER, p.parts)) : 1.0f;
+  const float scale = norm * p.scale;
+  meet_consumers(consumers);
+  for (uint32_t first = threadIdx.x / 32 * 32; first < rows; first += consumers * 32) {
+    const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
+    const auto sum_of = [&](uint32_t, uint32_t row) {
+      return sum_of_parts(met + (first + row) * NUMBER, p.pitch * NUMBER, p.parts);
+    };
+    if (p.finishing)
+      finish_columns(
+          p, done, 0, [&](uint32_t row) { return sum_of(0, row) * scale; },
+          [&](const gemv_parameters &, uint32_t, int64_t element) {
+            return has_own_residual(p) && first == threadIdx.x / 32 * 32
+                       ? number_of(p.epilogue.residual_dtype, residual)
+                       : load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
+          });
+    else
+      finish_rows<false, true>(p, done, threadIdx.x % 32, sum_of, [=](uint32_t) { return norm; });
   }
-
-  DEVICE float sum_of_window(const gemv_ring_parameters &p, uint32_t vector, uint32_t row) const {
-    return sum_of_parts(met + (vector * p.window_pitch + row) * NUMBER, p.count * p.window_pitch * NUMBER, p.parts);
-  }
-  /* The window has rows `first` to `end`. */
-  DEVICE void hold_window(const gemv_ring_parameters &p, uint32_t first, uint32_t end) const {
-    meet_consumers(consumers);
-    share_rows(p, end - first, consumers, [&](uint32_t vector, uint32_t row) {
-      row += threadIdx.x % 32;
-      if (row < end - first)
-        store_number(held + (vector * p.held_pitch + first + row) * NUMBER, sum_of_window(p, vector, row));
-    });
-    meet_consumers(consumers);
-  }
-  /* All rows of the block; the last window begins with row `window`. */
-  DEVICE void finish(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows, uint32_t window,
-                     uint32_t residual) const {
-    const float norm = norm_factor(p), scale = norm * p.scale;
-    meet_consumers(consumers);
-    share_rows(p, rows, consumers, [&](uint32_t vector, uint32_t first) {
-      const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
-      const auto sum_of = [&](uint32_t n, uint32_t row) {
-        row += first;
-        return row < window ? load_number(held + (n * p.held_pitch + row) * NUMBER) : sum_of_window(p, n, row - window);
-      };
-      if (p.finishing)
-        finish_columns(
-            p, done, vector, [&](uint32_t row) { return sum_of(vector, row) * scale; },
-            [&](const gemv_parameters &, uint32_t, int64_t element) {
-              return has_own_residual(p) && first == threadIdx.x / 32 * 32
-                         ? number_of(p.epilogue.residual_dtype, residual)
-                         : load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
-            });
-      else /* of a block with more warps than vectors, warp `vector` takes this one and no other */
-        finish_rows<false, true>(p, done, vector * 32 + threadIdx.x % 32, sum_of, [=](uint32_t) { return norm; });
-    });
-  }
-};
+}
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
@@ -163,8 +127,7 @@ DEVICE void set_barriers(const gemv_ring_parameters &p, uint32_t ring, uint32_t 
 /* Vectors in 16 bits would wait behind weights on their way from memory: only one stage is asked for before them.
  *
  * Shared memory: a full and an empty barrier of each stage; with RMS norm, floats squares [parts]; floats met
- * [parts][count][window_pitch], the sums of a window of window_tiles tiles; if there are several windows, held
- * [count][held_pitch], of those before the last; from first_stage on the stages, each weights [tile rows][weight_row]
+ * [parts][pitch], the sums of the block's rows; from first_stage on the stages, each weights [tile rows][weight_row]
  * and scales [tile rows][weight_scale_row]; from own_memory on [warps][own_bytes] for vectors, and as many zeros.
  *
  * The arrival that releases a stage depends on all values loaded from it (`always_zero`), so these have come. Without
@@ -202,10 +165,8 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
   if (threadIdx.x >= consumers * 32) return;
 
   const uint32_t met = squares + GEMV_MOST_PARTS * NUMBER;
-  const ring_sums all_sums = {squares, met, met + p.parts * p.count * p.window_pitch * NUMBER, consumers};
   const uint32_t rows_of_tile = p.groups * p.group_rows, group_row = position.group * p.group_rows;
-  uint32_t window = 0, window_tiles = p.window_tiles; /* its first row, and how many tiles are left of it */
-  uint32_t sums = met + (position.part * p.count * p.window_pitch + group_row) * NUMBER;
+  uint32_t sums = met + (position.part * p.pitch + group_row) * NUMBER;
   ring_position at = {0, 0};
   rolled_for (uint32_t tile = 0;;) {
     /* A warp without rows of the tile waits too, and releases it. So a stage is filled again only after every warp has
@@ -231,17 +192,12 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
     if (tile >= rows) break;
     advance(p, at);
     sums += rows_of_tile * NUMBER;
-    if (--window_tiles) continue;
-    all_sums.hold_window(p, window, tile);
-    sums -= (tile - window) * NUMBER;
-    window = tile;
-    window_tiles = p.window_tiles;
   }
-  all_sums.finish(p, first_row, rows, window, residual);
+  finish_block(p, first_row, rows, squares, met, consumers, residual);
 }
 
-#define DEFINE(chips, parameters, name, threads, blocks, vectors, most, rows, part, beyond, product, ...)              \
-  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_ring<product<vectors, __VA_ARGS__>>)
+#define DEFINE(chips, parameters, name, threads, blocks, vectors, rows, part, beyond, ...)                             \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_ring<__VA_ARGS__>)
 GEMV_RING_KERNELS(DEFINE)
 
 #endif

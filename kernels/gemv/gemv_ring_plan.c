@@ -1,16 +1,16 @@
 /* gemv_ring_plan.c - how gemv_ring.cu deals NVFP4 matrices of several waves: the rules by k and bytes, and the layout.
  *
  * Measured on an H200 beside quads, which load straight to registers. The ring was no faster for matrices of one wave
- * with k up to 8192. It was not measured for k below 2048, e4m3 and 16-bit weights, several vectors in 16 bits, and
- * more than four in NVFP4. */
+ * with k up to 8192, and with several NVFP4 vectors hardly (4096x14336, 4 vectors: 13.3 us, a stream 13.6). It was not
+ * measured for k below 2048, e4m3 and 16-bit weights, and several vectors in 16 bits. */
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
 #include "gemv_plan.h"
 #include "gemv_ring.h"
 
-#define RING(chips, parameters, name, threads, blocks, vectors, most, rows, part, beyond, ...)                         \
-  {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, vectors), blocks, most, rows, part, beyond},
+#define RING(chips, parameters, name, threads, blocks, vectors, rows, part, beyond, ...)                               \
+  {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, vectors), blocks, rows, part, beyond},
 static const struct gemv_ring_kernel kernels[] = {GEMV_RING_KERNELS(RING)};
 
 /* ---- Rules ------------------------------------------------------------------------------------------------------ */
@@ -21,7 +21,6 @@ struct rule {
   int64_t passes; /* a group multiplies its rows of a tile in this many steps */
   int64_t stages;
   struct size_range k, bytes;
-  int64_t least_count;
 };
 
 enum { ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20 };
@@ -29,7 +28,7 @@ enum { ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20
   { .least = (size) }
 
 /* The first that fits is taken. */
-static const struct rule rules_of_16_bits[] = {
+static const struct rule rules[] = {
     {"blocks_s4", 2, 1, 2, .k = {2048, 3072}, .bytes = FROM(SEVERAL_WAVES)},
     {"blocks_s4", 1, 1, 2, .k = {3073, 4096}, .bytes = {ABOUT_A_WAVE, MANY_BYTES}},
     {"blocks_s4", 1, 2, 2, .k = {3073, 4096}, .bytes = FROM(MANY_BYTES)},
@@ -39,14 +38,8 @@ static const struct rule rules_of_16_bits[] = {
     {"pairs_s8", 1, 1, 2, .k = {13313, 14336}, .bytes = FROM(SEVERAL_WAVES)},
     {"q8_s2", 1, 2, 2, .k = {14337, 16384}, .bytes = FROM(SEVERAL_WAVES)},
     {"pairs_s8", 1, 1, 2, .k = {14337, 16384}, .bytes = FROM(SEVERAL_WAVES)},
-    {0},
-};
-
-/* The classes of counts are the kernels' most vectors. */
-static const struct rule nvfp4_rules[] = {
     {"nvfp4_s4", 12, 1, 3, .k = {3073, 4096}, .bytes = FROM(MANY_BYTES)},
     {"nvfp4_s7", 8, 1, 2, .k = {6145, 7168}, .bytes = FROM(MANY_BYTES)},
-    {"q2_s4", 1, 1, 2, .k = {8193, 14336}, .bytes = FROM(SEVERAL_WAVES), .least_count = 2},
     {0},
 };
 
@@ -54,19 +47,11 @@ static const struct rule nvfp4_rules[] = {
 
 enum {
   SHARED_BYTES = 228 << 10, /* of a multiprocessor, of which each block takes 1024 for itself */
-  MET_BYTES = 36 << 10,     /* the most for the sums of a window, if they are several tiles */
   BARRIER_BYTES = 16,       /* of a stage: two */
   SQUARES_BYTES = GEMV_MOST_PARTS * (int)sizeof(float),
   NORM_ROWS = 8,           /* at least, that kernels with an RMS norm multiply at a time */
   ALONE_BYTES = 116 << 10, /* more than half of a multiprocessor's */
 };
-
-/* For the most vectors of a kernel: whether a plan is right must not depend on the count within a class. */
-static int64_t met_bytes(const struct gemv_plan *plan, int64_t tile_rows) {
-  const struct gemv_ring_layout *layout = &plan->design.ring;
-  const int64_t pitch = layout->window_tiles * tile_rows + GEMV_PITCH_PADDING;
-  return plan->parts * layout->kernel->most * pitch * (int64_t)sizeof(float);
-}
 
 /* To this many blocks, or one more or less: each has the same rows, except for a matrix's last. */
 static void deal_rows(const struct gemv_problem *problem, const struct rule *rule, int64_t blocks,
@@ -78,14 +63,10 @@ static void deal_rows(const struct gemv_problem *problem, const struct rule *rul
   plan->tiles = divide_up(layout->block_rows, tile_rows);
   layout->stages = smaller(rule->stages, plan->tiles);
   layout->early_stages = problem->vectors == RONDO_NVFP4 ? layout->stages : 1;
-  layout->window_tiles = plan->tiles;
-  while (layout->window_tiles > 1 && met_bytes(plan, tile_rows) > MET_BYTES)
-    layout->window_tiles = divide_up(layout->window_tiles, 2);
-  layout->window_pitch = layout->window_tiles * tile_rows + GEMV_PITCH_PADDING;
-  layout->held_pitch = layout->window_tiles < plan->tiles ? plan->tiles * tile_rows : 0;
-  const int64_t held_bytes = layout->kernel->most * layout->held_pitch * (int64_t)sizeof(float);
-  layout->first_stage = round_up(
-      BARRIER_BYTES * layout->stages + SQUARES_BYTES + met_bytes(plan, tile_rows) + held_bytes, GEMV_SHARED_ALIGNMENT);
+  layout->pitch = plan->tiles * tile_rows + GEMV_PITCH_PADDING;
+  layout->first_stage =
+      round_up(BARRIER_BYTES * layout->stages + SQUARES_BYTES + plan->parts * layout->pitch * (int64_t)sizeof(float),
+               GEMV_SHARED_ALIGNMENT);
   layout->own_memory = layout->first_stage + layout->stages * layout->stage_bytes;
   layout->own_bytes = problem->vectors == RONDO_NVFP4 ? 0 : layout->kernel->part * 2;
   plan->shared_bytes = layout->own_memory + (plan->parts * plan->groups + 1) * layout->own_bytes;
@@ -113,15 +94,12 @@ static bool deal_warps(const struct gemv_problem *problem, const struct rule *ru
   plan->threads = 32 * warps;
   layout->stage_bytes =
       round_up(plan->groups * layout->group_rows * (problem->k / 2 + problem->k / GEMV_BLOCK), GEMV_SHARED_ALIGNMENT);
-  return plan->parts * kernel->part - problem->k < kernel->beyond && plan->threads <= kernel->of.kernel.threads &&
-         warps >= kernel->most;
+  return plan->parts * kernel->part - problem->k < kernel->beyond && plan->threads <= kernel->of.kernel.threads;
 }
 
 static bool plan_by(const struct gemv_problem *problem, const struct rule *rule, struct gemv_plan *plan) {
   const struct gemv_ring_kernel *kernel = GEMV_KERNEL_FOR(problem, rule->kernel, kernels);
-  if (!kernel || (problem->norm && kernel->rows < NORM_ROWS) || problem->count > kernel->most ||
-      !deal_warps(problem, rule, kernel, plan))
-    return false;
+  if (!kernel || (problem->norm && kernel->rows < NORM_ROWS) || !deal_warps(problem, rule, kernel, plan)) return false;
   const int64_t at_once = problem->multiprocessors * kernel->blocks;
   const int64_t most_bytes = SHARED_BYTES / kernel->blocks - 1024;
   int64_t blocks = larger(at_once / problem->batch, 1);
@@ -132,14 +110,10 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
   return plan->blocks <= GEMV_MOST_BLOCKS && fills_waves(plan->blocks * problem->batch, at_once);
 }
 
-static bool is_right(const struct gemv_problem *problem, const struct rule *rule) {
-  return is_in_range(problem->k, rule->k) && is_in_range(gemv_weight_bytes(problem), rule->bytes) &&
-         problem->count >= rule->least_count;
-}
-
 bool gemv_ring_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
-  const struct rule *rule = problem->vectors == RONDO_NVFP4 ? nvfp4_rules : rules_of_16_bits;
-  for (; rule->kernel; rule++)
-    if (is_right(problem, rule) && plan_by(problem, rule, plan)) return true;
+  for (const struct rule *rule = rules; rule->kernel; rule++)
+    if (is_in_range(problem->k, rule->k) && is_in_range(gemv_weight_bytes(problem), rule->bytes) &&
+        plan_by(problem, rule, plan))
+      return true;
   return false;
 }

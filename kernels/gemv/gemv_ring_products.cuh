@@ -20,9 +20,8 @@ enum : uint32_t { NUMBER = sizeof(float) };
 /* ---- One NVFP4 vector: integers --------------------------------------------------------------------------------- */
 
 /* Lane i of slice s has elements 1024 s + 32 i .. + 31 of a row. */
-template <rondo_dtype V, int Rows, int Slices> struct integer_product {
-  static_assert(V == RONDO_NVFP4, "");
-  static constexpr int rows = Rows;
+template <int Slices> struct integer_product {
+  static constexpr int rows = 1;
   tables t;
   integers<Slices> vector;
   /* This lane's first element in a row, and that of the last slice. Beyond the end vectors are zero, and a NaN of the
@@ -43,20 +42,18 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
   DEVICE void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at, uint32_t sums,
                        const Release &release) {
     const uint32_t lane = threadIdx.x % 32;
-    words weights[Rows][Slices];
-    uint32_t scales[Rows][Slices], loaded = 0;
-    unrolled_for (int r = 0; r < Rows; r++)
-      unrolled_for (int s = 0; s < Slices; s++) {
-        const uint32_t from = s == Slices - 1 ? last : element + 1024 * s;
-        weights[r][s] = load_shared_words(weights_at + r * p.weight_row + from / 2);
-        scales[r][s] = load_half_word(scales_at + r * p.weight_scale_strides.row + from / 16);
-        loaded ^= weights[r][s].word[0] ^ scales[r][s];
-      }
+    words weights[Slices];
+    uint32_t scales[Slices], loaded = 0;
+    unrolled_for (int s = 0; s < Slices; s++) {
+      const uint32_t from = s == Slices - 1 ? last : element + 1024 * s;
+      weights[s] = load_shared_words(weights_at + from / 2);
+      scales[s] = load_half_word(scales_at + from / 16);
+      loaded ^= weights[s].word[0] ^ scales[s];
+    }
     release(loaded);
-    float row_sums[Rows];
-    unrolled_for (int r = 0; r < Rows; r++) row_sums[r] = dot_of_row(weights[r], scales[r], vector, t);
-    const float sum = sums_over_lanes<Rows>(row_sums);
-    if (lane % (32 / Rows) == 0) store_number(sums + lane / (32 / Rows) * NUMBER, sum);
+    float row_sums[1] = {dot_of_row(weights, scales, vector, t)};
+    const float sum = sums_over_lanes<1>(row_sums);
+    if (lane == 0) store_number(sums, sum);
   }
 };
 
@@ -84,39 +81,22 @@ template <int Quads, int Slices, int Together> struct lane_slices {
   }
 };
 
-/* One vector with eight quads a row, or up to four with two: the quads of gemv_quads.cuh. */
-template <rondo_dtype V, int Quads, int Slices> struct quads_product {
-  static_assert(Quads == 2 || Quads == 8, "");
-  static constexpr int rows = 16 / Quads, lanes = 4 * Quads;
+/* Eight quads a row: the quads of gemv_quads.cuh. */
+template <int Slices> struct quads_product {
+  static constexpr int rows = 2, lanes = 32;
   uint32_t b[Slices][16];
-  float corrections[2]; /* of the result's columns 2 t and 2 t + 1 */
-  lane_slices<Quads, Slices, 1> slices;
+  float correction; /* of the result */
+  lane_slices<8, Slices, 1> slices;
 
   DEVICE void ask_for_norm(const gemv_ring_parameters &, uint32_t, uint32_t) const {}
-  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part, uint32_t, uint32_t own) {
-    slices.set(p, part);
-    if constexpr (V == GEMV_16_BITS && Quads == 8)
-      take_one(p, part, own);
-    else
-      take_several(p);
-  }
-  DEVICE void take_several(const gemv_ring_parameters &p) {
-    const uint32_t lane = threadIdx.x % 32;
-    raw_vector<RONDO_NVFP4, V, Slices> raw;
-    const vector_address<V> from(p, min(lane / lanes, p.count - 1), slices.element); /* columns without one repeat it */
-    unrolled_for (int s = 0; s < Slices; s++)
-      load_slice(p, from, slices.offset_of(s), slices.element + slices.offset_of(s) < p.k, s, raw);
-    const float own = convert_vector<RONDO_NVFP4, V, Slices>(p, raw, b);
-    unrolled_for (int i = 0; i < 2; i++)
-      corrections[i] = V != RONDO_NVFP4 ? __shfl_sync(0xffffffffu, own, 8 * (lane % 4) + 4 * i) : own;
-  }
   /* Lanes that load 16 of their 64 bytes each would touch a line each. So the lanes take neighbours, convert them with
    * one power of two for the warp, and exchange them in the warp's own shared memory: sixteen bytes number i lie at
    * i ^ (i / 8 % 4), where eight lanes meet in no bank. */
-  DEVICE void take_one(const gemv_ring_parameters &p, uint32_t part, uint32_t own) {
+  DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part, uint32_t, uint32_t own) {
+    slices.set(p, part);
     const uint32_t lane = threadIdx.x % 32, element = part * (Slices * lanes * 32) + lane * 8;
     words x[4 * Slices][1];
-    const vector_address<V> from(p, 0, element);
+    const vector_address<GEMV_16_BITS> from(p, 0, element);
     unrolled_for (int j = 0; j < 4 * Slices; j++) {
       x[j][0] = words();
       if (element + 256 * j < p.k) x[j][0] = from.load(256 * j);
@@ -135,13 +115,13 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
         const words four = load_shared_words((at ^ (i ^ lane / 2 % 4) * 16) + 2048 * s);
         unrolled_for (int w = 0; w < 4; w++) b[s][4 * i + w] = four.word[w];
       }
-    corrections[0] = corrections[1] = factor;
+    correction = factor;
   }
 
   template <typename Release>
   DEVICE void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at, uint32_t sums,
                        const Release &release) {
-    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4;
     float c[2][4] = {}; /* two, since each product waits for the one before it */
     uint32_t scales[2];
     unrolled_for (int s = 0; s < Slices; s++) {
@@ -162,24 +142,20 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
         multiply_accumulate<false>(c[1], a[0] + 2, a[1] + 2, &b[s][4 * w + 2]);
       }
     }
-    float result[2][2]; /* [row][vector] */
-    unrolled_for (int i = 0; i < 4; i++) result[i / 2][i % 2] = (c[0][i] + c[1][i]) * corrections[i % 2];
-    /* Quads that share a row, each with the column of its own piece. From the first exchange on even quads have the
-     * first row, odd ones the second. */
-    const float first = g % 2 ? result[0][1] : result[0][0], second = g % 2 ? result[1][1] : result[1][0];
+    /* Each quad has the column of its own piece. From the first exchange on even quads have the first row, odd ones the
+     * second. */
+    float result[4];
+    unrolled_for (int i = 0; i < 4; i++) result[i] = (c[0][i] + c[1][i]) * correction;
+    const float first = g % 2 ? result[1] : result[0], second = g % 2 ? result[3] : result[2];
     float sum = (g % 2 ? second : first) + __shfl_xor_sync(0xffffffffu, g % 2 ? first : second, 4);
-    if constexpr (Quads == 8)
-      unrolled_for (int distance = 9; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    const uint32_t vector = Quads == 2 ? t : 0;
-    const bool keeps = Quads == 2 || lane == 0 || lane == 4;
-    if (keeps && vector < p.count)
-      store_number(sums + (vector * p.window_pitch + g / Quads + g % 2 * (rows / 2)) * NUMBER, sum);
+    unrolled_for (int distance = 9; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    if (lane == 0 || lane == 4) store_number(sums + g * NUMBER, sum);
   }
 };
 
 /* One vector in 16 bits. Of a part of it each lane takes eight neighbours of every 256, and converts them with one
  * power of two for the warp. Norm and converted numbers lie in the warp's own shared memory. */
-template <rondo_dtype V, int Slices> struct one_vector {
+template <int Slices> struct one_vector {
   float factor; /* of the sums, without that of scales */
 
   /* Scales that are multiplied to sums have no factor in them. It is not in `factor`, which would be 2^128 beside the
@@ -204,7 +180,7 @@ template <rondo_dtype V, int Slices> struct one_vector {
   DEVICE void take(const gemv_ring_parameters &p, uint32_t part, uint32_t squares, uint32_t own) {
     const uint32_t lane = threadIdx.x % 32, own_lane = own + lane * 16;
     words x[Slices / 2][1];
-    const vector_address<V> from(p, 0, element_of(part, 0));
+    const vector_address<GEMV_16_BITS> from(p, 0, element_of(part, 0));
     unrolled_for (int j = 0; j < Slices / 2; j++) {
       x[j][0] = words();
       if (element_of(part, j) < p.k) x[j][0] = from.load(256 * j);
@@ -230,7 +206,7 @@ template <rondo_dtype V, int Slices> struct one_vector {
  * the scale is multiplied to a block's sum instead of to 16 weights: column 2 t has lane t's piece of an even slice of
  * the vector, column 2 t + 1 that of the odd one beside it, and zeros elsewhere. Of a slice's product, each lane's
  * result in the slice's column is then the sum of its own block; the other column is of no use. */
-template <rondo_dtype V, int Slices> struct blocks_product : one_vector<V, Slices> {
+template <int Slices> struct blocks_product : one_vector<Slices> {
   static constexpr int rows = 16;
   static_assert(Slices % 2 == 0, "slices in twos");
   uint32_t b[Slices / 2][16];
@@ -292,7 +268,7 @@ template <rondo_dtype V, int Slices> struct blocks_product : one_vector<V, Slice
 /* The same for eight rows: rows g and g + 8 of operand A are an even slice of row g and the odd one beside it. Operand
  * B comes from shared memory, so that a warp may have a long part of k. Lanes without numbers read zeros, which lie
  * behind the memory of the warps. */
-template <rondo_dtype V, int Slices> struct pairs_product : one_vector<V, Slices> {
+template <int Slices> struct pairs_product : one_vector<Slices> {
   static constexpr int rows = 8;
   uint32_t element, own_at; /* this lane's first in a row; its operand B in shared memory */
 

@@ -233,9 +233,7 @@ void gemv_ring_launch(const struct op_call *call, const struct gemv_plan *plan,
                                          .early_stages = (uint32_t)layout->early_stages,
                                          .stage_bytes = (uint32_t)layout->stage_bytes,
                                          .first_stage = (uint32_t)layout->first_stage,
-                                         .window_tiles = (uint32_t)layout->window_tiles,
-                                         .window_pitch = (uint32_t)layout->window_pitch,
-                                         .held_pitch = (uint32_t)layout->held_pitch,
+                                         .pitch = (uint32_t)layout->pitch,
                                          .own_memory = (uint32_t)layout->own_memory,
                                          .own_bytes = (uint32_t)layout->own_bytes};
   add(call, plan, &p, sizeof p, launches);

@@ -62,10 +62,3 @@ static void check_all_written(rondo_backend backend) {
   for (int i = 0; i < 3; i++) check_written(backend, &larges[written[i]]);
 }
 BOTH_BACKENDS(gemv_head, weights_follow_the_task_that_writes_them, check_all_written)
-
-static void check_all_finished(rondo_backend backend) {
-  static const int finished[] = {0, 4, 10, 8};
-  for (int i = 0; i < 4; i++)
-    check_finished(backend, larges[finished[i]], larges[finished[i]].kernel, larges[finished[i]].kernel);
-}
-BOTH_BACKENDS(gemv_head, what_is_done_to_results_is_done_to_all_of_them, check_all_finished)

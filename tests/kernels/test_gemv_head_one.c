@@ -1,6 +1,6 @@
 /* test_gemv_head_one.c - products of one vector with many short rows (gemv_head_plan.c), all of whose results match
- * fp64: each kernel, with the least and the most rows, odd numbers of them, every place in the lanes' pieces where k
- * may end, and all that is done to results.
+ * fp64: each kernel, with the least and the most rows, odd numbers of them, and every place in the lanes' pieces where
+ * k may end.
  *
  * The host takes them one way whatever their size, so there they have few rows. */
 #include <criterion/criterion.h>
@@ -46,51 +46,6 @@ static const struct many manys[] = {
 };
 enum { MANYS = sizeof manys / sizeof manys[0] };
 
-/* Of the same, what is done to the results; the last in NVFP4. */
-static const struct many finished[] = {
-    {NVFP4 "b9",
-     {.vectors_dtype = RONDO_NVFP4, .m = 17009, .k = 576, .calm = true, .bias_dtype = RONDO_F16, .scale = 0.5f}},
-    {BITS "b9",
-     {.vectors_dtype = RONDO_F16, .m = 20014, .k = 512, .calm = true, .silu_mul = true, .vector_size = 0x1p-8}},
-    {BITS "b15",
-     {.vectors_dtype = RONDO_BF16,
-      .m = 24006,
-      .k = 960,
-      .calm = true,
-      .silu_mul = true,
-      .bias_dtype = RONDO_F32,
-      .residual_dtype = RONDO_BF16,
-      .vector_size = 0x1p-8}},
-    {NVFP4 "b15",
-     {.vectors_dtype = RONDO_NVFP4,
-      .batch = 3,
-      .m = 6400,
-      .k = 640,
-      .calm = true,
-      .bias_dtype = RONDO_F32,
-      .residual_dtype = RONDO_F32,
-      .out_dtype = RONDO_F32,
-      .in_place = true}},
-    {BITS "b9",
-     {.vectors_dtype = RONDO_BF16,
-      .m = 49136,
-      .k = 576,
-      .calm = true,
-      .residual_dtype = RONDO_F16,
-      .out_dtype = RONDO_NVFP4}},
-    {BITS "b15",
-     {.vectors_dtype = RONDO_F16,
-      .m = 132 * 160 - 32,
-      .k = 736,
-      .calm = true,
-      .silu_mul = true,
-      .bias_dtype = RONDO_BF16,
-      .out_dtype = RONDO_NVFP4,
-      .out_global_scale = 0.25f,
-      .vector_size = 0x1p-8}},
-};
-enum { FINISHED = sizeof finished / sizeof finished[0] };
-
 static struct problem problem_of(rondo_backend backend, const struct many *many, int index) {
   static const rondo_dtype outs_in_turn[] = {RONDO_F32, RONDO_BF16, RONDO_F16};
   struct problem p = many->problem;
@@ -111,22 +66,17 @@ static void require_kernel(const struct trial *trial, const char *kernel) {
   cr_assert_str_eq(launches.items[0].kernel, kernel);
 }
 
-static void check_cases(rondo_backend backend, const struct many *cases, int count) {
-  for (int i = 0; i < count; i++) {
-    struct problem problem = problem_of(backend, &cases[i], i);
+static void check_values(rondo_backend backend) {
+  for (int i = 0; i < MANYS; i++) {
+    struct problem problem = problem_of(backend, &manys[i], i);
     struct trial trial;
     problems_begin(&trial, backend, &problem, 1);
-    if (backend == RONDO_BACKEND_CUDA) require_kernel(&trial, cases[i].kernel);
+    if (backend == RONDO_BACKEND_CUDA) require_kernel(&trial, manys[i].kernel);
     problems_run(&trial, &problem, 1);
     problems_end(&trial, &problem, 1);
   }
 }
-
-static void check_values(rondo_backend backend) { check_cases(backend, manys, MANYS); }
 BOTH_BACKENDS(gemv_head_one, many_short_rows_match_fp64, check_values)
-
-static void check_finished(rondo_backend backend) { check_cases(backend, finished, FINISHED); }
-BOTH_BACKENDS(gemv_head_one, what_is_done_to_results_is_done_to_all_of_them, check_finished)
 
 static void require_size(const char *kernel, rondo_dtype vectors) {
   for (int i = 0; i < MANYS; i++)
@@ -136,8 +86,8 @@ static void require_size(const char *kernel, rondo_dtype vectors) {
 
 /* Without a GPU too: the sizes above are those of the kernels that they are to test. */
 Test(gemv_head_one, each_kernel_has_a_size_here_that_it_is_chosen_for) {
-  for (int i = 0; i < MANYS + FINISHED; i++) {
-    const struct many *many = i < MANYS ? &manys[i] : &finished[i - MANYS];
+  for (int i = 0; i < MANYS; i++) {
+    const struct many *many = &manys[i];
     struct problem problem = problem_of(RONDO_BACKEND_CUDA, many, i);
     struct trial trial;
     trial_describe(&trial, RONDO_BACKEND_HOST);

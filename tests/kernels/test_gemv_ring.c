@@ -18,8 +18,6 @@ static const struct large larges[] = {
     {RONDO_BF16, 0, 3199, 15872, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
     {RONDO_NVFP4, 8, 3901, 6912, 1, "rondo_gemv_ring_nvfp4_s7", 0},
     {RONDO_NVFP4, 0, 51301, 4096, 1, "rondo_gemv_ring_nvfp4_s4", 0},
-    {RONDO_NVFP4, 0, 3803, 13312, 2, "rondo_gemv_ring_nvfp4_q2_s4", 0},
-    {RONDO_NVFP4, 0, 3601, 14336, 4, "rondo_gemv_ring_nvfp4_q2_s4", 0},
     {RONDO_F16, 0, 4003, 14336, 1, "rondo_gemv_ring_16bit_pairs_s8", 0},
     {RONDO_BF16, 0, 4103, 13824, 1, "rondo_gemv_ring_16bit_pairs_s8", 0},
     {RONDO_F16, 0, 4103, 11008, 1, "rondo_gemv_ring_16bit_pairs_s8", 0},
@@ -37,7 +35,7 @@ BOTH_BACKENDS(gemv_ring, large_products_match_fp64_with_the_same_bits_in_every_r
 
 /* The largest bf16, which meets zeros only: what is left of a row is as small as ever. */
 static void check_largest(rondo_backend backend) {
-  static const int cases[] = {1, 2, 8, 14};
+  static const int cases[] = {1, 2, 8, 12};
   struct random random = {.state = 25};
   for (int i = 0; i < 4; i++) {
     struct trial trial;
@@ -68,8 +66,8 @@ Test(gemv_ring, each_kernel_has_a_size_here_that_it_is_chosen_for) {
 
 static void check_all_written(rondo_backend backend) {
   check_written(backend, &larges[0]);
+  check_written(backend, &larges[7]);
   check_written(backend, &larges[11]);
-  check_written(backend, &larges[12]);
 }
 BOTH_BACKENDS(gemv_ring, weights_follow_the_task_that_writes_them, check_all_written)
 
@@ -78,8 +76,8 @@ static void check_all_finished(rondo_backend backend) {
   static const struct {
     int large;
     int64_t m;
-  } cases[] = {{0, 25003}, {7, 264 * 32 - 1}, {11, 132 * 32 - 1}, {12, 132 * 32 - 1}, {13, 264 * 32 - 1}};
-  for (int i = 0; i < 5; i++) {
+  } cases[] = {{0, 25003}, {7, 264 * 32 - 1}, {11, 264 * 32 - 1}};
+  for (int i = 0; i < 3; i++) {
     struct large large = larges[cases[i].large];
     large.m = cases[i].m;
     check_finished(backend, large, large.kernel, large.kernel);
