@@ -260,11 +260,10 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   enum { MULTIPROCESSORS = 160 }; /* no chip that Rondo is compiled for has more */
   struct qr_workspace workspace = {0};
   if (problem->h.is_present || !problem->k || !problem->batch) return workspace;
-  /* A part for each block that has no output to work in: enough to fill a chip. Matrices that stay in registers or
-   * shared memory need it on the host only. */
+  /* A part for each block that has no output to work in: enough to fill a chip. Matrices that stay in registers need it
+   * on the host only. */
   const struct qr_panels *panels = thin_panels_of(problem);
-  const bool small =
-      !panels && (qr_tile_on_every_chip(problem) || qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
+  const bool small = !panels && qr_tile_on_every_chip(problem);
   workspace.workers =
       smaller(problem->batch, small ? QR_HOST_WORKERS : MULTIPROCESSORS * (panels ? panels->blocks : 2));
   /* R alone by panels has no place for reflectors in an output. */

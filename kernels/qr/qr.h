@@ -34,7 +34,7 @@ enum qr_number {
   QR_BF16,
 };
 
-/* rondo_qr_few_rows_*, _shared_*, _blocked_* and _global_*. h, r and q may be absent. Blocked and global kernels factor
+/* rondo_qr_blocked_* and _global_*. h, r and q may be absent. The kernels factor
  * in `work`: h, r or q, or (workers != 0) a workspace of each block of the grid. */
 struct qr_parameters {
   struct qr_matrix a, h, r, q, work;
@@ -81,10 +81,6 @@ enum {
   QR_TILE_COLUMNS = 4,      /* columns that a thread updates at a time */
   QR_PANEL_COLUMNS = 32,    /* widest panel of the blocked kernel */
   QR_TRIANGULAR_BLOCK = 16, /* rows that a thread of the triangular inverse keeps in registers */
-  QR_FEW_ROWS = 15,         /* the most rows of f32 that the kernel for few rows takes, */
-  QR_FEW_LANES = 8,         /* and how many of them a warp has at a time */
-  QR_SHARED_LANES = 32,     /* rows that a warp of the shared kernel has at a time */
-  QR_SHARED_THREADS = 512,  /* at most, of both */
   QR_BLOCKED_THREADS = 512,
   QR_GLOBAL_THREADS = 256,
   QR_EXTRACT_THREADS = 256,
@@ -115,10 +111,6 @@ QR_CONSTANT int32_t triangular_inverse_bytes(int32_t n, int32_t element_bytes) {
 
 /* The kernels: a list for each .cu file. KERNEL(chips, parameters, name, the most threads of a block, blocks that a
  * multiprocessor must hold, device function). The blocks leave a thread few registers, without spills. */
-#define QR_SHARED_KERNELS(KERNEL)                                                                                      \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_few_rows_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_FEW_LANES>)       \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_shared_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_SHARED_LANES>)      \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_shared_f64, QR_SHARED_THREADS, 1, qr_shared<double, QR_SHARED_LANES>)
 #define QR_BLOCKED_KERNELS(KERNEL)                                                                                     \
   KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_blocked_f32, QR_BLOCKED_THREADS, 1, qr_blocked<float>)                    \
   KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_blocked_f64, QR_BLOCKED_THREADS, 1, qr_blocked<double>)                   \

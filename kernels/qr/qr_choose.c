@@ -11,31 +11,10 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-QR_SHARED_KERNELS(KERNEL_CONSTANT)
 QR_BLOCKED_KERNELS(KERNEL_CONSTANT)
 QR_APPLY_KERNELS(KERNEL_CONSTANT)
 
 /* ---- Planners of designs that factor ---------------------------------------------------------------------------- */
-
-/* The matrix in shared memory, and `lanes` threads for every four columns, in whole warps. */
-static bool plan_in_shared(const struct qr_problem *problem, const struct chip *chip, int64_t lanes,
-                           struct qr_plan *plan) {
-  const int64_t threads = round_up(lanes * divide_up(problem->n, QR_TILE_COLUMNS), 32);
-  plan->grid = problem->batch;
-  plan->threads = larger(64, smaller(threads, QR_SHARED_THREADS));
-  plan->shared_bytes = (int64_t)qr_shared_bytes(problem->element_bytes, problem->m, problem->n);
-  return plan->shared_bytes <= chip->shared_bytes;
-}
-
-static bool plan_few_rows(const struct qr_problem *problem, const struct chip *chip, struct qr_plan *plan) {
-  plan->kernel = &rondo_qr_few_rows_f32;
-  return plan_in_shared(problem, chip, QR_FEW_LANES, plan);
-}
-
-static bool plan_shared(const struct qr_problem *problem, const struct chip *chip, struct qr_plan *plan) {
-  plan->kernel = problem->element_bytes == 4 ? &rondo_qr_shared_f32 : &rondo_qr_shared_f64;
-  return plan_in_shared(problem, chip, QR_SHARED_LANES, plan);
-}
 
 static int64_t grid_in_memory(const struct qr_problem *problem) {
   return problem->h.is_present ? smaller(problem->batch, INT32_MAX) : qr_workspace_of(problem).workers;
@@ -123,15 +102,6 @@ static const struct qr_choice choices[] = {
         .why = "the matrix stays in registers between one read and one write",
     },
     {
-        .name = "few_rows",
-        .work = QR_FACTORS,
-        .types = F32,
-        .m = {.most = QR_FEW_ROWS},
-        .plan = plan_few_rows,
-        .launch = qr_launch_shared,
-        .why = "a panel of so few rows leaves most of its threads idle",
-    },
-    {
         .name = "panels",
         .work = QR_FACTORS,
         .m = {.most = 2048},
@@ -140,18 +110,11 @@ static const struct qr_choice choices[] = {
         .why = "each number is read and written once, panel by panel; reflectors are read again from memory",
     },
     {
-        .name = "shared",
-        .work = QR_FACTORS,
-        .plan = plan_shared,
-        .launch = qr_launch_shared,
-        .why = "too many rows for registers, so few columns that the matrix fits in shared memory",
-    },
-    {
         .name = "blocked",
         .work = QR_FACTORS,
         .plan = plan_blocked,
         .launch = qr_launch_blocked,
-        .why = "panels fit in shared memory, the matrix does not",
+        .why = "too many rows for registers: panels of a few columns stay in shared memory",
     },
     {
         .name = "global",

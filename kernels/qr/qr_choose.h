@@ -42,8 +42,7 @@ qr_planner qr_plan_tile, qr_plan_panels, qr_plan_apply_tile;
 
 typedef void qr_launcher(const struct op_call *call, const struct qr_problem *problem, const struct qr_plan *plan,
                          struct op_launches *launches);
-qr_launcher qr_launch_tile, qr_launch_panels, qr_launch_shared, qr_launch_blocked, qr_launch_apply_tile,
-    qr_launch_apply;
+qr_launcher qr_launch_tile, qr_launch_panels, qr_launch_blocked, qr_launch_apply_tile, qr_launch_apply;
 
 enum qr_work {
   QR_FACTORS, /* qr and qr_panel */

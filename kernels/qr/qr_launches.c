@@ -83,8 +83,12 @@ void qr_launch_panels(const struct op_call *call, const struct qr_problem *probl
              sizeof parameters);
 }
 
-static struct qr_parameters parameters_of(const struct qr_problem *problem) {
-  return (struct qr_parameters){
+/* blocked and global: the matrix and tau stand in an output or in the workspace. */
+void qr_launch_blocked(const struct op_call *call, const struct qr_problem *problem, const struct qr_plan *plan,
+                       struct op_launches *launches) {
+  const struct qr_workspace workspace = qr_workspace_of(problem);
+  const int64_t step = (int64_t)(workspace.worker_bytes / problem->element_bytes);
+  struct qr_parameters parameters = {
       .a = problem->a.matrix,
       .h = problem->h.matrix,
       .r = problem->r.matrix,
@@ -94,25 +98,9 @@ static struct qr_parameters parameters_of(const struct qr_problem *problem) {
       .n = problem->n,
       .batch = problem->batch,
       .leading = leading_of(problem),
+      .panel = plan->panel,
+      .work_columns = problem->n,
   };
-}
-
-/* few_rows and shared. */
-void qr_launch_shared(const struct op_call *call, const struct qr_problem *problem, const struct qr_plan *plan,
-                      struct op_launches *launches) {
-  (void)call;
-  const struct qr_parameters parameters = parameters_of(problem);
-  qr_launch_add(launches, plan, &parameters, sizeof parameters);
-}
-
-/* blocked and global: the matrix and tau stand in an output or in the workspace. */
-void qr_launch_blocked(const struct op_call *call, const struct qr_problem *problem, const struct qr_plan *plan,
-                       struct op_launches *launches) {
-  const struct qr_workspace workspace = qr_workspace_of(problem);
-  const int64_t step = (int64_t)(workspace.worker_bytes / problem->element_bytes);
-  struct qr_parameters parameters = parameters_of(problem);
-  parameters.panel = plan->panel;
-  parameters.work_columns = problem->n;
   switch (qr_place_of(problem)) {
   case QR_IN_H:
     parameters.work = parameters.h;
@@ -212,23 +200,10 @@ rondo_status qr_extract_select(const struct op_call *call, const struct chip *ch
 
 TRIANGULAR_INVERSE_KERNELS(KERNEL_CONSTANT)
 
-/* A grid of several rounds should not end in a short one. Blocks ask for more shared memory than they use, so that a
- * multiprocessor holds the number of blocks that makes the rounds equal. `most` is the number it could hold. */
-static int64_t even_rounds(int64_t grid, int64_t most, int64_t bytes, const struct chip *chip) {
-  enum { RESERVED_BYTES = 1024 }; /* of each block, beside its own */
-  most = larger(1, smaller(most, (chip->shared_bytes + RESERVED_BYTES) / (bytes + RESERVED_BYTES)));
-  int64_t rounds = divide_up(grid, most * chip->multiprocessors),
-          even = divide_up(grid, rounds * chip->multiprocessors);
-  return rounds > 1 && even < most ? larger(bytes, chip->shared_bytes / (even + 1)) : bytes;
-}
-
-/* The blocks of most threads that a multiprocessor holds, by their registers. */
-#define BLOCKS(chips, parameters, name, threads, blocks, ...) blocks,
-
 rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,
                                        struct op_launches *launches) {
+  (void)chip;
   static const struct op_kernel *const names[] = {&rondo_triangular_inverse_f32, &rondo_triangular_inverse_f64};
-  static const int64_t most[] = {TRIANGULAR_INVERSE_KERNELS(BLOCKS)};
   const struct op_operand *a = &call->task->operands[TRIANGULAR_INVERSE_A];
   const struct op_operand *out = &call->task->operands[TRIANGULAR_INVERSE_OUT];
   int64_t n = a->shape[a->rank - 1], batch = a->rank == 3 ? a->shape[0] : 1;
@@ -244,12 +219,11 @@ rondo_status triangular_inverse_select(const struct op_call *call, const struct 
   };
   launches->count = 0;
   if (!batch) return RONDO_OK;
-  int64_t grid = divide_up(batch, matrices), block_threads = INT64_C(1) * matrices * threads;
-  int64_t bytes = INT64_C(1) * matrices * triangular_inverse_bytes((int32_t)n, element_bytes); /* 77 KB at most */
-  bytes = even_rounds(grid, most[element_bytes == 8] * TRIANGULAR_INVERSE_THREADS / block_threads, bytes, chip);
+  const int64_t grid = divide_up(batch, matrices);
+  const int64_t bytes = INT64_C(1) * matrices * triangular_inverse_bytes((int32_t)n, element_bytes); /* 77 KB at most */
   const rondo_status status = qr_grid_check(grid);
   if (status == RONDO_OK)
-    launch_add(launches, names[element_bytes == 8], grid, block_threads, (uint64_t)bytes, &parameters,
+    launch_add(launches, names[element_bytes == 8], grid, INT64_C(1) * matrices * threads, (uint64_t)bytes, &parameters,
                sizeof parameters);
   return status;
 }

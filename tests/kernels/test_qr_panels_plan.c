@@ -114,24 +114,6 @@ Test(qr_panels_plan, matrices_that_no_kernel_holds_are_left_to_the_others) {
   }
 }
 
-/* Fewer rows of f32 are factored sooner in shared memory, if the matrix fits there. */
-Test(qr_panels_plan, few_rows_of_f32_have_a_kernel_of_their_own) {
-  static const struct {
-    uint32_t bytes;
-    int64_t m, n;
-    const char *name;
-  } cases[] = {
-      {4, 8, 200, "few_rows"},   {4, 15, 200, "few_rows"}, {4, 16, 200, "panels"},
-      {4, 12, 100000, "panels"}, {8, 8, 200, "panels"},    {4, 12, 100, "tile"},
-  };
-  const struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = H200_SHARED_BYTES};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct qr_problem problem = problem_of(cases[i].bytes, cases[i].m, cases[i].n, 1000);
-    struct qr_plan plan;
-    cr_expect_str_eq(qr_choose(QR_FACTORS, &problem, &chip, &plan)->name, cases[i].name, "case %zu", i);
-  }
-}
-
 /* Q takes a second kernel and room for T, R alone room for reflectors, whatever the chip; tiles need neither. */
 Test(qr_panels_plan, what_the_kernels_need_beside_the_outputs_is_in_the_scratch) {
   static const int64_t shapes[][2] = {{160, 160}, {300, 40}, {100, 300}, {2048, 33}, {64, 64}, {1024, 32}, {5000, 40}};

@@ -62,8 +62,7 @@ static void check(const struct subject *subject, const struct qr_plan *plan) {
   const struct qr_problem *problem = &subject->problem;
   const struct qr_tile *tile = plan->tile;
   const bool is_thin = !problem->h.is_present, persistent = tile->options & TILE_PERSISTENT,
-             staged = !persistent && !(tile->options & TILE_IN_PLACE),
-             is_narrow = qr_is_narrow(problem->dtype);
+             staged = !persistent && !(tile->options & TILE_IN_PLACE), is_narrow = qr_is_narrow(problem->dtype);
   if (persistent) {
     cr_assert(problem->m == tile->rows && problem->n == tile->columns && problem->a.access == QR_TILE_DENSE);
     cr_assert(!is_narrow);
