@@ -322,11 +322,25 @@ static uint32_t control_violations(char *text, size_t bytes) {
   return count;
 }
 
+/* Memory is mostly zeros, which memchr skips: it looks for the first byte that is none. */
+static const void *find_in(const struct memory *memory, const unsigned char *bytes, size_t count) {
+  const unsigned char *end = (const unsigned char *)memory->begin + memory->bytes, *at = memory->begin;
+  size_t zeros = 0;
+  while (zeros + 1 < count && !bytes[zeros]) zeros++;
+  for (; (size_t)(end - at) >= count; at++) {
+    const unsigned char *found = memchr(at + zeros, bytes[zeros], (size_t)(end - at) - count + 1);
+    if (!found) return NULL;
+    at = found - zeros;
+    if (memcmp(at, bytes, count) == 0) return at;
+  }
+  return NULL;
+}
+
 static const void *control_find(const void *bytes, size_t count) {
   pthread_mutex_lock(&fake.lock);
   const void *found = NULL;
   for (const struct memory *memory = fake.memory; memory && !found; memory = memory->next)
-    if (!memory->pinned) found = memmem(memory->begin, memory->bytes, bytes, count);
+    if (!memory->pinned) found = find_in(memory, bytes, count);
   pthread_mutex_unlock(&fake.lock);
   return found;
 }
