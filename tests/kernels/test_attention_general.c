@@ -92,6 +92,7 @@ static void caps(rondo_backend backend) {
 BOTH_BACKENDS(attention_general, scores_are_capped_before_they_are_weighed, caps)
 
 static void codes(rondo_backend backend) {
+  skip_under_sanitizers();
   static const enum data kinds[] = {NORMAL, EQUAL, RISING, FALLING, OUTLIER, ENORMOUS};
   static struct attention tasks[COUNT(kinds) * COUNT(shapes) * 3];
   size_t count = 0;

@@ -208,6 +208,7 @@ static struct half early_half(struct half h, bool attention, size_t type) {
 }
 
 static void attention_blocks(rondo_backend backend) {
+  skip_under_sanitizers();
   static const int written[] = {NOTHING, MATRICES, NORM, CONTEXT, POSITION, MATRICES | NORM, CONTEXT | POSITION, ALL};
   for (size_t i = 0; i < 2 * COUNT(attention_halves) * COUNT(written); i++) {
     const size_t shape = i / 2 % COUNT(attention_halves);

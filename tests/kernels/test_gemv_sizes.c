@@ -135,6 +135,7 @@ BOTH_BACKENDS(gemv_sizes, one_to_seventy_rows_match_fp64, check_row_counts)
 /* ---- Matrices ---------------------------------------------------------------------------------------------------- */
 
 static void check_batches(rondo_backend backend) {
+  skip_under_sanitizers();
   struct queue queue = {.backend = backend};
   for (int pair = 0; pair < PAIRS; pair++) {
     queue_add(&queue, pairs[pair], (struct problem){.batch = 1, .m = 40, .k = 512, .count = 3});

@@ -329,6 +329,7 @@ static void repeats_of(rondo_backend backend, rondo_graph_llama_desc desc) {
 }
 
 static void repeats(rondo_backend backend) {
+  skip_under_sanitizers();
   rondo_graph_llama_desc of_three = ranks_desc(), of_one = giving_desc();
   of_three.head_dimension = 64, of_three.sequences = FED, of_one.sequences = 1;
   repeats_of(backend, of_three);

@@ -168,6 +168,7 @@ BOTH_BACKENDS(triangular_inverse, a_batch_may_pass_65535, many_inverses)
 
 /* The same matrix all over a batch, of which a chip has more than it can work on at a time. */
 static void same_bits(rondo_backend backend) {
+  skip_under_sanitizers();
   static const struct {
     rondo_dtype dtype;
     int16_t n, batch;
