@@ -28,8 +28,8 @@ int64_t attention_decode_splits(int64_t kv_heads, int64_t capacity, int64_t aske
 /* A general kernel does the work of a plain one, with the same bits. e4m3 is multiplied as f16, whatever q's type. */
 static bool does_kind(const struct attention_decode_variant *variant, const struct attention_problem *problem) {
   if (problem->kv == RONDO_E4M3) return variant->kind == DECODE_E4M3;
-  if (variant->kind == DECODE_E4M3 || variant->dtype != problem->q) return false;
-  return problem->shape.plain || variant->kind == DECODE_GENERAL;
+  if (variant->kind == DECODE_GENERAL) return true;
+  return problem->shape.plain && variant->kind == DECODE_PLAIN && variant->dtype == problem->q;
 }
 
 /* The first kernel with enough rows. In the list, plain kernels precede general ones, and kernels of few rows precede

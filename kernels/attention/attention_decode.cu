@@ -310,12 +310,20 @@ template <typename Size> DEVICE void decode(const attention_decode_parameters &p
   }
 }
 
+/* A kernel's work. A general one has code for both types. */
+template <rondo_dtype Dtype, decode_kind Kind, int... Sizes>
+DEVICE void decode_as(const attention_decode_parameters &p) {
+  if constexpr (Kind == DECODE_GENERAL)
+    if (!p.bf16) return decode<tiling<RONDO_F16, Kind, Sizes...>>(p);
+  decode<tiling<Dtype, Kind, Sizes...>>(p);
+}
+
 #define DECODE_CLUSTER_1
 #define DECODE_CLUSTER_8 __cluster_dims__(8, 1, 1)
 #define DEFINE(chips, parameters, name, threads, type, kind, dimension, operands, warps, stages, cluster)              \
   extern "C" __global__ void DECODE_CLUSTER_##cluster __launch_bounds__(threads, 1)                                    \
       name(const __grid_constant__ parameters p) {                                                                     \
-    decode<tiling<type, kind, dimension, operands, warps, stages, cluster>>(p);                                        \
+    decode_as<type, kind, dimension, operands, warps, stages, cluster>(p);                                             \
     publish(p.done);                                                                                                   \
   }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

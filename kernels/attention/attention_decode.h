@@ -17,8 +17,8 @@ enum {
 #define DECODE_RUN(warps) (DECODE_PARTS * (warps)*DECODE_TILE) /* KV rows: a tile for every warp of every part */
 enum { DECODE_LEAST_RUN = DECODE_RUN(4) };
 
-/* Without pages, window and cap; with them, as the parameters ask; the same with K and V in e4m3, which are multiplied
- * as f16. The first two also write new rows. */
+/* Without pages, window and cap, in one type; with them, as the parameters ask, in f16 and bf16; the same with K and V
+ * in e4m3, which are multiplied as f16. The first two also write new rows. */
 enum decode_kind { DECODE_PLAIN, DECODE_GENERAL, DECODE_E4M3 };
 
 /* In elements. */
@@ -56,7 +56,7 @@ struct attention_decode_parameters {
   int32_t window;              /* or DECODE_NO_WINDOW */
   float cap_log2, cap_inverse; /* the soft cap and its inverse as exponents to base 2; 0: none */
   float v_scale;
-  int32_t bf16; /* q's and o's type, with e4m3: bf16 or f16 */
+  int32_t bf16; /* q's and o's type: bf16 or f16 */
 
   /* New rows: attention_decode_append.cuh. */
   int32_t rotates, by_halves;
@@ -121,8 +121,7 @@ struct attention_decode_parameters {
 #define ATTENTION_DECODE_KERNELS(KERNEL)                                                                               \
   ATTENTION_DECODE_OF_PLAIN(KERNEL, rondo_attention_decode_f16, RONDO_F16, DECODE_PLAIN)                               \
   ATTENTION_DECODE_OF_PLAIN(KERNEL, rondo_attention_decode_bf16, RONDO_BF16, DECODE_PLAIN)                             \
-  ATTENTION_DECODE_OF_GENERAL(KERNEL, rondo_attention_decode_general_f16, RONDO_F16, DECODE_GENERAL)                   \
-  ATTENTION_DECODE_OF_GENERAL(KERNEL, rondo_attention_decode_general_bf16, RONDO_BF16, DECODE_GENERAL)                 \
+  ATTENTION_DECODE_OF_GENERAL(KERNEL, rondo_attention_decode_general, RONDO_BF16, DECODE_GENERAL)                      \
   ATTENTION_DECODE_OF_E4M3(KERNEL, rondo_attention_decode_e4m3, RONDO_F16, DECODE_E4M3)
 
 #ifndef __CUDACC__
