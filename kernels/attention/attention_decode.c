@@ -46,12 +46,15 @@ static const struct attention_decode_variant *variant_of(const struct attention_
 }
 
 /* A block that is alone with a head reads slower than a cluster. Blocks are alone where there are enough heads to read
- * at the memory's speed, and where there is no room for clusters. */
+ * at the memory's speed, and where there is no room for clusters. Half as many heads take pairs of blocks: clusters of
+ * eight would take two waves. */
 static const struct attention_decode_variant *variant_for(const struct attention_problem *problem, int64_t heads) {
   const bool has_clusters = problem->chip.multiprocessors >= LEAST_MULTIPROCESSORS;
   const struct attention_decode_variant *alone = variant_of(problem, 1);
   if (alone && (!has_clusters || heads * 9 >= (int64_t)problem->chip.multiprocessors * 4)) return alone;
-  return has_clusters ? variant_of(problem, DECODE_PARTS) : NULL;
+  if (!has_clusters) return NULL;
+  const struct attention_decode_variant *pair = variant_of(problem, DECODE_PAIR);
+  return pair && heads * 9 >= (int64_t)problem->chip.multiprocessors * 2 ? pair : variant_of(problem, DECODE_PARTS);
 }
 
 /* A block waits for memory at its begin and for other warps at its end. With many heads, four blocks on a

@@ -11,7 +11,9 @@
  *
  * If there are few heads, a cluster of eight blocks has one part of a head each (attention_decode.h). Each warp sends
  * its results to the blocks that finish these columns (st.async). If there are many heads, a block takes all parts of a
- * head in turn, and joins them in the same order by the same arithmetic.
+ * head in turn, and joins them in the same order by the same arithmetic. Between these, a pair of blocks has a head:
+ * the first one joins the first half of the parts; the second one keeps its own parts' results until the first's have
+ * come.
  *
  * A score of a KV row that the query row does not see becomes -infinity. If rows of a tile see different KV rows, V is
  * multiplied once for each position, with zeros for unseen KV rows: an infinity or a NaN reaches only rows that see it.
@@ -68,6 +70,35 @@ DEVICE void send(const attention_decode_parameters &p, const work<Size> &w, cons
               load_shared_four(w.ring + (row * Size::pitch + four * 4) * sizeof(float)),
               address_in_block(w.barrier, block));
   }
+}
+
+/* Calls f(number, four) for the lane's results of a part, four floats at a time: O, and then maxima and sums. */
+template <typename Size, typename Partial, typename Function> DEVICE void for_fours(Partial &results, Function f) {
+  constexpr int count = Size::dimension / 16;
+  unrolled_for (int j = 0; j < count; j++)
+    f(j, results.o[0][j][0], results.o[0][j][1], results.o[0][j][2], results.o[0][j][3]);
+  f(count, results.most[0][0], results.most[0][1], results.sum[0][0], results.sum[0][1]);
+}
+
+/* Of a pair: results of a part to shared memory; from there; and from the first block to the second's first place. */
+template <typename Size> DEVICE void keep_part(const work<Size> &w, uint32_t place, const partial<Size> &results) {
+  for_fours<Size>(results, [&](int number, float a, float b, float c, float d) {
+    store_four_words(w.kept_at(place, number),
+                     make_uint4(__float_as_uint(a), __float_as_uint(b), __float_as_uint(c), __float_as_uint(d)));
+  });
+}
+template <typename Size> DEVICE void take_part(const work<Size> &w, uint32_t place, partial<Size> &results) {
+  for_fours<Size>(results, [&](int number, float &a, float &b, float &c, float &d) {
+    const float4 four = load_shared_four(w.kept_at(place, number));
+    a = four.x, b = four.y, c = four.z, d = four.w;
+  });
+}
+template <typename Size> DEVICE void send_part(const work<Size> &w, const partial<Size> &results) {
+  const uint32_t barrier = address_in_block(w.barrier, 1);
+  wait_for_cluster(); /* the other block is there, and so is its barrier */
+  for_fours<Size>(results, [&](int number, float a, float b, float c, float d) {
+    send_four(address_in_block(w.kept_at(0, number), 1), make_float4(a, b, c, d), barrier);
+  });
 }
 
 template <typename Size>
@@ -212,7 +243,9 @@ DEVICE uint32_t begin(const attention_decode_parameters &p, const work<Size> &w,
       }
       __syncwarp();
       if (threadIdx.x == 0)
-        barrier_expect(w.barrier, DECODE_PARTS * Size::warps * p.rows * (Size::own + 2) * (uint32_t)sizeof(float));
+        barrier_expect(w.barrier,
+                       Size::is_pair ? (uint32_t)Size::kept_bytes
+                                     : DECODE_PARTS * Size::warps * p.rows * (Size::own + 2) * (uint32_t)sizeof(float));
       __syncwarp();
       cluster_arrive();
     }
@@ -240,7 +273,7 @@ template <typename Size>
 DEVICE void finish(const attention_decode_parameters &p, const work<Size> &w, const partial<Size> &mine) {
   let_successors_start();
   lay_out(p, w, mine.o);
-  if constexpr (Size::cluster > 1) {
+  if constexpr (!Size::has_parts) {
     send(p, w, mine);
     barrier_wait_cluster(w.barrier, 0); /* its only phase, since each launch initialises it */
     finish_parts(p, w);
@@ -249,6 +282,37 @@ DEVICE void finish(const attention_decode_parameters &p, const work<Size> &w, co
     __syncthreads();
     finish_warps(p, w);
   }
+}
+
+/* Joins a part's results to those before; the second block of a pair keeps them, but for the last part's. */
+template <typename Size>
+DEVICE void add_part(const work<Size> &w, uint32_t part, const partial<Size> &now, partial<Size> &all) {
+  if (Size::is_pair && w.rank) {
+    if (part < w.last_part()) keep_part(w, part - w.first_part() + 1, now);
+  } else if (part == w.first_part()) {
+    all = now;
+  } else {
+    join(all, now);
+  }
+}
+
+/* The first block of a pair sends its results: false. The second one joins its own to them, `last` the last. */
+template <typename Size> DEVICE bool meet_pair(const work<Size> &w, const partial<Size> &last, partial<Size> &all) {
+  partial<Size> next;
+  if (!w.rank) {
+    cp_async_wait<0>();
+    send_part(w, all);
+    return false;
+  }
+  wait_for_cluster();
+  barrier_wait_cluster(w.barrier, 0);
+  take_part(w, 0, all);
+  rolled_for (uint32_t place = 1; place < Size::part_count; place++) {
+    take_part(w, place, next);
+    join(all, next);
+  }
+  join(all, last);
+  return true;
 }
 
 template <typename Size> DEVICE void decode(const attention_decode_parameters &p) {
@@ -295,17 +359,16 @@ template <typename Size> DEVICE void decode(const attention_decode_parameters &p
     }
     now.sum_up();
   };
-  if constexpr (Size::cluster > 1) {
+  if constexpr (!Size::has_parts) {
     attend_part(w.rank);
     finish(p, w, now);
   } else {
     rolled_for (uint32_t part = w.first_part(); part <= w.last_part(); part++) {
       attend_part(part);
-      if (part == w.first_part())
-        all = now;
-      else
-        join(all, now);
+      add_part(w, part, now, all);
     }
+    if constexpr (Size::is_pair)
+      if (!meet_pair(w, now, all)) return;
     finish(p, w, all);
   }
 }
@@ -319,6 +382,7 @@ DEVICE void decode_as(const attention_decode_parameters &p) {
 }
 
 #define DECODE_CLUSTER_1
+#define DECODE_CLUSTER_2 __cluster_dims__(2, 1, 1)
 #define DECODE_CLUSTER_8 __cluster_dims__(8, 1, 1)
 #define DEFINE(chips, parameters, name, threads, type, kind, dimension, operands, warps, stages, cluster)              \
   extern "C" __global__ void DECODE_CLUSTER_##cluster __launch_bounds__(threads, 1)                                    \

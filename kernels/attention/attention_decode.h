@@ -9,6 +9,7 @@
 
 enum {
   DECODE_PARTS = 8, /* of a split */
+  DECODE_PAIR = 2,  /* blocks of a cluster, each of which has half of the parts */
   DECODE_TILE = 16, /* KV rows */
   DECODE_MOST_ROWS = 16,
   DECODE_CROWDED_STAGES = 3, /* of a kernel's stages, where more blocks than two are to share a multiprocessor */
@@ -70,11 +71,15 @@ struct attention_decode_parameters {
   uint32_t never;           /* 0: keep_early */
 };
 
+/* A warp's results of a part as its lanes have them, with up to eight query rows. */
+#define DECODE_KEPT_BYTES(dimension) (((dimension) / 16 + 1) * 512)
+
 /* Shared memory of a block without new rows: attention_decode_tile.cuh has its layout. */
 #define DECODE_SHARED_BYTES(dimension, kind, warps, stages, cluster, rows)                                             \
   (128 + (warps) * ((dimension)*2 * ((kind) == DECODE_E4M3 ? 1 : 2) * DECODE_TILE * (stages) +                         \
-                    (rows)*8 * ((cluster) > 1 ? DECODE_PARTS : 1) + (rows)*2 * (dimension) +                           \
-                    ((cluster) > 1 ? (rows)*4 * (dimension) : 0)))
+                    (rows)*8 * ((cluster) == DECODE_PARTS ? DECODE_PARTS : 1) + (rows)*2 * (dimension) +               \
+                    ((cluster) == DECODE_PARTS ? (rows)*4 * (dimension) : 0) +                                         \
+                    ((cluster) == DECODE_PAIR ? DECODE_PARTS / DECODE_PAIR * DECODE_KEPT_BYTES(dimension) : 0)))
 
 /* Shared memory of new rows: the rows, and sines and cosines. */
 #define DECODE_NEW_BYTES(dimension, warps, query_length) ((warps) * (query_length)*8 * (dimension))
@@ -93,6 +98,8 @@ struct attention_decode_parameters {
 #define ATTENTION_DECODE_OF_PLAIN(KERNEL, name, type, kind)                                                            \
   ATTENTION_DECODE_OF(KERNEL, name##_64_8, type, kind, 64, 1, 4, 6, 8)                                                 \
   ATTENTION_DECODE_OF(KERNEL, name##_128_8, type, kind, 128, 1, 4, 3, 8)                                               \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_8_pair, type, kind, 64, 1, 4, 6, 2)                                            \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_8_pair, type, kind, 128, 1, 4, 3, 2)                                          \
   ATTENTION_DECODE_OF(KERNEL, name##_64_8_alone, type, kind, 64, 1, 4, 6, 1)                                           \
   ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, kind, 128, 1, 4, 3, 1)
 /* If a kernel for eight rows is missing, the one for sixteen takes its tasks, with the same bits. This costs 2 % in

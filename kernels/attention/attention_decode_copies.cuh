@@ -138,7 +138,7 @@ template <typename Size, bool General = Size::general> struct source : lane_copi
   /* Asks for the next of the tiles that begin before `end`, if there is one; a group of copies either way. */
   DEVICE void ask(const attention_decode_parameters &, const work<Size> &w, uint32_t end, uint32_t stage) {
     /* If the next part has no tile for this warp, the later parts have none either. */
-    if (Size::cluster == 1 && next >= end && part < w.last_part()) next = w.first_of(++part);
+    if (Size::has_parts && next >= end && part < w.last_part()) next = w.first_of(++part);
     if (next < end) {
       this->copy(this->k, this->v, next, end, stage);
       next += w.step();

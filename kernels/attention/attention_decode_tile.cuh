@@ -30,15 +30,20 @@ struct tiling {
    */
   static constexpr bool asks_early = Cluster == 1 && Stages > 2;
   static constexpr bool crowds = asks_early && Stages > DECODE_CROWDED_STAGES && !general; /* if it is told to */
-  static constexpr int ahead = asks_early ? Stages - 1 : Stages;    /* tiles asked for before one is waited for */
-  static constexpr int rows_at_once = 32 / chunks;                  /* that a copy of the warp brings */
-  static constexpr int own = Dimension / Cluster;                   /* columns of O that a block finishes */
-  static constexpr int slots = Cluster > 1 ? DECODE_PARTS : 1;      /* that meet there, of each warp */
-  static constexpr bool has_registers = Dimension * Operands < 512; /* for more than must be in them */
+  static constexpr int ahead = asks_early ? Stages - 1 : Stages; /* tiles asked for before one is waited for */
+  static constexpr int rows_at_once = 32 / chunks;               /* that a copy of the warp brings */
+  static constexpr bool has_parts = Cluster < DECODE_PARTS;      /* a block has several parts, one after the other */
+  static constexpr bool is_pair = Cluster == DECODE_PAIR;
+  static constexpr int own = Dimension / Cluster;            /* columns of O that a block finishes, if it has a part */
+  static constexpr int slots = has_parts ? 1 : DECODE_PARTS; /* that meet there, of each warp */
+  static constexpr int part_count = DECODE_PARTS / Cluster;  /* of a block */
+  static constexpr int kept_bytes = Warps * DECODE_KEPT_BYTES(Dimension); /* of a part's results in registers */
+  static constexpr bool has_registers = Dimension * Operands < 512;       /* for more than must be in them */
   /* Of O on its way out of a warp's registers: floats of a row in shared memory, where eight lanes of a column and
    * four rows do not meet in a bank. */
   static constexpr int pitch = Dimension + 4;
-  static_assert(Cluster == 1 || Cluster == DECODE_PARTS, "all parts of a split, or one");
+  static_assert(Cluster == 1 || Cluster == DECODE_PARTS || (is_pair && Operands == 1 && Kind == DECODE_PLAIN),
+                "all parts of a split, one, or half of them");
   static_assert(8 * Operands * pitch * (int)sizeof(float) <= ring_bytes, "O leaves by way of the ring");
 
   /* Chunk c of row r lies where c ^ permuted(r) would: eight rows of a column are in all banks. */
@@ -75,7 +80,8 @@ DEVICE void keep(const unsigned char *&value) { asm volatile("" : "+l"(value)); 
 /* Shared memory:
  *   barrier   128 bytes
  *   rings     [warps][stages] of K [16][row], V [16][row]; at the end O, [warps][rows][pitch] floats
- *   received  [slots][warps][rows][own] floats, in clusters: O of all warps, the block's columns
+ *   received  [slots][warps][rows][own] floats, in clusters of eight: O of all warps, the block's columns;
+ *             in pairs [part_count] results of a part as the lanes have them: the first block's, and those to keep
  *   stats     [slots][warps][rows] of two floats: maximum and sum
  *   queries   [warps][rows][row]; with new rows, for each warp [rows + 2 query length][row] of queries, K and V, and
  *             [query length][dimension / 2] of two floats: cosines and sines
@@ -95,7 +101,9 @@ template <typename Size> struct work {
     crowded = Size::crowds && p.crowded;
     ring = shared + 128 + warp * ring_bytes();
     received = shared + 128 + Size::warps * ring_bytes();
-    stats = received + (Size::cluster > 1 ? Size::warps * p.rows * Size::dimension * sizeof(float) : 0);
+    stats = received + (Size::is_pair     ? Size::part_count * Size::kept_bytes
+                        : Size::has_parts ? 0
+                                          : Size::warps * p.rows * Size::dimension * sizeof(float));
     queries = stats + Size::slots * Size::warps * p.rows * sizeof(float2) + warp * p.rows * Size::query_bytes;
     if (Size::appends && p.new_k) queries += DECODE_NEW_BYTES(Size::dimension, warp, p.query_length);
   }
@@ -122,9 +130,14 @@ template <typename Size> struct work {
   /* To its next tile. */
   DEVICE uint32_t step() const { return gridDim.z * DECODE_RUN(Size::warps); }
 
-  /* Its parts: one, or all. */
-  DEVICE uint32_t first_part() const { return Size::cluster > 1 ? rank : 0; }
-  DEVICE uint32_t last_part() const { return Size::cluster > 1 ? rank : DECODE_PARTS - 1; }
+  /* Its parts: one, half of them, or all. */
+  DEVICE uint32_t first_part() const { return Size::cluster > 1 ? rank * Size::part_count : 0; }
+  DEVICE uint32_t last_part() const { return first_part() + Size::part_count - 1; }
+
+  /* In pairs: the lane's share of `number` of four of the results of a part, in place `place`. */
+  DEVICE uint32_t kept_at(uint32_t place, uint32_t number) const {
+    return received + place * Size::kept_bytes + (number * Size::warps * 32 + threadIdx.x) * 16;
+  }
 };
 
 /* A query row's place: position and head of its group. */

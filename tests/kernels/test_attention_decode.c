@@ -52,7 +52,8 @@ static void check_plan(const struct attention_problem *problem, const struct att
   cr_assert_leq(shape->rows, 8 * variant->operands);
   cr_assert(variant->kernel.chips & launch_chip(&problem->chip));
   cr_assert(problem->is_aligned && shape->capacity > 0 && shape->batch <= 65535);
-  cr_assert(variant->cluster == 1 || (variant->cluster == DECODE_PARTS && problem->chip.multiprocessors >= 16));
+  cr_assert(variant->cluster == 1 || problem->chip.multiprocessors >= 16);
+  cr_assert(DECODE_PARTS % variant->cluster == 0);
   cr_assert_leq(plan->decode.shared_bytes, MOST_SHARED_BYTES);
   cr_assert_geq(plan->splits, 1);
   if (problem->asked_splits) cr_assert_leq(plan->splits, problem->asked_splits);
@@ -97,8 +98,10 @@ Test(attention_decode, shared_memory_has_room_for_all_that_lies_there) {
     const int64_t dimension = shape->head_dimension, query = 2 * dimension;
     const int64_t row = problem.kv == RONDO_E4M3 ? dimension : query,
                   new_rows = shape->appends ? shape->query_length : 0;
-    const int64_t warps = v->warps, slots = v->cluster > 1 ? DECODE_PARTS * warps : warps;
-    const int64_t received = v->cluster > 1 ? slots * shape->rows * (dimension / v->cluster) * 4 : 0;
+    const int64_t warps = v->warps, slots = v->cluster == DECODE_PARTS ? DECODE_PARTS * warps : warps;
+    /* In a pair a lane keeps its numbers of O for up to eight rows, two maxima and two sums: of four parts. */
+    const int64_t kept = v->cluster == DECODE_PAIR ? DECODE_PARTS / 2 * warps * 32 * (dimension * 8 / 32 + 4) * 4 : 0;
+    const int64_t received = v->cluster == DECODE_PARTS ? slots * shape->rows * (dimension / v->cluster) * 4 : kept;
     const int64_t stages = plan.decode.crowded ? 3 : v->stages;
     const int64_t needed = 128 + warps * stages * 2 * DECODE_TILE * row + received + slots * shape->rows * 8 +
                            warps * shape->rows * query + warps * new_rows * (2 * query + 4 * dimension);

@@ -48,11 +48,11 @@ static struct attention of_kind(enum decode_kind kind) {
 }
 
 static void batches(rondo_backend backend) {
-  static const int64_t sizes[] = {1, 7, 64,
-                                  150}; /* 64 items fill a GPU; of 150 more than two blocks share a part of it */
+  /* Of 20 items pairs of blocks fill a GPU, and 64 blocks that are alone; of 150 more than two share a part of it. */
+  static const int64_t sizes[] = {1, 7, 20, 64, 150};
   for (size_t c = 0; c < 2 * COUNT(dimensions) * 3; c++) {
     const bool may_crowd = c % 3 == DECODE_PLAIN && dimensions[c / 6] == 64;
-    const size_t count = backend == RONDO_BACKEND_HOST ? 2 : may_crowd ? 4 : 3;
+    const size_t count = backend == RONDO_BACKEND_HOST ? 2 : may_crowd ? 5 : 4;
     static int32_t lengths[150];
     struct attention tasks[COUNT(sizes)];
     struct trial trial;
