@@ -91,10 +91,12 @@ struct gemm_wgmma_parameters {
 #define GEMM_TILE_e4m3_128x128 (64, 2, 0, 128, 2, 1, 1, 0, 0)
 
 /* W in NVFP4: rows of X x rows of W. */
-#define GEMM_TILE_nvfp4_256x128     (64, 2, 0, 256, 2, 1, 1, 1, 3)
-#define GEMM_TILE_nvfp4_128x128     (64, 2, 0, 128, 2, 1, 1, 1, 4)
-#define GEMM_TILE_nvfp4_64x128      (64, 2, 0, 64, 1, 1, 1, 1, 4)
-#define GEMM_TILE_nvfp4_64x64_parts (64, 2, 2, 64, 1, 1, 2, 1, 6)
+#define GEMM_TILE_nvfp4_256x128      (64, 2, 0, 256, 2, 1, 1, 1, 3)
+#define GEMM_TILE_nvfp4_128x128      (64, 2, 0, 128, 2, 1, 1, 1, 4)
+#define GEMM_TILE_nvfp4_64x128       (64, 2, 0, 64, 1, 1, 1, 1, 4)
+#define GEMM_TILE_nvfp4_64x64_parts  (64, 2, 2, 64, 1, 1, 2, 1, 6)
+#define GEMM_TILE_nvfp4_64x64_three  (64, 2, 2, 64, 1, 1, 3, 1, 6)
+#define GEMM_TILE_nvfp4_128x64_parts (64, 2, 2, 128, 1, 1, 2, 1, 5)
 
 #define GEMM_ONE_TYPE_KERNEL(KERNEL, tile, threads, stages)                                                            \
   KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, GEMM_ONE_TYPE)
@@ -127,7 +129,9 @@ struct gemm_wgmma_parameters {
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_256x128, 384, 4)                                                                     \
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x128, 384, 6)                                                                     \
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x128, 384, 12)                                                                     \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_parts, 384, 12)
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_parts, 384, 12)                                                                \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_three, 384, 12)                                                                \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x64_parts, 384, 6)
 #define GEMM_WGMMA_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                                    \
@@ -177,8 +181,8 @@ struct gemm_tile {
 #endif
 GEMM_CONSTANT int gemm_tile_p(struct gemm_tile t) { return t.turns ? t.rows : t.rows * t.warpgroups; }
 GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.along_q * t.parts; }
-/* Columns of results that a block stores after the parts have met. */
-GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.columns / t.parts; }
+/* Columns of results that a block stores after the parts have met. Of three parts the third stores none. */
+GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.parts > 1 ? t.columns / 2 : t.columns; }
 /* W in NVFP4 has no place in the stages. */
 GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return ((t.slots ? 0 : gemm_tile_p(t)) + t.columns) * 128; }
 GEMM_CONSTANT int gemm_slot_bytes(struct gemm_tile t) { return gemm_tile_p(t) * GEMM_CODE_BYTES; }
@@ -209,10 +213,12 @@ GEMM_CONSTANT int gemm_barrier_bytes(struct gemm_tile t, int stages) { return 8 
 GEMM_CONSTANT int gemm_meeting_bytes(struct gemm_tile t) {
   return t.parts > 1 && t.columns < 64 ? 2 * t.rows * gemm_tile_stored(t) * 4 : 0;
 }
+/* Where the sums of two warpgroups meet that take turns at stages, if the second one's buffers are too small. */
+GEMM_CONSTANT int gemm_split_bytes(struct gemm_tile t) { return t.turns == 2 && t.columns > 64 ? t.columns * 256 : 0; }
 /* All but the buffers. */
 GEMM_CONSTANT int gemm_copied_bytes(struct gemm_tile t, int stages) {
   return stages * gemm_stage_bytes(t) + t.slots * gemm_slot_bytes(t) + gemm_scale_bytes(t) + gemm_row_bytes(t) +
-         gemm_meeting_bytes(t) + gemm_barrier_bytes(t, stages);
+         gemm_meeting_bytes(t) + gemm_split_bytes(t) + gemm_barrier_bytes(t, stages);
 }
 /* Buffers of a warpgroup: two if there is room. */
 GEMM_CONSTANT int gemm_tile_buffers(struct gemm_tile t, int stages) {

@@ -83,14 +83,15 @@ struct gemm_design {
   static constexpr int X_ROWS = gemm_tile_x(TILE), FACTOR_THREADS = GEMM_ROW_THREADS + 128 * (Turns ? 1 : Warpgroups);
   static_assert(gemm_shared_bytes(TILE, Stages) <= GEMM_MOST_SHARED_BYTES, "a block has no more");
   static_assert(P_ROWS / AlongQ <= 256 && Columns / AlongP <= 256, "a box has no more rows");
-  static_assert(Parts == 1 || (Parts == 2 && !TURNS && Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
-                "two parts meet in the buffers for results");
+  static_assert(Parts == 1 || (Parts <= 3 && !TURNS && (Parts - 1) * Rows * STORED * 4 <= BUFFERS * GEMM_STAGING_BYTES),
+                "parts meet in the buffers for results");
   static_assert(!MEETS_OFTEN || Warpgroups == 1, "its barriers are those of two meetings, not of two warpgroups");
   static_assert(!STREAMS || (STREAM_FILLS < Stages && !OVERLAP), "the residual stream comes through stages");
   static_assert(RESIDUAL_FILLS < Stages && BOXES <= Stages, "boxes of results leave from stages");
   static_assert(!Slots || (Swapped && !TURNS && ALONG_Q == 1 && Rows == 64), "a warpgroup decodes W for itself");
-  static_assert(!SPLITS || (Slots && Warpgroups == 2 && COLUMNS * 256 <= BUFFERS * GEMM_STAGING_BYTES),
-                "two warpgroups meet in the second one's buffers");
+  static_assert(!SPLITS || (Slots && Warpgroups == 2 &&
+                            (gemm_split_bytes(TILE) || COLUMNS * 256 <= BUFFERS * GEMM_STAGING_BYTES)),
+                "two warpgroups meet in the second one's buffers, or in a place of their own");
 };
 
 /* Addresses in shared memory, and the place of the block in its cluster. */
@@ -99,6 +100,7 @@ template <typename D> struct gemm_block {
   uint32_t slot_full, slot_empty;
   uint32_t met;            /* a barrier for each warpgroup, or for each place of a meeting: parts */
   uint32_t meeting;        /* two places, if they meet often */
+  uint32_t split;          /* where the sums of two warpgroups meet */
   uint32_t factors;        /* of the rows of two tiles */
   uint32_t squares;        /* of each warp and row */
   uint32_t cp, cq, part;   /* which tile of the cluster, along P and Q; which part of k */
@@ -114,7 +116,9 @@ template <typename D> struct gemm_block {
     scale_numbers = scales + D::SLOTS * GEMM_SLOT_STEPS * D::P_ROWS * 4;
     staging = scales + gemm_scale_bytes(D::TILE);
     meeting = staging + D::BUFFERS * D::WARPGROUPS * GEMM_STAGING_BYTES;
-    factors = meeting + gemm_meeting_bytes(D::TILE);
+    split =
+        gemm_split_bytes(D::TILE) ? meeting + gemm_meeting_bytes(D::TILE) : staging + D::BUFFERS * GEMM_STAGING_BYTES;
+    factors = meeting + gemm_meeting_bytes(D::TILE) + gemm_split_bytes(D::TILE);
     squares = factors + 2 * 4 * D::X_ROWS;
     full = factors + gemm_row_bytes(D::TILE);
     empty = full + 8 * D::STAGES;
@@ -130,8 +134,11 @@ template <typename D> struct gemm_block {
     tiles = first < p.units ? (p.units - first + apart - 1) / apart : 0;
     k_begin = D::PARTS > 1 ? begin_of(p.steps, part) : 0;
     steps = (D::PARTS > 1 ? begin_of(p.steps, part + 1) : p.steps) - k_begin;
-    fills = steps + (!D::IS_WIDE && p.boxed ? D::STREAMS && p.streamed ? D::STREAM_FILLS : D::RESIDUAL_FILLS : 0);
+    fills = steps +
+            (!D::IS_WIDE && p.boxed && stores() ? D::STREAMS && p.streamed ? D::STREAM_FILLS : D::RESIDUAL_FILLS : 0);
   }
+  /* Does it store results? */
+  DEVICE bool stores() const { return D::PARTS < 3 || part < 2; }
   /* The first of a part's steps. With slots it begins at a multiple of a slot's. */
   DEVICE static uint32_t begin_of(uint32_t steps, uint32_t part) {
     const uint32_t begin = steps * part / D::PARTS;
@@ -222,7 +229,7 @@ template <typename D, bool IsWeights> struct gemm_copier {
         box_copy_to(blocks, to, map, k, row, matrix, full);
       next_stage();
       if (++step == at.steps) {
-        if (!D::IS_WIDE && !IsFirstRound && p.boxed) copy_residual();
+        if (!D::IS_WIDE && !IsFirstRound && p.boxed && at.stores()) copy_residual();
         step = 0, turn++;
         find_place();
       }

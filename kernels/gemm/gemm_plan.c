@@ -66,7 +66,8 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   const int64_t of_p = tile->swapped ? problem->columns : problem->rows;
   const int64_t of_q = tile->swapped ? problem->rows : problem->columns;
   const int64_t cluster = gemm_tile_cluster(*tile);
-  const int64_t clusters = problem->multiprocessors / cluster;
+  /* Of clusters of three a group of 16 multiprocessors holds five, and not every group has 16. */
+  const int64_t clusters = problem->multiprocessors * (cluster == 3 ? 9 : 10) / 10 / cluster;
   plan->p_units = divide_up(of_p, (int64_t)gemm_tile_p(*tile) * tile->along_p);
   plan->q_units = divide_up(of_q, (int64_t)tile->columns * tile->along_q);
   plan->units = plan->p_units * plan->q_units * problem->batch;

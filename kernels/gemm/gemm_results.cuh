@@ -147,7 +147,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
 
   /* One thread of a tile fetches into L2 what the block's results are added to. */
   DEVICE void fetch_residual(uint32_t turn) const {
-    if (!D::ANY || !p.fetched || thread || share()) return;
+    if (!D::ANY || !p.fetched || thread || share() || !at.stores()) return;
     const gemm_place place = gemm_place_of(p, at, turn);
     const int rows = D::SWAPPED ? D::STORED : D::P_ROWS, columns = D::SWAPPED ? D::P_ROWS : D::STORED;
     const int moved = (int)at.part * D::STORED, box_rows = D::SWAPPED ? D::BOX : 64;
@@ -200,7 +200,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
     unrolled_for (int product = 0; product < D::PRODUCTS; product++) {
       if constexpr (D::PARTS > 1) {
         float own[D::STORED / 2];
-        this->meet(d[product], own);
+        if (!this->meet(d[product], own)) return;
         store_product<T>(own, product, p0 + 64 * product, q0, place.matrix, stage, by_stages);
       } else {
         store_product<T>(d[product], product, p0 + 64 * product, q0, place.matrix, stage, by_stages);

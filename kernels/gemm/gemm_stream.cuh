@@ -166,7 +166,7 @@ template <typename D> struct gemm_streamer : gemm_warpgroup<D> {
     unrolled_for (int product = 0; product < D::PRODUCTS; product++) {
       if constexpr (D::PARTS > 1) {
         float own[D::STORED / 2];
-        base::meet(d[product], own);
+        if (!base::meet(d[product], own)) return;
         stream_product<T>(own, product, p0 + 64 * product, q0, place.matrix, stage);
       } else {
         stream_product<T>(d[product], product, p0 + 64 * product, q0, place.matrix, stage);

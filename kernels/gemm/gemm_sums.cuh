@@ -70,18 +70,29 @@ template <typename D> struct gemm_sums {
     meetings++;
   }
 
-  /* d becomes `own`, the columns of this block: each of the two parts sends the other one's columns, and adds. */
-  DEVICE void meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) {
+  /* Half of a block's columns, for the meeting in the block of part `to`. */
+  DEVICE void send_half(const float (&d)[D::COLUMNS / 2], bool upper, uint32_t to, uint32_t slot, uint32_t met) const {
     constexpr int COUNT = D::STORED / 2;
-    const bool is_first = at.part == 0;
-    const uint32_t other = at.rank_of(at.cp, at.cq, at.part ^ 1);
-    const uint32_t slot = meeting_place(), met = at.met + 8 * (D::MEETS_OFTEN ? meetings % 2 : index);
+    const uint32_t other = at.rank_of(at.cp, at.cq, to);
     const uint32_t there = address_in_block(slot, other), met_there = address_in_block(met, other);
     unrolled_for (int i = 0; i < COUNT; i += 4)
       send_four(there + i / 4 * 2048,
-                make_float4(is_first ? d[COUNT + i] : d[i], is_first ? d[COUNT + i + 1] : d[i + 1],
-                            is_first ? d[COUNT + i + 2] : d[i + 2], is_first ? d[COUNT + i + 3] : d[i + 3]),
+                make_float4(upper ? d[COUNT + i] : d[i], upper ? d[COUNT + i + 1] : d[i + 1],
+                            upper ? d[COUNT + i + 2] : d[i + 2], upper ? d[COUNT + i + 3] : d[i + 3]),
                 met_there);
+  }
+
+  /* d becomes `own`, the columns of this block: each of the first two parts sends the other one's columns, and adds. A
+   * third one sends both, and has none: false. */
+  DEVICE bool meet(const float (&d)[D::COLUMNS / 2], float (&own)[D::STORED / 2]) {
+    constexpr int COUNT = D::STORED / 2, PLACE_BYTES = D::TILE.rows * D::STORED * 4;
+    const bool is_first = at.part == 0;
+    const uint32_t slot = meeting_place(), met = at.met + 8 * (D::MEETS_OFTEN ? meetings % 2 : index);
+    if (!at.stores()) {
+      unrolled_for (uint32_t to = 0; to < 2; to++) send_half(d, to, to, slot + PLACE_BYTES, met);
+      return false;
+    }
+    send_half(d, is_first, at.part ^ 1, slot, met);
     barrier_wait_cluster(met, D::MEETS_OFTEN ? meetings / 2 % 2 : 0);
     end_meeting(met);
     unrolled_for (int i = 0; i < COUNT; i += 4) {
@@ -90,7 +101,11 @@ template <typename D> struct gemm_sums {
       own[i + 1] = (is_first ? d[i + 1] : d[COUNT + i + 1]) + theirs.y;
       own[i + 2] = (is_first ? d[i + 2] : d[COUNT + i + 2]) + theirs.z;
       own[i + 3] = (is_first ? d[i + 3] : d[COUNT + i + 3]) + theirs.w;
+      if (D::PARTS < 3) continue;
+      const float4 third = load_shared_four(slot + PLACE_BYTES + i / 4 * 2048);
+      own[i] += third.x, own[i + 1] += third.y, own[i + 2] += third.z, own[i + 3] += third.w;
     }
+    return true;
   }
 
   /* ---- Factors of rows ---- */

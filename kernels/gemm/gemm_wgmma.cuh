@@ -13,7 +13,7 @@
  * A stage is freed only if it will be filled again. So nothing arrives at a barrier of a block that may have ended, and
  * the cluster does not meet at the end.
  *
- * A row's sum has the same order wherever it stands: k in steps of 16; with parts, the first half and then the second.
+ * A row's sum has the same order wherever it stands: k in steps of 16; with parts, one part after the other.
  */
 #pragma once
 
@@ -182,7 +182,7 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
     }
     for (int i = 0; D::PARTS > 1 && i < (D::MEETS_OFTEN ? 2 : D::WARPGROUPS); i++) {
       barrier_init(at.met + 8 * i, 1);
-      barrier_expect(at.met + 8 * i, D::TILE.rows * D::STORED * 4);
+      barrier_expect(at.met + 8 * i, (D::PARTS - 1) * D::TILE.rows * D::STORED * 4);
     }
     barriers_are_initialised();
   }

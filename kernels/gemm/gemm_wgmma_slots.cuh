@@ -286,7 +286,7 @@ template <typename D> DEVICE void wait_for_residual(const gemm_block<D> &at, uin
 /* The sums of two warpgroups, which have taken turns at stages. The first one gets their sum, and true. */
 template <typename D>
 DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, float (&d)[D::COLUMNS / 2]) {
-  const uint32_t slot = at.staging + D::BUFFERS * GEMM_STAGING_BYTES + me.thread * 16;
+  const uint32_t slot = at.split + me.thread * 16;
   if (me.index) {
     unrolled_for (int i = 0; i < D::COLUMNS / 2; i += 4)
       store_four_words(slot + i / 4 * 2048, make_uint4(__float_as_uint(d[i]), __float_as_uint(d[i + 1]),
