@@ -15,6 +15,7 @@ enum {
   LEAST_SPLIT = 4096,         /* KV rows that are worth the second launch that merges splits */
   HEADS_AT_ONCE = 8,          /* that eight blocks each read at the memory's speed */
   LEAST_MULTIPROCESSORS = 16, /* of a lane that surely holds a cluster */
+  PAIRED_ROWS_OF_64 = 2048,   /* KV rows at most: clusters with heads of 64 read longer caches faster than pairs */
   MOST_BATCH = 65535,         /* of a grid */
 };
 
@@ -54,7 +55,9 @@ static const struct attention_decode_variant *variant_for(const struct attention
   if (alone && (!has_clusters || heads * 9 >= (int64_t)problem->chip.multiprocessors * 4)) return alone;
   if (!has_clusters) return NULL;
   const struct attention_decode_variant *pair = variant_of(problem, DECODE_PAIR);
-  return pair && heads * 9 >= (int64_t)problem->chip.multiprocessors * 2 ? pair : variant_of(problem, DECODE_PARTS);
+  const bool reads_fast = problem->shape.head_dimension > 64 || problem->shape.capacity <= PAIRED_ROWS_OF_64;
+  const bool suits = reads_fast && heads * 9 >= (int64_t)problem->chip.multiprocessors * 2;
+  return pair && suits ? pair : variant_of(problem, DECODE_PARTS);
 }
 
 /* A block waits for memory at its begin and for other warps at its end. With many heads, four blocks on a
