@@ -1348,7 +1348,7 @@ RONDO_API rondo_status rondo_repeat_wait(rondo_slot slot, uint32_t replays, uint
  * done. */
 RONDO_API const void *rondo_repeat_data(rondo_slot slot, rondo_tensor output, uint32_t replay);
 
-/* Makes the replay in progress, or the one after it, the last. A GPU may compute up to 7 more, which change nothing. */
+/* Makes the replay in progress, or the one after it, the last. */
 RONDO_API rondo_status rondo_repeat_stop(rondo_slot slot);
 
 /* ---- Replay, advanced: other streams, other buffers, sleeping ---------------------------------------------------- */

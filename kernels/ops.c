@@ -49,8 +49,7 @@
      .once_operands = 1u << GEMM_OUT)                                                                                  \
   OP(attention, attention_task_check, NULL, NULL, attention_select,                                                    \
      .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE, .touched_elements = attention_touched_elements,         \
-     .again_operands = 1u << ATTENTION_K | 1u << ATTENTION_V, .launches_most = 3,                                      \
-     .scratch_bytes = attention_scratch_bytes, .step = attention_host_step)                                            \
+     .launches_most = 3, .scratch_bytes = attention_scratch_bytes, .step = attention_host_step)                        \
   OP(gemv, gemv_check, gemv_host_items, gemv_host_run, gemv_select,                                                    \
      .once_operands = 1u << GEMV_OUT | 1u << GEMV_OUT_SCALES | 1u << GEMV_RESIDUAL,                                    \
      .touched_elements = gemv_touched_elements)                                                                        \
@@ -64,7 +63,7 @@
      .once_operands = 1u << QUANTIZE_X | 1u << QUANTIZE_CODES | 1u << QUANTIZE_SCALES)                                 \
   OP(copy, copy_check, copy_host_items, copy_host_run, copy_select, .once_operands = 1u << COPY_SRC | 1u << COPY_DST)  \
   OP(append, append_check, append_host_items, append_host_run, append_select, .once_operands = 1u << APPEND_SRC,       \
-     .touched_elements = append_touched_elements, .again_operands = 1u << APPEND_DST)                                  \
+     .touched_elements = append_touched_elements)                                                                      \
   OP(transfer, NULL, transfer_host_items, transfer_host_run, transfer_select,                                          \
      .once_operands = (1u << 2 * TRANSFER_TENSORS) - 1)                                                                \
   OP(join, NULL, join_host_items, join_host_run, join_select)                                                          \
@@ -85,9 +84,8 @@
      .once_operands = 1u << ARGMAX_X | 1u << ARGMAX_OUT)                                                               \
   OP(sample, sample_check, sample_host_items, sample_host_run, sample_select, .once_operands = 1u << SAMPLE_OUT)       \
   OP(attention_block, attention_block_check, NULL, NULL, decoder_select,                                               \
-     .touched_elements = attention_block_touched_elements,                                                             \
-     .again_operands = 1u << ATTENTION_BLOCK_K | 1u << ATTENTION_BLOCK_V, .launches_most = OP_MAX_LAUNCHES,            \
-     .waits_for_others = true, .waits_with = ATTENTION_BLOCK_STATES, .scratch_bytes = attention_block_scratch_bytes,   \
+     .touched_elements = attention_block_touched_elements, .launches_most = OP_MAX_LAUNCHES, .waits_for_others = true, \
+     .waits_with = ATTENTION_BLOCK_STATES, .scratch_bytes = attention_block_scratch_bytes,                             \
      .step = attention_block_step)                                                                                     \
   OP(feed_forward, feed_forward_check, NULL, NULL, decoder_select, .launches_most = 4, .waits_for_others = true,       \
      .waits_with = FEED_FORWARD_STATES, .scratch_bytes = feed_forward_scratch_bytes, .step = feed_forward_step)        \

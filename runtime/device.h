@@ -46,8 +46,6 @@ struct device_node {
   const uint32_t *predecessors; /* indices of earlier nodes */
   uint32_t predecessor_count;
   uint32_t first_launch; /* of as many as its operation may need, 1 for the user's own work */
-  bool writes_seen;      /* it writes outputs or kept states, which the end of the step before may still read */
-  bool reads_seen;       /* it touches no more than outputs, and kept states that it reads */
 };
 
 struct device_program {
@@ -65,8 +63,6 @@ struct device_program {
   uint64_t *counts;
   _Atomic uint64_t *words;
   struct repeat repeat; /* of the slot */
-  uint32_t body_steps;  /* of its loop's body; more than one if the same step again changes nothing (repeat_body.c) */
-  struct repeat_kept kept[REPEAT_KEPT];
   struct doorbell
       *bell; /* of the slot, in pinned memory; NULL: the exec is not resident, and the next three are unused */
   uint64_t *bell_nodes; /* DOORBELL_NODES, in pinned memory */

@@ -20,9 +20,7 @@ struct exec_tensor {
   struct device_rows rows;
   /* Of a root: the accesses of all tasks of this exec, and of those that do not wait for other ranks. */
   uint32_t access, unordered_access;
-  bool is_written;            /* of a root, while program.c fills nodes: an earlier task writes it */
-  bool is_kept;               /* of a root, by the device during a repeat (repeat_body.c) */
-  uint32_t touching_operands; /* of a root */
+  bool is_written; /* of a root, while program.c fills nodes: an earlier task writes it */
   /* Of a root that is a constant or a state: the exec that owns it, and its index there. */
   rondo_exec *owner;
   uint32_t owner_index;
@@ -112,7 +110,6 @@ struct rondo_exec {
   uint32_t warm_replays; /* of each slot, repeats among them; guarded by the group's lock */
   bool keeps_warm;
   uint32_t repeat_steps; /* the most of a repeat */
-  uint32_t body_steps;   /* of the loop's body */
   uint64_t linger_ns;    /* 0: not resident */
   uint32_t tensor_count;
   struct exec_tensor *tensors;
@@ -129,11 +126,6 @@ static const uint64_t exec_magic = 0x63657865646e6f52;
 /* False for an exec that is being made and may still fail: the group's list has it, but no call may use it. */
 static inline bool exec_is_open(const rondo_exec *exec) {
   return atomic_load_explicit(&exec->serial, memory_order_acquire) != 0;
-}
-
-/* Of the node's operands, in the order of the addresses in its call. */
-static inline struct operand_source *sources_of(const rondo_exec *exec, uint32_t node) {
-  return exec->program.sources + (exec->program.nodes[node].call.data - exec->program.data);
 }
 
 rondo_status exec_check(const rondo_exec *exec, const char *function);

@@ -144,9 +144,6 @@ struct op {
    * alone: as many rows of a table as there are ids, the new rows of a cache, a window. NULL, or op_elements: all. For
    * reports. */
   int64_t (*touched_elements)(const struct op_task *task, uint32_t operand, rondo_access read_or_write);
-  /* Bit i: if operand i is a state that no other task of the graph touches, the same task again with the same other
-   * operands changes nothing in it, and has the same results. So it is with rows that are written at a position. */
-  uint32_t again_operands;
   uint32_t launches_most; /* by select, for any task; 0 means 1 */
   /* The tasks wait for tasks of other ranks: they run in replays alone, not in a warm-up or a profile. They keep the
    * order of their accesses to each other's states themselves. */

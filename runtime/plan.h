@@ -57,7 +57,7 @@ struct plan {
 };
 
 enum {
-  PLAN_PINNED_HEADER_BYTES = 512, /* a slot's completion words, its bell, and the control of its repeats: */
+  PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words, its bell, and the control of its repeats: */
   PLAN_DOORBELL_OFFSET = 64,
   PLAN_CONTROL_OFFSET = 128,
   /* Of all slots. A resident exec has one, and its bell's state in the place of the second slot's. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "fault.h"
-#include "repeat_body.h"
 #include "user_work.h"
 
 uint32_t launches_most(const struct op *op) { return op && op->launches_most ? op->launches_most : 1; }
@@ -120,6 +119,11 @@ static void predecessors_fill(rondo_exec *exec, const struct plan *plan) {
   }
 }
 
+/* Of the node's operands, in the order of the addresses in its call. */
+static struct operand_source *sources_of(const rondo_exec *exec, uint32_t node) {
+  return exec->program.sources + (exec->program.nodes[node].call.data - exec->program.data);
+}
+
 static void sources_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   for (uint32_t n = 0; n < plan->node_count; n++) {
     struct operand_source *sources = sources_of(exec, n);
@@ -215,26 +219,23 @@ const char *program_waiting_task(const rondo_exec *exec) {
 }
 
 struct device_program program_of(const rondo_exec *exec, struct slot *slot) {
-  struct device_program program = {.nodes = exec->program.nodes,
-                                   .node_count = exec->program.node_count,
-                                   .lane = exec->lane,
-                                   .operand_count = exec->program.operand_count,
-                                   .user_kernel_count = exec->program.user_kernel_count,
-                                   .launch_count = exec->program.launch_count,
-                                   .data = exec->program.data,
-                                   .counts = slot->counts,
-                                   .words = slot->words,
-                                   .repeat = slot->repeat,
-                                   .body_steps = exec->body_steps,
-                                   .bell = slot->bell,
-                                   .bell_nodes = slot->bell_nodes,
-                                   .bell_state = (void *)(slot->counts + COMPLETION_WORDS),
-                                   .linger_ns = exec->linger_ns,
-                                   .notice = &slot->notice,
-                                   .host_memory = slot->backend_memory,
-                                   .build_memory = exec->program.build_memory};
-  repeat_body_keep(exec, program.kept);
-  return program;
+  return (struct device_program){.nodes = exec->program.nodes,
+                                 .node_count = exec->program.node_count,
+                                 .lane = exec->lane,
+                                 .operand_count = exec->program.operand_count,
+                                 .user_kernel_count = exec->program.user_kernel_count,
+                                 .launch_count = exec->program.launch_count,
+                                 .data = exec->program.data,
+                                 .counts = slot->counts,
+                                 .words = slot->words,
+                                 .repeat = slot->repeat,
+                                 .bell = slot->bell,
+                                 .bell_nodes = slot->bell_nodes,
+                                 .bell_state = (void *)(slot->counts + COMPLETION_WORDS),
+                                 .linger_ns = exec->linger_ns,
+                                 .notice = &slot->notice,
+                                 .host_memory = slot->backend_memory,
+                                 .build_memory = exec->program.build_memory};
 }
 
 void program_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
@@ -244,7 +245,6 @@ void program_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan 
   predecessors_fill(exec, plan);
   sources_fill(exec, graph, plan);
   settled_fill(exec, graph, plan);
-  repeat_body_fill(exec);
 }
 
 void program_address(rondo_exec *exec, const struct slot *slot) {

@@ -6,12 +6,7 @@
 
 #include "completion.h"
 
-enum {
-  REPEAT_VALUES = 16,
-  REPEAT_STEPS_MOST = 1 << 20,
-  REPEAT_KEPT = 4, /* the most kept states, */
-  REPEAT_KEPT_WORDS = 64,
-};
+enum { REPEAT_VALUES = 16, REPEAT_STEPS_MOST = 1 << 20 };
 
 struct repeat_control {
   uint32_t done; /* steps whose outputs are in their places; the device writes it */
@@ -20,9 +15,6 @@ struct repeat_control {
   uint32_t value_count; /* 0: a repeat ends when `until` is not 0 */
   const int32_t *until; /* NULL: it ends after `count` steps */
   int32_t values[REPEAT_VALUES];
-  /* By the device, in a body of several steps. */
-  uint32_t has_ended;               /* the body's other steps are this one again, and its last one tells */
-  uint32_t kept[REPEAT_KEPT_WORDS]; /* what the kept states were before the step in progress */
 };
 
 /* Of a slot. After a step its outputs are copied to the step's place. control is NULL in an exec without repeats. */
@@ -50,29 +42,10 @@ static inline void repeat_set_stop(struct repeat_control *control, uint32_t stop
   __atomic_store_n(&control->stop, stop, __ATOMIC_RELAXED);
 }
 
-/* A state that each step changes, so that the same step again needs what it was before. `words` is NULL behind the
- * last one. */
-struct repeat_kept {
-  uint32_t *words;
-  uint32_t count;
-};
-
-/* What the kernel does. */
-enum {
-  REPEAT_BEGINS = 1,  /* before the loops: it keeps the states */
-  REPEAT_DECIDES = 2, /* whether the step was the last. If it was, the next step begins with the kept states */
-  REPEAT_TELLS = 4,   /* it copies the outputs to the step's place, tells the host, and keeps the states */
-  REPEAT_ENDS = 8,    /* with REPEAT_TELLS: the loop's body. It decides too */
-};
-
 /* Of the kernel. */
 struct repeat_parameters {
   struct completion done; /* of the last step, in `word_count` words */
   struct repeat repeat;
-  uint64_t loop; /* the handle of its loop, which goes on while it is 1 */
-  uint64_t rest; /* of the loop behind that one; 0: there is none */
-  struct repeat_kept kept[REPEAT_KEPT];
+  uint64_t condition; /* the handle of the loop, which goes on while it is 1 */
   uint32_t word_count;
-  uint32_t work;
-  uint32_t steps; /* of the loop's body */
 };

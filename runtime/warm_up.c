@@ -11,11 +11,6 @@
 
 static const uint64_t warm_replay_timeout_ns = UINT64_C(120) * 1000 * 1000 * 1000;
 
-/* A repeat of so many replays is another graph on a GPU. */
-static bool has_long_repeats(const rondo_exec *exec) {
-  return exec->body_steps > 1 && exec->runtime->ops->backend == RONDO_BACKEND_CUDA;
-}
-
 static bool writes_borrowed_state(const rondo_exec *exec, uint32_t tensor) {
   const struct exec_tensor *kept = &exec->tensors[tensor];
   return kept->root == tensor && kept->kind == TENSOR_STATE && kept->owner != exec && kept->access & RONDO_WRITE;
@@ -34,8 +29,8 @@ static bool allows_warm_up(rondo_exec *exec) {
   pthread_mutex_lock(&exec->runtime->group->lock);
   for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
     forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
-  if (!forbidden) /* besides, repeats, and one that leaves the graph on the device */
-    exec->warm_replays = 1u + (exec->repeat_steps != 0) + has_long_repeats(exec) + (exec->slots.items[0].bell != NULL);
+  if (!forbidden) /* besides, a repeat of one replay, and one that leaves the graph on the device */
+    exec->warm_replays = 1u + (exec->repeat_steps != 0) + (exec->slots.items[0].bell != NULL);
   pthread_mutex_unlock(&exec->runtime->group->lock);
   return !forbidden;
 }
@@ -65,13 +60,13 @@ static rondo_status warm_replay(rondo_exec *exec, uint32_t index, enum launch_ki
   return status == RONDO_TIMEOUT ? give_up(exec->runtime, index) : status;
 }
 
-static rondo_status warm_repeat(rondo_exec *exec, uint32_t index, uint32_t count) {
+static rondo_status warm_repeat(rondo_exec *exec, uint32_t index) {
   struct repeat_control *control = exec->slots.items[index].repeat.control;
-  control->count = count;
+  control->count = 1;
   rondo_status status = warm_replay(exec, index, LAUNCH_REPEAT);
-  if (status == RONDO_OK && repeat_done(control) != count)
-    status = status_set(RONDO_INTERNAL, "instantiate: the warm repeat of slot %u ended after %u replays, expected %u",
-                        index, repeat_done(control), count);
+  if (status == RONDO_OK && repeat_done(control) != 1)
+    status = status_set(RONDO_INTERNAL, "instantiate: the warm repeat of slot %u ended after %u replays, expected 1",
+                        index, repeat_done(control));
   if (status == RONDO_OK) repeat_set_done(control, 0);
   return status;
 }
@@ -79,8 +74,7 @@ static rondo_status warm_repeat(rondo_exec *exec, uint32_t index, uint32_t count
 static rondo_status slot_warm_up(rondo_exec *exec, uint32_t index) {
   const struct slot *slot = &exec->slots.items[index];
   rondo_status status = warm_replay(exec, index, LAUNCH_REPLAY);
-  if (status == RONDO_OK && exec->repeat_steps) status = warm_repeat(exec, index, 1);
-  if (status == RONDO_OK && has_long_repeats(exec)) status = warm_repeat(exec, index, exec->body_steps);
+  if (status == RONDO_OK && exec->repeat_steps) status = warm_repeat(exec, index);
   if (status == RONDO_OK && slot->bell) status = warm_replay(exec, index, LAUNCH_RING);
   for (int i = 0; i < COMPLETION_WORDS && status == RONDO_OK; i++) {
     uint64_t replays = atomic_load(&slot->words[i]);

@@ -91,10 +91,6 @@ struct device_exec {
   struct cu_graph_exec *graph_exec;
   struct cu_graph *repeat_graph; /* both NULL in an exec without repeats */
   struct cu_graph_exec *repeat_exec;
-  struct cu_graph *long_repeat_graph; /* both NULL in an exec whose repeats have one step in the loop's body */
-  struct cu_graph_exec *long_repeat_exec;
-  const struct repeat_control *repeat_control;
-  uint32_t body_steps;
   struct cu_graph *resident_graph; /* NULL, and all up to the next empty line, in an exec that is not resident */
   struct cu_graph_exec *resident_exec;
   struct doorbell *bell;

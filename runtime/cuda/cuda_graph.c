@@ -15,7 +15,6 @@
 #include "../own_thread.h"
 #include "capture.h"
 #include "cuda_failure.h"
-#include "cuda_loops.h"
 #include "cuda_nodes.h"
 #include "launches.h"
 #include "resident.h"
@@ -25,6 +24,8 @@ enum {
   /* The most nodes without predecessors. Measured on an H200: each beyond the first costs 0.5 us in cuGraphLaunch, and
    * a node before them 0.4 us on the device. */
   BEGINNINGS_MOST = 2,
+  /* The replays in the body of a resident graph. An iteration of the loop costs some microseconds. */
+  RESIDENT_REPLAYS = 4,
 };
 
 /* The memory of an exec, and of its build. Without memory they only measure. */
@@ -38,7 +39,7 @@ static struct device_exec *cut_exec(struct cutter *cutter, const struct device_p
 }
 
 static void cut_build(struct cutter *cutter, const struct device_program *program, struct build *build) {
-  const uint64_t most_waits = program->node_count + UINT64_C(2); /* a loop's own nodes, besides */
+  const uint64_t most_waits = program->node_count + UINT64_C(1); /* a resident graph waits even without nodes */
   build->exits = cut(cutter, program->node_count * sizeof *build->exits);
   build->waits.nodes = cut(cutter, most_waits * sizeof *build->waits.nodes);
   build->waits.edges = cut(cutter, most_waits * sizeof *build->waits.edges);
@@ -60,8 +61,6 @@ static void build_start(struct build *build, struct device *device, const struct
   exec->device = device;
   exec->lane = &device->lanes[program->lane];
   exec->notice = program->notice;
-  exec->repeat_control = program->repeat.control;
-  exec->body_steps = program->body_steps;
   exec->bell = program->bell;
   exec->linger_ns = program->linger_ns;
   build->word_count = assign_words(exec, program, &build->end_count);
@@ -95,7 +94,7 @@ static rondo_status add_point(struct build *build, struct completion completion,
   return build_extra_kernel(build, &launch, exit);
 }
 
-rondo_status build_begin(struct build *build) {
+static rondo_status add_begin(struct build *build) {
   uint32_t beginnings = 0;
   for (uint32_t n = 0; n < build->program->node_count; n++)
     beginnings += build->program->nodes[n].predecessor_count == 0;
@@ -104,7 +103,8 @@ rondo_status build_begin(struct build *build) {
   return add_point(build, (struct completion){0}, &build->begin);
 }
 
-rondo_status build_nodes(struct build *build) {
+/* All nodes but those that begin and end a replay. */
+static rondo_status add_nodes(struct build *build) {
   const uint32_t node_count = build->program->node_count;
   if (node_count) memset(build->exits, 0, node_count * sizeof *build->exits);
   rondo_status status = RONDO_OK;
@@ -112,13 +112,14 @@ rondo_status build_nodes(struct build *build) {
   return status;
 }
 
-rondo_status build_program(struct build *build) {
+static rondo_status add_program(struct build *build) {
   build->begin = (struct exit){0};
-  rondo_status status = build_begin(build);
-  return status == RONDO_OK ? build_nodes(build) : status;
+  rondo_status status = add_begin(build);
+  return status == RONDO_OK ? add_nodes(build) : status;
 }
 
-void build_wait_for_ends(struct build *build) {
+/* The next node waits for all nodes of the program that no other waits for; without any, for the replay's begin. */
+static void wait_for_ends(struct build *build) {
   const struct device_program *program = build->program;
   struct exit *exits = build->exits;
   for (uint32_t n = 0; n < program->node_count; n++)
@@ -130,16 +131,17 @@ void build_wait_for_ends(struct build *build) {
   if (!program->node_count && build->begin.node) build_wait_for(build, &build->begin, true);
 }
 
-/* Each further last node makes cuGraphLaunch of driver 580 slower, and from some number on each launch allocates
- * memory. The one node publishes completion unless the nodes before it do; then no wait depends on it. */
-rondo_status build_done(struct build *build, struct exit *done) {
+/* A graph ends in one node. Each further last node makes cuGraphLaunch of driver 580 slower, and from some number on
+ * each launch allocates memory. The one node publishes completion unless the nodes before it do; then no wait depends
+ * on it. */
+static rondo_status add_done(struct build *build, struct exit *done) {
   if (build->word_count && build->end_count == 1) return RONDO_OK;
-  build_wait_for_ends(build);
+  wait_for_ends(build);
   struct completion completion = build->word_count ? (struct completion){0} : completion_at(build->program, 0);
   return add_point(build, completion, done);
 }
 
-rondo_status build_instantiate(const struct build *build, struct cu_graph *graph, struct cu_graph_exec **graph_exec) {
+static rondo_status instantiate(const struct build *build, struct cu_graph *graph, struct cu_graph_exec **graph_exec) {
   struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD,
                                                  .upload_stream = build->exec->lane->stream};
   cu_result result = build->device->driver.cuGraphInstantiateWithParams(graph_exec, graph, &parameters);
@@ -158,13 +160,152 @@ static rondo_status build_graph(struct build *build) {
   cu_result result = driver->cuGraphCreate(&exec->graph, 0);
   if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: cuGraphCreate");
   build->graph = exec->graph;
-  rondo_status status = build_program(build);
-  if (status == RONDO_OK) status = build_done(build, &(struct exit){0});
+  rondo_status status = add_program(build);
+  if (status == RONDO_OK) status = add_done(build, &(struct exit){0});
   if (status == RONDO_OK && build->has_captures) status = audit(build);
-  if (status == RONDO_OK) status = build_instantiate(build, exec->graph, &exec->graph_exec);
+  if (status == RONDO_OK) status = instantiate(build, exec->graph, &exec->graph_exec);
   if (status != RONDO_OK) return status;
   result = driver->cuEventCreate(&exec->event, CU_EVENT_DISABLE_TIMING);
   return result == CU_SUCCESS ? RONDO_OK : device_failed(build->device, result, "instantiate: cuEventCreate");
+}
+
+/* ---- Graphs with loops --------------------------------------------------------------------------------------------
+ */
+
+/* The graph of an option, build->part. It becomes build->graph. */
+static rondo_status create_graph(struct build *build, struct cu_graph **graph) {
+  const struct driver *driver = &build->device->driver;
+  const char *missing = !driver->cuGraphConditionalHandleCreate  ? "cuGraphConditionalHandleCreate"
+                        : !driver->cuGraphKernelNodeSetAttribute ? "cuGraphKernelNodeSetAttribute"
+                        : !driver->cuGraphKernelNodeGetAttribute ? "cuGraphKernelNodeGetAttribute"
+                                                                 : NULL;
+  if (missing) return status_set(RONDO_UNSUPPORTED, "instantiate: %sthe driver has no %s", build->part, missing);
+  cu_result result = driver->cuGraphCreate(graph, 0);
+  build->graph = *graph;
+  return result == CU_SUCCESS ? RONDO_OK
+                              : device_failed(build->device, result, "instantiate: %scuGraphCreate", build->part);
+}
+
+/* A loop (CUDA driver API, conditional nodes), behind build->waits. Its body becomes build->graph. */
+static rondo_status add_loop(struct build *build, uint64_t condition) {
+  struct cu_node_parameters parameters;
+  memset(&parameters, 0, sizeof parameters);
+  parameters.type = CU_NODE_CONDITIONAL;
+  parameters.conditional = (struct cu_conditional_node){
+      .handle = condition, .type = CU_CONDITION_WHILE, .size = 1, .context = build->exec->lane->context};
+  struct cu_graph_node *loop;
+  cu_result result = build->device->driver.cuGraphAddNode(&loop, build->graph, build->waits.nodes, NULL,
+                                                          build->waits.count, &parameters);
+  if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: %scuGraphAddNode", build->part);
+  build->graph = parameters.conditional.bodies[0];
+  build->waits.count = 0;
+  return RONDO_OK;
+}
+
+/* 1 at each launch. */
+static rondo_status create_condition(const struct build *build, uint64_t *condition) {
+  cu_result result = build->device->driver.cuGraphConditionalHandleCreate(
+      condition, build->graph, build->exec->lane->context, 1, CU_CONDITION_ASSIGN_DEFAULT);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  return device_failed(build->device, result, "instantiate: %scuGraphConditionalHandleCreate", build->part);
+}
+
+/* The last node of the body, which ends a step, and after the last step publishes completion. */
+static rondo_status add_step_end(struct build *build, uint64_t condition) {
+  enum { WARP = 32, VECTOR_BYTES = 16 };
+  const struct device_program *program = build->program;
+  const struct repeat_parameters parameters = {.done = completion_at(program, 0),
+                                               .repeat = program->repeat,
+                                               .condition = condition,
+                                               .word_count = build->word_count ? build->word_count : 1};
+  const uint64_t vectors = program->repeat.place_bytes / VECTOR_BYTES, most = op_repeat_kernel.threads;
+  const uint64_t threads = vectors ? (vectors + WARP - 1) / WARP * WARP : WARP;
+  struct op_launch launch = {.kernel = op_repeat_kernel.name,
+                             .grid = {1, 1, 1},
+                             .block = {(uint32_t)(threads < most ? threads : most), 1, 1},
+                             .parameter_bytes = sizeof parameters};
+  memcpy(launch.parameters, &parameters, sizeof parameters);
+  wait_for_ends(build);
+  return build_extra_kernel(build, &launch, &(struct exit){0});
+}
+
+/* Before the graph of a replay: what the exec then knows of launches and words is the replay's. */
+static rondo_status build_repeat(struct build *build) {
+  struct device_exec *exec = build->exec;
+  uint64_t condition = 0;
+  build->part = "repeat_steps: ";
+  build->waits.count = 0;
+  rondo_status status = create_graph(build, &exec->repeat_graph);
+  if (status == RONDO_OK) status = create_condition(build, &condition);
+  if (status == RONDO_OK) status = add_loop(build, condition);
+  assign_no_words(exec, build->program);
+  if (status == RONDO_OK) status = add_program(build);
+  if (status == RONDO_OK) status = add_step_end(build, condition);
+  if (status == RONDO_OK) status = instantiate(build, exec->repeat_graph, &exec->repeat_exec);
+  assign_words(exec, build->program, &build->end_count);
+  return status;
+}
+
+/* ---- The graph of a resident exec -------------------------------------------------------------------------------- */
+
+/* Behind build->waits. */
+static rondo_status add_doorbell(struct build *build, const struct doorbell_parameters *parameters, struct exit *bell) {
+  struct op_launch launch = {.kernel = op_await_bell_kernel.name,
+                             .grid = {1, 1, 1},
+                             .block = {op_await_bell_kernel.threads, 1, 1},
+                             .parameter_bytes = sizeof *parameters};
+  memcpy(launch.parameters, parameters, sizeof *parameters);
+  uint64_t *updatable = build->updatable;
+  build->updatable = NULL; /* it is itself never turned off */
+  rondo_status status = build_extra_kernel(build, &launch, bell);
+  build->updatable = updatable;
+  return status;
+}
+
+/* A loop, and before it the kernel that turns on what the last turn has turned off. */
+static rondo_status add_resident_loop(struct build *build, struct doorbell_parameters parameters) {
+  struct exit before = {0};
+  parameters.is_before_loop = 1;
+  rondo_status status = add_doorbell(build, &parameters, &before);
+  build_wait_for(build, &before, false);
+  return status == RONDO_OK ? add_loop(build, parameters.loop) : status;
+}
+
+/* A bell and a replay. The next one waits for build->waits. */
+static rondo_status add_rung_replay(struct build *build, struct doorbell_parameters *parameters) {
+  struct exit done = {0};
+  parameters->first = build->updatable_count;
+  rondo_status status = add_doorbell(build, parameters, &build->begin);
+  if (status == RONDO_OK) status = add_nodes(build);
+  if (status == RONDO_OK) status = add_done(build, &done);
+  if (status != RONDO_OK) return status;
+  wait_for_ends(build);
+  if (!done.node) return status;
+  build->waits.count = 0;
+  build_wait_for(build, &done, true);
+  return status;
+}
+
+static rondo_status build_resident(struct build *build) {
+  struct device_exec *exec = build->exec;
+  const struct device_program *program = build->program;
+  struct doorbell_parameters parameters = {
+      .bell = program->bell, .state = program->bell_state, .nodes = program->bell_nodes};
+  build->part = "linger_ns: ";
+  build->waits.count = 0;
+  rondo_status status = create_graph(build, &exec->resident_graph);
+  if (status == RONDO_OK) status = create_condition(build, &parameters.loop);
+  if (status == RONDO_OK) status = add_resident_loop(build, parameters);
+  build->updatable = program->bell_nodes;
+  uint32_t replays = 0, has_room = true;
+  for (; replays < RESIDENT_REPLAYS && has_room && status == RONDO_OK; replays++) {
+    status = add_rung_replay(build, &parameters);
+    has_room = build->updatable_count / (replays + 1) <= DOORBELL_NODES - build->updatable_count;
+  }
+  build->updatable = NULL;
+  program->bell->node_count = build->updatable_count;
+  if (status == RONDO_OK) status = instantiate(build, exec->resident_graph, &exec->resident_exec);
+  return status == RONDO_OK ? resident_begin(exec) : status;
 }
 
 /* ---- Create and destroy ------------------------------------------------------------------------------------------ */
@@ -175,11 +316,9 @@ static void release(struct device_exec *exec) {
   if (exec->event) driver->cuEventDestroy(exec->event);
   if (exec->graph_exec) driver->cuGraphExecDestroy(exec->graph_exec);
   if (exec->repeat_exec) driver->cuGraphExecDestroy(exec->repeat_exec);
-  if (exec->long_repeat_exec) driver->cuGraphExecDestroy(exec->long_repeat_exec);
   if (exec->resident_exec) driver->cuGraphExecDestroy(exec->resident_exec);
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
   if (exec->repeat_graph) driver->cuGraphDestroy(exec->repeat_graph);
-  if (exec->long_repeat_graph) driver->cuGraphDestroy(exec->long_repeat_graph);
   if (exec->resident_graph) driver->cuGraphDestroy(exec->resident_graph);
   for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
 }

@@ -317,7 +317,6 @@ rondo_status build_node(struct build *build, uint32_t index) {
   for (uint32_t i = 0; i < node->predecessor_count; i++)
     build_wait_for(build, &build->exits[node->predecessors[i]], !node->user_work);
   if (!waits->count && build->begin.node) build_wait_for(build, &build->begin, !node->user_work);
-  if (build->aside.node && node->writes_seen) build_wait_for(build, &build->aside, true);
   if (!node->user_work) return add_operation(build, index);
   if (node->user_work->image)
     return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[node->first_launch]);

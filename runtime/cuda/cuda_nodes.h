@@ -8,7 +8,6 @@ struct exit {
   struct cu_graph_node *node;
   bool is_own_kernel;
   bool is_awaited;     /* by another node of the program */
-  bool is_aside;       /* in a repeat: the next step begins without it */
   uint32_t node_count; /* of the graph once the task was captured; 0: it was not */
 };
 
@@ -30,7 +29,6 @@ struct build {
   struct waits waits;  /* of the node that is being added */
   const void **images; /* of exec->libraries */
   struct exit begin;   /* a node before all others, if there is one */
-  struct exit aside;   /* of a repeat's step before, if there is one: writes_seen (device.h) waits for it */
   bool has_captures;
   uint64_t *updatable; /* the handles of the kernels in a resident graph's body; NULL in other graphs */
   uint32_t updatable_count;
@@ -46,17 +44,3 @@ void build_wait_for(struct build *build, const struct exit *before, bool is_own_
 rondo_status build_node(struct build *build, uint32_t index);
 /* Adds a kernel that belongs to no task, after build->waits. Errors name the kernel. */
 rondo_status build_extra_kernel(struct build *build, struct op_launch *launch, struct exit *exit);
-
-/* ---- cuda_graph.c: the parts of a graph -------------------------------------------------------------------------- */
-
-/* A node before all others, where there would be too many first ones. */
-rondo_status build_begin(struct build *build);
-/* All nodes but those that begin and end a replay. */
-rondo_status build_nodes(struct build *build);
-/* Both. */
-rondo_status build_program(struct build *build);
-/* The next node waits for all nodes of the program that no other waits for; without any, for the replay's begin. */
-void build_wait_for_ends(struct build *build);
-/* The one node in which a graph ends, if it needs one. */
-rondo_status build_done(struct build *build, struct exit *done);
-rondo_status build_instantiate(const struct build *build, struct cu_graph *graph, struct cu_graph_exec **graph_exec);

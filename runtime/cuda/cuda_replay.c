@@ -122,10 +122,6 @@ rondo_status cuda_exec_launch(struct device_exec *exec, void *const *stream) {
 
 rondo_status cuda_exec_ring(struct device_exec *exec) { return launched(exec->device, resident_ring(exec)); }
 
-/* A repeat that may end at any step has one step in the loop's body: what others compute in vain would take more than
- * is won. */
 rondo_status cuda_exec_repeat(struct device_exec *exec) {
-  const struct repeat_control *control = exec->repeat_control;
-  const bool is_long = exec->long_repeat_exec && control->count >= exec->body_steps && !control->until;
-  return launched(exec->device, launch_in_lane(exec, is_long ? exec->long_repeat_exec : exec->repeat_exec));
+  return launched(exec->device, launch_in_lane(exec, exec->repeat_exec));
 }

@@ -228,7 +228,7 @@ static void completion_by_the_last_kernel(void) {
   expect_counts(4);
 }
 
-enum { LOOP_STEPS = 3, OUTPUT_BYTES = 256, OUTPUTS_AT = 512, PLACES_AT = 768 };
+enum { LOOP_STEPS = 3, OUTPUT_BYTES = 256, OUTPUTS_AT = 256, PLACES_AT = 512 };
 
 static struct repeat_control *control(void) { return (struct repeat_control *)(void *)host_memory; }
 
@@ -238,10 +238,8 @@ static bool add_body(uint64_t condition, bool is_programmatic) {
   struct repeat_parameters step = {
       .done = {(uint64_t *)(uintptr_t)counts(), words()},
       .repeat = {control(), host_memory + OUTPUTS_AT, host_memory + PLACES_AT, OUTPUT_BYTES},
-      .loop = condition,
-      .word_count = 1,
-      .work = REPEAT_TELLS | REPEAT_ENDS,
-      .steps = 1};
+      .condition = condition,
+      .word_count = 1};
   struct cu_node_parameters first = kernel_node(done_kernel, 1, (void *[]){&count});
   struct cu_node_parameters last = kernel_node(repeat_kernel, 32, (void *[]){&step});
   struct after after = {.nodes = {add(&first, NULL)}, .count = 1, .programmatic = is_programmatic};

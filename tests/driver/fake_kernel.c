@@ -132,65 +132,30 @@ static bool is_found(const struct repeat_control *control) {
   return false;
 }
 
-/* Both ways between the states and where they are kept. */
-static void repeat_keep(const struct repeat_parameters *p, bool gives_back) {
-  uint32_t *kept = p->repeat.control->kept;
-  for (uint32_t i = 0; i < REPEAT_KEPT; kept += p->kept[i++].count) {
-    const size_t bytes = p->kept[i].count * sizeof *kept;
-    if (bytes && !is_allocated(p->kept[i].words, bytes))
-      fault(CU_ILLEGAL_ADDRESS, "rondo_repeat_step: the state at %p is not allocated", (void *)p->kept[i].words);
-    else if (bytes)
-      memcpy(gives_back ? p->kept[i].words : kept, gives_back ? kept : p->kept[i].words, bytes);
-  }
-}
-
-static void repeat_begin(const struct repeat_parameters *p, struct repeat_control *control) {
-  repeat_keep(p, false);
-  control->has_ended = 0;
-}
-
-static void repeat_decide(const struct repeat_parameters *p, struct repeat_control *control) {
-  if (!control->has_ended && !repeat_is_stopped(control)) return;
-  repeat_keep(p, true);
-  control->has_ended = 1;
-}
-
-static void repeat_tell(const struct repeat_parameters *p, struct repeat_control *control) {
+static void kernel_repeat_step(const struct fake_launch *launch) {
+  const struct repeat_parameters *p = launch->parameters[0];
   const struct repeat *repeat = &p->repeat;
+  struct repeat_control *control = repeat->control;
+  if (!is_allocated(control, sizeof *control)) {
+    fault(CU_ILLEGAL_ADDRESS, "rondo_repeat_step: %p is not allocated", (void *)control);
+    return;
+  }
   unsigned char *place = repeat->places + control->done * repeat->place_bytes;
-  if (control->done >= control->count)
-    fault(CU_LAUNCH_FAILED, "rondo_repeat_step: step %u of %u", control->done, control->count);
+  if (launch->grid[0] != 1 || launch->block[0] % 32 || repeat->place_bytes % 16 || control->done >= control->count)
+    fault(CU_LAUNCH_FAILED, "rondo_repeat_step: step %u of %u, %u threads", control->done, control->count,
+          launch->block[0]);
   else if (!is_allocated(repeat->outputs, repeat->place_bytes) || !is_allocated(place, repeat->place_bytes) ||
            (control->until && !is_allocated(control->until, sizeof *control->until)))
     fault(CU_ILLEGAL_ADDRESS, "rondo_repeat_step: outputs, their place or until is not allocated");
   else {
     memcpy(place, repeat->outputs, repeat->place_bytes);
-    repeat_keep(p, false);
-    __atomic_store_n(&control->done, control->done + 1, __ATOMIC_RELEASE);
+    const uint32_t step = control->done + 1;
+    const bool is_last =
+        step == control->count || __atomic_load_n(&control->stop, __ATOMIC_RELAXED) || is_found(control);
+    if (is_last) condition_set(p->condition, 0);
+    __atomic_store_n(&control->done, step, __ATOMIC_RELEASE);
+    if (is_last) publish(&p->done, p->word_count, "rondo_repeat_step");
   }
-}
-
-static void repeat_end_body(const struct repeat_parameters *p, const struct repeat_control *control) {
-  const bool is_last =
-      control->has_ended || repeat_is_stopped(control) || control->done >= control->count || is_found(control);
-  if (is_last || control->count - control->done < p->steps) condition_set(p->loop, 0);
-  if (is_last && p->rest) condition_set(p->rest, 0);
-  if (is_last) publish(&p->done, p->word_count, "rondo_repeat_step");
-}
-
-static void kernel_repeat_step(const struct fake_launch *launch) {
-  const struct repeat_parameters *p = launch->parameters[0];
-  struct repeat_control *control = p->repeat.control;
-  if (!is_allocated(control, sizeof *control)) {
-    fault(CU_ILLEGAL_ADDRESS, "rondo_repeat_step: %p is not allocated", (void *)control);
-    return;
-  }
-  if (launch->grid[0] != 1 || launch->block[0] % 32 || p->repeat.place_bytes % 16)
-    fault(CU_LAUNCH_FAILED, "rondo_repeat_step: %u threads", launch->block[0]);
-  if (p->work & REPEAT_BEGINS) repeat_begin(p, control);
-  if (p->work & REPEAT_DECIDES) repeat_decide(p, control);
-  if (p->work & REPEAT_ENDS || (p->work & REPEAT_TELLS && !control->has_ended)) repeat_tell(p, control);
-  if (p->work & REPEAT_ENDS) repeat_end_body(p, control);
 }
 
 /* ---- The bell ---------------------------------------------------------------------------------------------------- */
