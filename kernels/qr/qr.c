@@ -276,7 +276,7 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
 uint64_t qr_triangle_bytes(const struct qr_problem *problem) {
   const struct qr_panels *panels = problem->q.is_present ? thin_panels_of(problem) : NULL;
   if (!panels) return 0;
-  return (uint64_t)(round_up(problem->k, QR_PANELS_GROUP) * QR_PANELS_GROUP) * problem->element_bytes;
+  return (uint64_t)(round_up(problem->k, panels->group) * panels->group) * problem->element_bytes;
 }
 
 uint64_t qr_scratch_bytes(const struct op_task *task) {

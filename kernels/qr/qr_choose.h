@@ -16,7 +16,7 @@ struct qr_tile {
 /* A kernel by panels, of the lists in qr_panels.h. */
 struct qr_panels {
   struct op_kernel kernel;
-  int32_t element_bytes, blocks, rows, columns, chunk; /* blocks: of a multiprocessor */
+  int32_t element_bytes, blocks, rows, columns, chunk, group; /* blocks: of a multiprocessor */
 };
 
 /* The decisions of a planner. */

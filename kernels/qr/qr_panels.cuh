@@ -11,6 +11,9 @@
  * only when a chunk arrives, and C never leaves the registers. T costs nothing: the dot products of the steps with
  * earlier columns of the group are v_k^T v_j u_k u_j.
  *
+ * f64 of 161 to 512 rows uses groups of eight and tensor cores instead (qr_panels_fragments.cuh). Their fragments are
+ * in other lanes, so the panel is dealt to the lanes of the steps before its own reflectors are found.
+ *
  * Steps and scaling are those of qr_tile.cuh. Rows above the diagonal leave the registers a layer at a time, so the
  * arithmetic shrinks with the matrix; each number of layers has its own code. All code must fit in 128 KB of
  * instruction cache, so code that runs once a panel is short (H200, 256 x 256 of f32: 1686 us with 264 KB, 1304 with
@@ -24,19 +27,19 @@
 #pragma once
 
 #include "../common/launch.cuh"
-#include "qr_panels_memory.cuh"
+#include "qr_panels_fragments.cuh"
 
-template <typename Shape> struct panel_tile : panel_memory<Shape> {
-  using memory = panel_memory<Shape>;
+template <typename Shape> struct panel_tile : panel_fragments<Shape> {
+  using memory = panel_fragments<Shape>;
   using T = typename memory::T;
   using vector = typename memory::vector;
   using memory::COLUMNS, memory::GROUP, memory::CHUNK;
   using memory::first, memory::above, memory::scaled, memory::triangular, memory::FORMING;
   using memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::LAYERS, memory::LAYER, memory::ROWS;
-  using memory::HALF, memory::LEADING;
+  using memory::HALF, memory::LEADING, memory::FRAGMENTS;
   using memory::p, memory::a, memory::tau, memory::kept_triangles, memory::pivots, memory::stage, memory::triangles,
       memory::weights;
-  using memory::panel_memory;
+  using memory::panel_fragments;
   using memory::products_of_group, memory::u_of, memory::nu_of, memory::scales, memory::row, memory::column;
   static constexpr int TOGETHER = Shape::TOGETHER, SWAPS = Shape::SWAPS, VERSIONS = tile_smaller(LAYERS, 4);
   static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256 || P * Q * (int)sizeof(T) > 512;
@@ -128,7 +131,9 @@ template <typename Shape> struct panel_tile : panel_memory<Shape> {
 
   /* The last reflectors of a panel of Q do not reach its first columns. */
   DEVICE void apply_chunk(int j, const T *half) {
-    if (FORMING && j - first >= COLUMNS / 2)
+    if constexpr (FRAGMENTS)
+      this->multiply_chunk(j, half);
+    else if (FORMING && j - first >= COLUMNS / 2)
       apply_chunk_from<FORMING ? Q / 2 : 0>(j, half);
     else
       apply_chunk_from<0>(j, half);
@@ -155,7 +160,7 @@ template <typename Shape> struct panel_tile : panel_memory<Shape> {
     int j = FORMING ? chunks * CHUNK : -CHUNK;
     rolled_for (int left = chunks;; left--, j += next) {
       T *half = stage + (j / CHUNK & 1) * HALF;
-      if (!FORMING && j > 0 && j % LAYER == 0) this->retire(stage + ((j / CHUNK + 1) & 1) * HALF);
+      if (!FORMING && j > 0 && j % LAYER == 0) this->template retire<FRAGMENTS>(stage + ((j / CHUNK + 1) & 1) * HALF);
       if (left < 0) break;
       if (left < chunks) {
         wait_for_copies();
@@ -320,11 +325,12 @@ template <typename Shape> struct panel_tile : panel_memory<Shape> {
     this->read();
     this->locate();
     apply_all(min(first, reflectors));
+    if constexpr (FRAGMENTS) this->deal();
     this->locate();
     if (has_reflectors) {
       factor(reflectors);
       this->locate();
-      if (!p.thin || p.triangles.data || !is_last) this->template write<LAYERS>(stage);
+      if (!p.thin || p.triangles.data || !is_last) this->template write<LAYERS, false>(stage);
       scaled = false; /* no longer */
       triangular = true;
     }
@@ -338,7 +344,7 @@ template <typename Shape> struct panel_tile : panel_memory<Shape> {
     this->locate();
     apply_all(min(first + COLUMNS, reflectors));
     this->locate();
-    this->template write<LAYERS>(stage);
+    this->template write<LAYERS, FRAGMENTS>(stage);
     __syncthreads();
   }
 

@@ -21,26 +21,27 @@ struct qr_panels_parameters {
   struct completion done;
 };
 
-enum { QR_PANELS_GROUP = 4 }; /* reflectors that are applied at once */
+/* Tensor cores apply groups of this many reflectors, multiply-adds apply others. */
+#define QR_PANELS_FRAGMENTS 8
 
-/* Shared memory of a block: the pivot column twice, two chunks of reflectors, T, the products of a group twice, and of
- * each column its products with its group, u, nu and its scale. */
-QR_CONSTANT int32_t qr_panels_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t chunk) {
-  int32_t leading = rows + 16 / element_bytes;
-  return (2 * rows + 2 * chunk * leading + QR_PANELS_GROUP * rows + (3 * QR_PANELS_GROUP + 3) * columns) *
-         element_bytes;
+/* Shared memory of a block: the pivot column twice, two chunks of reflectors, T, the products of a group twice (with
+ * tensor cores those of each warp), and of each column its products with its group, u, nu and its scale. */
+QR_CONSTANT int32_t qr_panels_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t threads,
+                                           int32_t chunk, int32_t group) {
+  int32_t leading = rows + 16 / element_bytes, parts = group == QR_PANELS_FRAGMENTS ? threads / (2 * columns) : 1;
+  return (2 * rows + 2 * chunk * leading + group * rows + (2 * group * parts + group + 3) * columns) * element_bytes;
 }
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, layers, columns of a lane, row and column
- * lanes, reflectors that come at a time, reflectors whose products are summed at once). The stem is rondo_qr_panels for
- * the kernels that factor, rondo_qr_panels_thin_q for those that form Q. */
+ * lanes, reflectors that come at a time, reflectors of a group, reflectors whose products are summed at once). The stem
+ * is rondo_qr_panels for the kernels that factor, rondo_qr_panels_thin_q for those that form Q. */
 #define QR_PANELS_F32_KERNELS(KERNEL, stem)                                                                            \
-  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_256, 64, 4, float, 4, 8, 16, 4, 16, 4)                           \
-  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_512, 256, 1, float, 4, 8, 32, 8, 16, 4)                          \
-  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_1024, 256, 1, float, 8, 4, 32, 8, 8, 4)                          \
-  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_2048, 256, 1, float, 16, 2, 32, 8, 4, 2)
+  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_256, 64, 4, float, 4, 8, 16, 4, 16, 4, 4)                        \
+  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_512, 256, 1, float, 4, 8, 32, 8, 16, 4, 4)                       \
+  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_1024, 256, 1, float, 8, 4, 32, 8, 8, 4, 4)                       \
+  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f32_2048, 256, 1, float, 16, 2, 32, 8, 4, 4, 2)
 #define QR_PANELS_F64_KERNELS(KERNEL, stem)                                                                            \
-  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_160, 64, 4, double, 5, 8, 16, 4, 16, 4)                          \
-  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_256, 128, 2, double, 8, 4, 16, 8, 16, 4)                         \
-  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 4)                          \
-  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 2)
+  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_160, 64, 4, double, 5, 8, 16, 4, 16, 4, 4)                       \
+  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_256, 128, 2, double, 8, 4, 16, 8, 8, 8, 8)                       \
+  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 8, 8)                       \
+  KERNEL(EVERY_CHIP, qr_panels_parameters, stem##_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 4, 2)

@@ -11,9 +11,11 @@
 #include "qr_tile_memory.cuh"
 
 /* ROW_LANES x COLUMN_LANES lanes. Columns are dealt to them one at a time, rows a vector of 16 bytes at a time: a layer
- * is a vector of each lane. Reflectors come CHUNK at a time and are applied in groups of GROUP. */
+ * is a vector of each lane. Reflectors come CHUNK at a time and are applied in groups of GROUP. While tensor cores
+ * apply them, the panel is in registers as their fragments: a warp has SLICE columns of each layer, PARTS warps have
+ * the same columns, and a lane has pairs of rows of two columns (qr_panels_fragments.cuh). */
 template <bool FORMING_, typename T_, int LAYERS_, int TILE_COLUMNS_, int ROW_LANES_, int COLUMN_LANES_, int CHUNK_,
-          int TOGETHER_>
+          int GROUP_, int TOGETHER_>
 struct panel_shape {
   static constexpr bool FORMING = FORMING_; /* the kernel forms Q, else it factors */
   using T = T_;
@@ -21,17 +23,20 @@ struct panel_shape {
   static constexpr int LAYERS = LAYERS_, LAYER = VECTOR * ROW_LANES, ROWS = LAYERS * LAYER;
   static constexpr int TILE_ROWS = LAYERS * VECTOR, TILE_COLUMNS = TILE_COLUMNS_;
   static constexpr int COLUMNS = TILE_COLUMNS * COLUMN_LANES, THREADS = ROW_LANES * COLUMN_LANES;
-  static constexpr int GROUP = QR_PANELS_GROUP, CHUNK = CHUNK_;
+  static constexpr int GROUP = GROUP_, CHUNK = CHUNK_;
+  static constexpr bool FRAGMENTS = GROUP == QR_PANELS_FRAGMENTS;
+  static constexpr int SLICE = 16, PARTS = FRAGMENTS ? THREADS / (2 * COLUMNS) : 1;
   static constexpr int TOGETHER = TOGETHER_; /* reflectors of a group whose products are summed at once */
   /* Levels of the sum of products in which lanes take reflectors in their own order. f64 with 16 row lanes would have
    * bank conflicts in the second. */
   static constexpr int SWAPS = TOGETHER < 4 ? TOGETHER / 2 : ROW_LANES == 32 || VECTOR == 4 ? 2 : 1;
   static constexpr int LEADING = ROWS + VECTOR; /* of columns in shared memory; rows spread over banks */
-  static constexpr int SHARED_BYTES = qr_panels_shared_bytes((int)sizeof(T), ROWS, COLUMNS, CHUNK);
+  static constexpr int SHARED_BYTES = qr_panels_shared_bytes((int)sizeof(T), ROWS, COLUMNS, THREADS, CHUNK, GROUP);
   static_assert(ROW_LANES <= 32 && COLUMN_LANES % GROUP == 0 && CHUNK % GROUP == 0 && COLUMNS % CHUNK == 0);
   static_assert(LAYER % COLUMNS == 0); /* the diagonal of a panel passes through one layer */
   static_assert(GROUP % TOGETHER == 0 && 2 * CHUNK >= COLUMN_LANES);
   static_assert(VECTOR <= COLUMN_LANES && CHUNK % VECTOR == 0); /* see patch */
+  static_assert(!FRAGMENTS || (COLUMNS % SLICE == 0 && COLUMN_LANES == GROUP && TILE_COLUMNS % 4 == 0));
   static_assert(LAYER % 32 == 0 && THREADS % 32 == 0 && (THREADS & (THREADS - 1)) == 0);
 };
 
@@ -42,7 +47,11 @@ template <typename Shape> struct panel_memory {
   static constexpr int VECTOR = Shape::VECTOR, LAYERS = Shape::LAYERS, LAYER = Shape::LAYER, ROWS = Shape::ROWS;
   static constexpr int COLUMNS = Shape::COLUMNS, GROUP = Shape::GROUP, CHUNK = Shape::CHUNK;
   static constexpr int LEADING = Shape::LEADING, HALF = CHUNK * LEADING;
-  static constexpr bool FORMING = Shape::FORMING;
+  static constexpr int SLICE = Shape::SLICE, PARTS = Shape::PARTS;
+  static constexpr bool FORMING = Shape::FORMING, FRAGMENTS = Shape::FRAGMENTS;
+  static constexpr int PITCH = FRAGMENTS ? ROWS : LEADING; /* from reflector to reflector in the stage */
+  /* Q is written directly for any number of rows: each vector is tested whether it is in the matrix. */
+  static constexpr bool ASKS_ROWS = FORMING && !FRAGMENTS;
   static constexpr int STEP = FORMING ? -LAYER : LAYER; /* from layer to layer in registers and shared memory */
 
   const qr_panels_parameters &p;
@@ -51,6 +60,7 @@ template <typename Shape> struct panel_memory {
   T a[P][Q];
   T *pivots, *stage, *triangles, *weights, *products_of_group, *u_of, *nu_of, *scales;
   int row, column; /* of this thread among the lanes */
+  int fragment_row, fragment_column;
   int first;       /* column of the matrix */
   int above;       /* layers that are final and no longer in registers; while Q is formed, the layer that is first */
   bool scaled;     /* some column of this warp is scaled */
@@ -62,7 +72,7 @@ template <typename Shape> struct panel_memory {
     stage = pivots + 2 * ROWS;
     triangles = stage + 2 * HALF;
     weights = triangles + GROUP * ROWS;
-    products_of_group = weights + 2 * GROUP * COLUMNS;
+    products_of_group = weights + 2 * GROUP * PARTS * COLUMNS;
     u_of = products_of_group + GROUP * COLUMNS;
     nu_of = u_of + COLUMNS;
     scales = nu_of + COLUMNS;
@@ -76,7 +86,16 @@ template <typename Shape> struct panel_memory {
     const uint32_t thread = this_thread();
     row = (int)(thread % GR);
     column = (int)(thread / GR);
+    fragment_row = (int)(thread / 32 % PARTS * (LAYER / PARTS) + thread % 4 * 2);
+    fragment_column = (int)(thread / (32 * PARTS) * SLICE + thread % 32 / 4);
   }
+
+  /* The numbers of a layer in registers are Q vectors. Vector q is in this column of the panel, from this row of
+   * the layer on. */
+  template <bool IS_FRAGMENT> static DEVICE constexpr int across(int q) { return IS_FRAGMENT ? q % 2 * 8 : q * GC; }
+  template <bool IS_FRAGMENT> static DEVICE constexpr int down(int q) { return IS_FRAGMENT ? q / 2 * 8 : 0; }
+  template <bool IS_FRAGMENT> DEVICE int first_column() const { return IS_FRAGMENT ? fragment_column : column; }
+  template <bool IS_FRAGMENT> DEVICE int first_row() const { return IS_FRAGMENT ? fragment_row : row * VECTOR; }
 
   DEVICE void go_to(int64_t item) {
     from = (const T *)p.a.data + item * p.a.batch_stride;
@@ -132,16 +151,22 @@ template <typename Shape> struct panel_memory {
   }
 
   /* call(vector of a layer, place of its column among the WIDTH in shared memory) for the columns of this round. */
-  template <int WIDTH, typename Call> DEVICE void each_of_round(int round, const Call &call) const {
+  template <bool IS_FRAGMENT, int WIDTH, typename Call> DEVICE void each_of_round(int round, const Call &call) const {
     unrolled_for (int q = 0; q < Q; q++)
-      if (q / (WIDTH / GC) == round) call(q, q % (WIDTH / GC) * GC + column);
+      if constexpr (IS_FRAGMENT) {
+        const int j = fragment_column + across<true>(q);
+        if (j / WIDTH == round) call(q, j % WIDTH);
+      } else if (q / (WIDTH / GC) == round) {
+        call(q, q % (WIDTH / GC) * GC + column);
+      }
   }
 
   DEVICE void read_whole() {
-    const T *place = from + (first + column) * p.a.column_stride + row * VECTOR;
+    const T *place = from + (first + first_column<FRAGMENTS>()) * p.a.column_stride + first_row<FRAGMENTS>();
     unrolled_for (int layer = 0; layer < LAYERS; layer++)
       if (layer * LAYER < p.m) {
-        unrolled_for (int q = 0; q < Q; q++) take_vector(place + q * GC * p.a.column_stride + layer * LAYER, layer, q);
+        unrolled_for (int q = 0; q < Q; q++)
+          take_vector(place + across<FRAGMENTS>(q) * p.a.column_stride + layer * LAYER + down<FRAGMENTS>(q), layer, q);
       } else {
         unrolled_for (int i = 0; i < VECTOR * Q; i++) a[layer * VECTOR + i % VECTOR][i / VECTOR] = T(0);
       }
@@ -170,10 +195,11 @@ template <typename Shape> struct panel_memory {
         copy_to_stage<WIDTH, 1>(begin);
       wait_for_copies();
       __syncthreads();
-      each_of_round<WIDTH>(round, [&](int q, int j) {
+      each_of_round<FRAGMENTS, WIDTH>(round, [&](int q, int j) {
         unrolled_for (int layer = 0; layer < LAYERS; layer++) {
           vector v = {};
-          if (layer * LAYER < p.m) v = *(const vector *)(stage + j * LEADING + layer * LAYER + row * VECTOR);
+          if (layer * LAYER < p.m)
+            v = *(const vector *)(stage + j * LEADING + layer * LAYER + first_row<FRAGMENTS>() + down<FRAGMENTS>(q));
           unrolled_for (int e = 0; e < VECTOR; e++) a[layer * VECTOR + e][q] = ((const T *)&v)[e];
         }
       });
@@ -194,13 +220,15 @@ template <typename Shape> struct panel_memory {
       return {p.work, work, p.m, p.work_columns, p.work_access};
   }
 
-  template <int COUNT> DEVICE void write_whole(const target &to) const {
-    T *place = to.data + (first + column) * to.matrix.column_stride + above * LAYER + row * VECTOR;
+  template <int COUNT, bool IS_FRAGMENT> DEVICE void write_whole(const target &to) const {
+    T *place = to.data + (first + first_column<IS_FRAGMENT>()) * to.matrix.column_stride + above * LAYER +
+               first_row<IS_FRAGMENT>();
     unrolled_for (int layer = 0; layer < COUNT; layer++)
-      if ((uint32_t)(above * LAYER + layer * STEP + (FORMING ? row * VECTOR : 0)) < (uint32_t)to.rows) {
+      if ((uint32_t)(above * LAYER + layer * STEP + (ASKS_ROWS ? row * VECTOR : 0)) < (uint32_t)to.rows) {
         unrolled_for (int q = 0; q < Q; q++) {
           const vector v = given_vector(layer, q);
-          vector *const there = (vector *)(place + q * GC * to.matrix.column_stride + layer * STEP);
+          vector *const there = (vector *)(place + across<IS_FRAGMENT>(q) * to.matrix.column_stride + layer * STEP +
+                                           down<IS_FRAGMENT>(q));
           if (COUNT == 1 || FORMING) /* not read again, unlike reflectors */
             __stcs(there, v);
           else
@@ -235,12 +263,12 @@ template <typename Shape> struct panel_memory {
     return width;
   }
 
-  /* The first COUNT layers. Q is written directly for any number of rows: each vector is tested whether it is in the
-   * matrix. `buffer` is one half of the stage, or both for all layers. */
-  template <int COUNT> DEVICE void write(T *buffer) const {
+  /* The first COUNT layers. `buffer` is one half of the stage, or both for all layers. */
+  template <int COUNT, bool IS_FRAGMENT> DEVICE void write(T *buffer) const {
     const target to = target_of<COUNT>();
-    if (whole(to.access, FORMING || (COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0), to.columns)) {
-      write_whole<COUNT>(to);
+    if (whole(to.access, ASKS_ROWS || (COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0),
+              to.columns)) {
+      write_whole<COUNT, IS_FRAGMENT>(to);
       return;
     }
     constexpr int BETWEEN = COUNT * LAYER + VECTOR, WIDTH = width_of(COUNT, COUNT == LAYERS ? 2 * HALF : HALF);
@@ -248,9 +276,10 @@ template <typename Shape> struct panel_memory {
     const int rows = COUNT == 1 ? LAYER : FORMING ? layers_of_matrix() * LAYER : live() * LAYER;
     rolled_for (int round = 0; round < COLUMNS / WIDTH; round++) {
       __syncthreads();
-      each_of_round<WIDTH>(round, [&](int q, int j) {
+      each_of_round<IS_FRAGMENT, WIDTH>(round, [&](int q, int j) {
         unrolled_for (int layer = 0; layer < COUNT; layer++)
-          *(vector *)(buffer + j * BETWEEN + layer * LAYER + row * VECTOR) = given_vector(layer, q);
+          *(vector *)(buffer + j * BETWEEN + layer * LAYER + first_row<IS_FRAGMENT>() + down<IS_FRAGMENT>(q)) =
+              given_vector(layer, q);
       });
       __syncthreads();
       if (to.access <= QR_TILE_VECTORS)
@@ -262,12 +291,13 @@ template <typename Shape> struct panel_memory {
   }
 
   /* The first layer is final: it is written, and the other layers move up. */
-  DEVICE void retire(T *buffer) {
+  template <bool IS_FRAGMENT> DEVICE void retire(T *buffer) {
     if (scaled) {
       unrolled_for (int q = 0; q < Q; q++)
-        unrolled_for (int e = 0; e < VECTOR; e++) a[e][q] *= scales[q * GC + column];
+        unrolled_for (int e = 0; e < VECTOR; e++)
+          a[e][q] *= scales[across<IS_FRAGMENT>(q) + first_column<IS_FRAGMENT>()];
     }
-    if (p.upper.data) write<1>(buffer);
+    if (p.upper.data) write<1, IS_FRAGMENT>(buffer);
     unrolled_for (int q = 0; q < Q; q++)
       unrolled_for (int i = 0; i < P; i++) a[i][q] = i + VECTOR < P ? a[tile_smaller(i + VECTOR, P - 1)][q] : T(0);
     above++;
@@ -284,7 +314,7 @@ template <typename Shape> struct panel_memory {
           unrolled_for (int e = 0; e < VECTOR; e++)
             if (e - q * GC > below) a[e][q] = T(0);
       }
-      retire(stage);
+      retire<false>(stage);
     }
     __syncthreads();
   }
@@ -295,11 +325,17 @@ template <typename Shape> struct panel_memory {
     unrolled_for (int layer = 0; layer < LAYERS; layer++)
       unrolled_for (int q = 0; q < Q; q++)
         unrolled_for (int e = 0; e < VECTOR; e++)
-          a[layer * VECTOR + e][q] =
-              (above - layer) * LAYER + row * VECTOR + e == first + q * GC + column ? T(1) : T(0);
+          a[layer * VECTOR + e][q] = (above - layer) * LAYER + first_row<FRAGMENTS>() + e + down<FRAGMENTS>(q) ==
+                                             first + across<FRAGMENTS>(q) + first_column<FRAGMENTS>()
+                                         ? T(1)
+                                         : T(0);
   }
 
   /* ---- reflectors ---- */
+
+  /* The place of row i of reflector r in its column of the stage. Lanes read fragments along reflectors and along
+   * vectors. With this permutation neither has bank conflicts. */
+  static DEVICE int permuted(int r, int i) { return FRAGMENTS ? i ^ (r & 1) * 8 ^ (r & 6) * 2 : i; }
 
   /* Reflectors [j, j + CHUNK) come to one half of the stage, with zeros above the diagonal and below the matrix. Each
    * thread copies the vectors that it patches. */
@@ -307,7 +343,7 @@ template <typename Shape> struct panel_memory {
     const int top = FORMING ? layers_of_matrix() - 1 : j / LAYER;
     if (p.work_access > QR_TILE_VECTORS) {
       walk<CHUNK>(layers * LAYER, p.work_access == QR_TILE_CONTIGUOUS, [&](int place, int r) {
-        T *to = half + r * LEADING + place;
+        T *to = half + r * PITCH + permuted(r, place);
         const int i = row_of(top, place);
         if (i == j + r)
           *to = T(1);
@@ -317,13 +353,14 @@ template <typename Shape> struct panel_memory {
       });
       return;
     }
+    if (FRAGMENTS) locate();
     const int i = top * LAYER + row * VECTOR;
     unrolled_for (int round = 0; round * GC < CHUNK; round++) {
       const int r = round * GC + column;
       if (CHUNK < GC && r >= CHUNK) break;
       const int rows = FORMING && j + r >= p.work_columns ? 0 : p.m;
       const T *source = work + (j + r) * p.work.column_stride + i;
-      T *place = half + r * LEADING + row * VECTOR;
+      T *place = half + r * PITCH + permuted(r, row * VECTOR);
       unrolled_for (int layer = 0; layer < LAYERS; layer++)
         if (layer < layers)
           copy_asynchronously<16>(place + layer * LAYER, source + layer * STEP,
@@ -336,10 +373,11 @@ template <typename Shape> struct panel_memory {
    */
   DEVICE void patch(int j, T *half) {
     if (p.work_access > QR_TILE_VECTORS) return;
+    if (FRAGMENTS) locate();
     const int layer = FORMING ? layers_of_matrix() - 1 - j / LAYER : 0;
     const int begin = row * VECTOR - j % LAYER, diagonal = (column - begin) & (GC - 1), r = begin + diagonal;
     if (diagonal >= VECTOR || (uint32_t)r >= (uint32_t)CHUNK) return;
-    T *place = half + r * LEADING + layer * LAYER + row * VECTOR;
+    T *place = half + r * PITCH + layer * LAYER + permuted(r, row * VECTOR);
     unrolled_for (int e = 0; e < VECTOR; e++)
       if (e <= diagonal) place[e] = e == diagonal ? T(1) : T(0);
   }

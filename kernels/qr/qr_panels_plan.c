@@ -4,13 +4,14 @@
 #include "qr_choose.h"
 
 #define PANELS(chips, parameters, name, threads, blocks, type, layers, tile_columns, row_lanes, column_lanes, chunk,   \
-               together)                                                                                               \
+               group, together)                                                                                        \
   {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
    sizeof(type),                                                                                                       \
    blocks,                                                                                                             \
    (layers) * (row_lanes) * (int32_t)(16 / sizeof(type)),                                                              \
    (tile_columns) * (column_lanes),                                                                                    \
-   chunk},
+   chunk,                                                                                                              \
+   group},
 static const struct qr_panels kernels[] = {QR_PANELS_F32_KERNELS(PANELS, rondo_qr_panels)
                                                QR_PANELS_F64_KERNELS(PANELS, rondo_qr_panels)};
 static const struct qr_panels thin_q[] = {QR_PANELS_F32_KERNELS(PANELS, rondo_qr_panels_thin_q)
@@ -34,7 +35,8 @@ bool qr_plan_panels(const struct qr_problem *problem, const struct chip *chip, s
   plan->kernel = &panels->kernel;
   plan->thin_q = has_q ? &thin_q[panels - kernels] : NULL;
   plan->threads = panels->kernel.threads;
-  plan->shared_bytes = qr_panels_shared_bytes(panels->element_bytes, panels->rows, panels->columns, panels->chunk);
+  plan->shared_bytes = qr_panels_shared_bytes(panels->element_bytes, panels->rows, panels->columns,
+                                              (int32_t)panels->kernel.threads, panels->chunk, panels->group);
   plan->grid = problem->batch;
   /* With a workspace no more blocks than run at once: others would begin when these have ended. */
   if (!has_h && !has_q) plan->grid = smaller(workspace.workers, (int64_t)panels->blocks * chip->multiprocessors);
