@@ -36,7 +36,8 @@ template <typename Shape> struct carried_rhs {
   static constexpr int GR = Shape::ROW_LANES, WIDTH = tile_smaller(Shape::LANES, 32), HELD = Shape::ROWS / WIDTH;
   static constexpr int SOLVED = (Shape::COLUMNS + WIDTH - 1) / WIDTH, BLOCK = Shape::BLOCK;
   static constexpr int LEADING = register_tile<Shape, carried_rhs>::R_LEADING;
-  static_assert(HELD * WIDTH == Shape::ROWS && !Shape::SHUFFLED && !Shape::PACKED && WIDTH % BLOCK == 0);
+  static_assert(HELD * WIDTH == Shape::ROWS && !Shape::SHUFFLED && !Shape::HALVES && !Shape::PACKED &&
+                WIDTH % BLOCK == 0);
 
   T b[HELD], x[HELD], d, above, u, g; /* from x on: of a step */
   int pivot_row;                      /* of that step */

@@ -38,7 +38,7 @@ template <typename Shape> struct solving_tile : register_tile<Shape, carried_rhs
   DEVICE void factor_and_solve(const least_squares_parameters &out, int64_t item, bool wanted, int rhs) {
     clear_scales();
     rider.start();
-    this->take_steps(0, false);
+    this->take_steps(0, false, true);
     rider.end();
     this->sync();
     this->stage_r(

@@ -168,7 +168,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   template <int B> DEVICE void step(int s, const T *seen, T *next) {
     constexpr int J = B * BLOCK, PP = J / GR, QQ = J / GC, NEXT = J + BLOCK;
     constexpr int NEXT_P = tile_smaller(NEXT / GR, P - 1), NEXT_Q = tile_smaller(NEXT / GC, Q - 1);
-    const int pivot_row = J % GR + s, pivot_column = J % GC + s;
+    const int pivot_row = J % GR + s + this->begin(), pivot_column = J % GC + s;
     T x[P], d[Q];
     const T alpha = see<QQ, PP>(pivot_row, pivot_column, seen, x);
     rider.template meet<B>(J + s, seen, x);
@@ -238,14 +238,16 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     const int k = q * GC + column;
     const T inverse = inverse_of_u(q), tau = tau_of(q), unscale = scaled ? scales[k] : T(1);
     unrolled_for (int i = 0; i < P; i++) {
-      const bool all_below = i * GR >= (q + 1) * GC, none_below = (i + 1) * GR <= q * GC + 1; /* constants */
-      a[i][q] *= all_below || (!none_below && i * GR + row > k) ? inverse : unscale;
+      const bool all_below = i * GR >= (q + 1) * GC + (Shape::HALVES ? COLUMNS : 0),
+                 none_below = (i + 1) * GR <= q * GC + 1; /* constants */
+      a[i][q] *= all_below || (!none_below && i * GR + row > k + this->begin()) ? inverse : unscale;
     }
-    const int j = k - p.offset;
+    if (Shape::HALVES && row == 0) factors()[k] = tau;
+    const int j = k - p.offset + this->begin();
     if (wanted && row == 0 && (uint32_t)j < (uint32_t)min(p.m, p.n))
       ((T *)p.tau.data + item * p.tau.batch_stride)[j] = tau;
     if (!Shape::STAGED || (WRITES_DIRECTLY && goes_directly)) {
-      if (wanted) this->write_directly(p.h, item, p.n, q);
+      if (wanted) this->write_directly(p.h, item, this->columns(), q);
     } else
       this->write_column(stage + k * Shape::LEADING, q);
   }
@@ -294,6 +296,23 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     }
   }
 
+  /* ---- two halves ---- */
+
+  DEVICE T *factors() const { return stage + Shape::STAGE; }
+
+  /* The reflectors of this half and the numbers in shared memory change places. */
+  DEVICE void exchange() {
+    unrolled_for (int q = 0; q < Q; q++) {
+      const int k = q * GC + column;
+      T *place = stage + k * Shape::LEADING + row;
+      unrolled_for (int i = 0; i < P; i++) {
+        const T fetched = place[i * GR];
+        place[i * GR] = i * GR + row > k ? a[i][q] : i * GR + row == k ? T(1) : T(0);
+        a[i][q] = fetched;
+      }
+    }
+  }
+
   /* The tile := H tile for the reflector in column j of shared memory, which is zero above local row PP. */
   template <int PP> DEVICE void apply(int j, T tau) {
     const T *from = stage + j * Shape::LEADING + row;
@@ -308,11 +327,23 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     unrolled_for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);
   }
 
-  /* All steps. Then the tile holds R, and x below it; columns that were finished at once hold H. */
-  DEVICE void take_steps(int64_t item, bool wanted) {
-    forget_scalars();
+  /* The second half of the columns has been fetched: it takes the place of the first half and is reflected. */
+  DEVICE void turn_to_second_half() {
+    wait_for_copies();
+    this->sync();
+    exchange();
+    this->sync();
+    this->first_column = COLUMNS;
     this->scale_columns();
-    blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, item, wanted, p.offset, p.offset + min(p.m - 1, p.n));
+    rolled_for (int j = 0; j < COLUMNS; j++) apply<0>(j, factors()[j]);
+  }
+
+  /* All steps. Then the tile holds R, and x below it; columns that were finished at once hold H. */
+  DEVICE void take_steps(int64_t item, bool wanted, bool scale) {
+    forget_scalars();
+    if (scale) this->scale_columns();
+    blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, item, wanted, p.offset,
+           p.offset + min(p.m - 1 - this->begin(), this->columns()));
     if constexpr (Shape::CROWDED) __syncwarp();
   }
 

@@ -12,6 +12,7 @@ enum qr_tile_option {
   TILE_OWN_NORM = 2,     /* a matrix in one warp: sigma is the owner's dot product, else every lane sums it */
   TILE_SCATTERED = 4,    /* sums over lanes by reduce-scatter and gather */
   TILE_PERSISTENT = 8,   /* H of whole dense matrices: a block walks over them, and a bulk copy fetches the next one */
+  TILE_HALVES = 16,      /* H of twice as many columns as the tile has: qr_tile_halves */
   TILE_H_ALONE = 32,     /* another kernel makes thin Q and R */
   TILE_AT_ONCE = 64,     /* a column is written as soon as it is final */
   TILE_MERGED = 128,     /* blocks of twice as many steps: half the code */
@@ -22,7 +23,7 @@ enum qr_tile_option {
   TILE_CROWDED = 4096,   /* u and nu stand in shared memory: a lane's numbers leave no registers for them */
   TILE_WIDE = 8192,      /* for at least half as many columns as rows: others have quicker kernels */
   TILE_IN_PLACE = 16384, /* H of matrices whose columns each lane reads and writes in place, in vectors */
-  TILES_OF_H = TILE_PERSISTENT | TILE_H_ALONE | TILE_IN_PLACE,
+  TILES_OF_H = TILE_PERSISTENT | TILE_HALVES | TILE_H_ALONE | TILE_IN_PLACE,
 };
 
 struct qr_tile_parameters {
@@ -56,7 +57,8 @@ QR_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, in
   int32_t pivots = options & TILE_SHUFFLED ? 0 : 2 * row_lanes * qr_tile_slice(element_bytes, rows, row_lanes);
   int32_t leading = options & TILE_PERSISTENT ? rows : rows + vector;
   int32_t stage = options & TILE_IN_PLACE ? 0 : leading * columns;
-  return matrices * (pivots + columns + stage) * element_bytes + (options & TILE_PERSISTENT ? 16 : 0);
+  int32_t factors = options & TILE_HALVES ? columns : 0;
+  return matrices * (pivots + columns + stage + factors) * element_bytes + (options & TILE_PERSISTENT ? 16 : 0);
 }
 
 /* Numbers from one reflector to the next in shared memory. If several lanes share a column, a lane's rows of it are
@@ -132,4 +134,5 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ?
   QR_TILE(KERNEL, f64_256x16, 64, 1, double, 256, 16, 16, 4, TILE_DIRECT)                                              \
   QR_TILE(KERNEL, f64_128x32, 64, 1, double, 128, 32, 8, 8, 0)                                                         \
   QR_TILE(KERNEL, f64_256x32, 128, 1, double, 256, 32, 16, 8, 0)                                                       \
-  QR_TILE(KERNEL, f64_512x32, 256, 1, double, 512, 32, 32, 8, TILE_SCATTERED | TILE_DIRECT)
+  QR_TILE(KERNEL, f64_512x32, 256, 1, double, 512, 32, 32, 8, TILE_SCATTERED | TILE_DIRECT)                            \
+  QR_TILE(KERNEL, f64_1024x32, 256, 1, double, 1024, 16, 32, 8, TILE_HALVES)

@@ -24,7 +24,7 @@ template <typename Shape> struct ending_tile : tile_of_ends<Shape> {
   }
 
   DEVICE void factor_and_end(int64_t item, bool wanted) {
-    this->take_steps(item, wanted);
+    this->take_steps(item, wanted, true);
     if constexpr (!Shape::H_ALONE)
       if (!p.h.data) {
         this->end(out, item, wanted);
@@ -59,7 +59,7 @@ template <typename Shape> DEVICE void qr_tile_in_place(const qr_tile_task &out) 
   extern __shared__ __align__(16) unsigned char shared[];
   register_tile<Shape> tile(out.tile, (typename Shape::T *)shared);
   tile.read_directly(blockIdx.x);
-  tile.take_steps(blockIdx.x, true);
+  tile.take_steps(blockIdx.x, true, true);
   tile.finish_all(blockIdx.x, true);
 }
 
@@ -75,8 +75,39 @@ template <typename Shape> DEVICE void qr_tile_persistent(const qr_tile_task &out
     tile.read_stage();
     tile.sync();
     if (item + gridDim.x < p.batch) tile.fetch_ahead(item + gridDim.x);
-    tile.take_steps(item, true);
+    tile.take_steps(item, true, true);
     tile.finish_all(item, true);
+  }
+}
+
+/* The matrix has twice the columns of the tile. The first half is factored while the second comes to shared memory.
+ * Then they change places. The second half is reflected, and factored while the first half of the next matrix comes. */
+template <typename Shape> DEVICE void qr_tile_halves(const qr_tile_task &out) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  const qr_tile_parameters &p = out.tile;
+  register_tile<Shape> tile(p, (typename Shape::T *)shared);
+  const auto fetch = [&](int64_t item, int first_column) {
+    tile.first_column = first_column;
+    tile.fetch(item);
+  };
+  fetch(blockIdx.x, 0);
+  for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
+    wait_for_copies();
+    tile.sync();
+    tile.read_stage();
+    tile.sync();
+    if (p.n > Shape::COLUMNS) fetch(item, Shape::COLUMNS);
+    tile.first_column = 0;
+    tile.take_steps(item, true, true);
+    tile.finish_all(item, true);
+    if (p.n > Shape::COLUMNS) tile.turn_to_second_half();
+    tile.sync();
+    if (item + gridDim.x < p.batch) fetch(item + gridDim.x, 0);
+    if (p.n > Shape::COLUMNS) {
+      tile.first_column = Shape::COLUMNS;
+      tile.take_steps(item, true, false);
+      tile.finish_all(item, true);
+    }
   }
 }
 
@@ -85,7 +116,9 @@ template <typename Shape> DEVICE void qr_tile_persistent(const qr_tile_task &out
  * of 3.75). */
 template <typename Shape> DEVICE void qr_tile(const qr_tile_task &out) {
   only_wait_for_predecessors();
-  if constexpr (Shape::PERSISTENT)
+  if constexpr (Shape::HALVES)
+    qr_tile_halves<Shape>(out);
+  else if constexpr (Shape::PERSISTENT)
     qr_tile_persistent<Shape>(out);
   else if constexpr (Shape::IN_PLACE)
     qr_tile_in_place<Shape>(out);

@@ -36,15 +36,15 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static constexpr bool SHUFFLED = OPTIONS & TILE_SHUFFLED, OWN_NORM = OPTIONS & TILE_OWN_NORM,
                         SCATTERED = OPTIONS & (TILE_SCATTERED | TILE_LOWERED), PERSISTENT = OPTIONS & TILE_PERSISTENT,
                         AT_ONCE = OPTIONS & TILE_AT_ONCE, H_ALONE = OPTIONS & TILES_OF_H,
-                        UNROLLED = OPTIONS & TILE_UNROLLED, DIRECT = OPTIONS & TILE_DIRECT,
-                        PACKED = OPTIONS & TILE_PACKED, LOWERED = OPTIONS & TILE_LOWERED,
-                        CROWDED = OPTIONS & TILE_CROWDED, IN_PLACE = OPTIONS & TILE_IN_PLACE,
-                        STAGED = !PERSISTENT && !IN_PLACE;
+                        HALVES = OPTIONS & TILE_HALVES, UNROLLED = OPTIONS & TILE_UNROLLED,
+                        DIRECT = OPTIONS & TILE_DIRECT, PACKED = OPTIONS & TILE_PACKED,
+                        LOWERED = OPTIONS & TILE_LOWERED, CROWDED = OPTIONS & TILE_CROWDED,
+                        IN_PLACE = OPTIONS & TILE_IN_PLACE, STAGED = !PERSISTENT && !HALVES && !IN_PLACE;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
   /* From this local row on rows are dealt in vectors: no pivot is among them. */
   static constexpr int VECTORS_FROM = ROW_LANES == 1 ? 0 : PACKED ? VECTOR : TILE_ROWS;
-  static_assert(!PACKED || (TILE_ROWS % VECTOR == 0 && COLUMNS <= VECTOR * ROW_LANES));
+  static_assert(!PACKED || (TILE_ROWS % VECTOR == 0 && COLUMNS <= VECTOR * ROW_LANES && !HALVES));
   /* Within a block of steps the local row and column of the pivot are constants. */
   static constexpr int MERGED = OPTIONS & TILE_MERGED ? 2 : 1; /* local rows that share a block: half the code */
   static constexpr int BLOCK = MERGED * tile_smaller(ROW_LANES, COLUMN_LANES), BLOCKS = COLUMNS / BLOCK;
@@ -53,12 +53,14 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static constexpr int OFFSET_MOST = qr_tile_offset_most(COLUMNS);
   static_assert(!IN_PLACE || (PACKED && MATRICES == 1));
   static_assert(!CROWDED || STAGED); /* the stage has a vector after each column */
+  static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* Shared memory of one matrix, in numbers: the pivot column twice, the scales of the columns, the matrix. */
   static constexpr int SLICE = qr_tile_slice((int)sizeof(T), ROWS, ROW_LANES);
   static constexpr int PIVOTS = SHUFFLED ? 0 : 2 * ROW_LANES * SLICE, LEADING = PERSISTENT ? ROWS : ROWS + VECTOR;
-  static constexpr int STAGE = IN_PLACE ? 0 : LEADING * COLUMNS;
-  static constexpr int SHARED_BYTES = MATRICES * (PIVOTS + COLUMNS + STAGE) * (int)sizeof(T) + (PERSISTENT ? 16 : 0);
+  static constexpr int STAGE = IN_PLACE ? 0 : LEADING * COLUMNS, FACTORS = HALVES ? COLUMNS : 0;
+  static constexpr int SHARED_BYTES =
+      MATRICES * (PIVOTS + COLUMNS + STAGE + FACTORS) * (int)sizeof(T) + (PERSISTENT ? 16 : 0);
   static_assert(SHARED_BYTES == qr_tile_shared_bytes((int)sizeof(T), ROWS, COLUMNS, ROW_LANES, COLUMN_LANES, OPTIONS));
 };
 
@@ -76,6 +78,7 @@ template <typename Shape> struct tile_memory {
   int lane, row, column; /* of this thread in the matrix */
   int item_lane;         /* the first lane of the matrix in its warp */
   bool scaled;           /* some column of this warp is scaled */
+  int first_column;      /* of the half: 0 or COLUMNS */
 
   DEVICE tile_memory(const qr_tile_parameters &parameters, T *shared) : p(parameters) {
     const int matrix = (int)threadIdx.x / Shape::LANES;
@@ -87,9 +90,14 @@ template <typename Shape> struct tile_memory {
     scales = shared + Shape::MATRICES * Shape::PIVOTS + matrix * COLUMNS;
     stage = shared + Shape::MATRICES * (Shape::PIVOTS + COLUMNS) + matrix * Shape::STAGE;
     scaled = false;
+    first_column = 0;
   }
 
-  DEVICE bool full() const { return Shape::PERSISTENT || (p.m == ROWS && p.n == COLUMNS); }
+  /* The first column that this tile holds, which is also the row of its diagonal, and the number of columns. */
+  DEVICE int begin() const { return Shape::HALVES ? first_column : 0; }
+  DEVICE int columns() const { return Shape::HALVES ? min(p.n - first_column, COLUMNS) : p.n; }
+
+  DEVICE bool full() const { return Shape::PERSISTENT || (p.m == ROWS && columns() == COLUMNS); }
   DEVICE void sync() const {
     if constexpr (Shape::LANES <= 32)
       __syncwarp();
@@ -155,7 +163,7 @@ template <typename Shape> struct tile_memory {
       walk<1, COLUMNS, TALL, 4>([&](int j, int i) { move(single{}, i, j, inside(i, j), row_stride, column_stride); });
   }
   template <typename Move> DEVICE void each_piece_of_a(int access, const Move &move) {
-    each_piece<ROWS, ROWS * COLUMNS>(p.a, access, p.m, p.n, move);
+    each_piece<ROWS, ROWS * COLUMNS>(p.a, access, p.m, columns(), move);
   }
 
   DEVICE T &staged(int i, int j) const { return stage[j * Shape::LEADING + i]; }
@@ -185,7 +193,7 @@ template <typename Shape> struct tile_memory {
         fetch_widening(item);
         return;
       }
-    const T *matrix = (const T *)p.a.data + item * p.a.batch_stride;
+    const T *matrix = (const T *)p.a.data + item * p.a.batch_stride + begin() * p.a.column_stride;
     each_piece_of_a(
         p.a_access, [&](auto count, int i, int j, bool is_inside, int64_t row_stride, int64_t column_stride) {
           const T *from = matrix + ((int64_t)(i - p.offset) * row_stride + (j - across()) * column_stride);
@@ -209,7 +217,9 @@ template <typename Shape> struct tile_memory {
     };
     each_piece<TALL, TOGETHER>(matrix, access, rows, columns, move);
   }
-  DEVICE void put_h(int64_t item) { put<ROWS, ROWS * COLUMNS>(p.h, p.h_access, p.m, p.n, stage, Shape::LEADING, item); }
+  DEVICE void put_h(int64_t item) {
+    put<ROWS, ROWS * COLUMNS>(p.h, p.h_access, p.m, columns(), stage, Shape::LEADING, item);
+  }
 
   /* ---- The next whole dense matrix: one bulk copy on chips that have it (PTX ISA, cp.async.bulk) ---- */
 
@@ -340,7 +350,7 @@ template <typename Shape> struct tile_memory {
 
   /* Local column q to a matrix of `count` contiguous columns. */
   DEVICE void write_directly(const qr_matrix &matrix, int64_t item, int count, int q) const {
-    T *to = (T *)matrix.data + item * matrix.batch_stride;
+    T *to = (T *)matrix.data + item * matrix.batch_stride + begin() * matrix.column_stride;
     const int j = q * GC + column - p.offset;
     if (!Shape::PERSISTENT && (uint32_t)j >= (uint32_t)count) return;
     if (Shape::PERSISTENT || p.m == ROWS)

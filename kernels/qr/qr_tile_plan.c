@@ -10,7 +10,11 @@ static const struct qr_tile applying_tiles[] = {QR_TILE_APPLY_KERNELS(QR_TILE_EN
 
 /* ---- Tiles ------------------------------------------------------------------------------------------------------- */
 
-int64_t qr_tile_numbers(const struct qr_tile *tile) { return (int64_t)tile->rows * tile->columns; }
+static int64_t columns_of(const struct qr_tile *tile) {
+  return tile->columns * (tile->options & TILE_HALVES ? INT64_C(2) : INT64_C(1));
+}
+
+int64_t qr_tile_numbers(const struct qr_tile *tile) { return tile->rows * columns_of(tile); }
 
 static int64_t lanes_of(const struct qr_tile *tile) { return (int64_t)tile->row_lanes * tile->column_lanes; }
 
@@ -30,13 +34,14 @@ const struct qr_tile *qr_tile_smallest(const struct qr_tile *list, size_t count,
   const struct qr_tile *best = NULL;
   for (const struct qr_tile *tile = list; tile < list + count; tile++)
     if (tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
-        (n <= tile->columns || tile->options & TILE_LOWERED) && qr_tile_block_bytes(tile) <= shared_bytes &&
+        (n <= columns_of(tile) || tile->options & TILE_LOWERED) && qr_tile_block_bytes(tile) <= shared_bytes &&
         (!takes || takes(tile, problem)) && (!best || qr_tile_numbers(tile) < qr_tile_numbers(best)))
       best = tile;
   return best;
 }
 
 int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n) {
+  if (tile->options & TILE_HALVES) return 0;
   const int64_t unit = qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options);
   const int64_t most = qr_tile_offset_most(tile->columns);
   return (int32_t)(smaller(most, smaller(tile->rows - m, tile->columns - n)) / unit * unit);
@@ -62,7 +67,7 @@ static bool takes(const struct qr_tile *tile, const struct qr_problem *problem) 
   return !(tile->options & TILES_OF_H && !problem->h.is_present) &&
          !(tile->options & TILE_WIDE && 2 * problem->n < problem->m) &&
          !(tile->options & TILE_PERSISTENT && !is_whole) &&
-         !(tile->options & TILE_PERSISTENT && problem->h.access == QR_TILE_ANY) &&
+         !(tile->options & (TILE_PERSISTENT | TILE_HALVES) && problem->h.access == QR_TILE_ANY) &&
          !(tile->options & TILE_IN_PLACE && !is_in_place);
 }
 
@@ -73,7 +78,8 @@ bool qr_plan_tile(const struct qr_problem *problem, const struct chip *chip, str
   if (!tile || bytes > chip->shared_bytes) return false;
   plan_launch(tile, problem->batch, bytes, plan);
   plan->offset = qr_tile_offset_of(tile, problem->m, problem->n);
-  if (tile->options & TILE_PERSISTENT) plan->grid = smaller(plan->grid, (int64_t)chip->multiprocessors * tile->blocks);
+  if (tile->options & (TILE_PERSISTENT | TILE_HALVES))
+    plan->grid = smaller(plan->grid, (int64_t)chip->multiprocessors * tile->blocks);
   return plan->grid <= INT32_MAX;
 }
 

@@ -58,23 +58,30 @@ static struct qr_plan planned_for(const struct subject *subject) {
   return qr_plan_tile(&subject->problem, &subject->chip, &plan) ? plan : (struct qr_plan){0};
 }
 
+static int64_t columns_of(const struct qr_tile *tile) {
+  return (int64_t)tile->columns << (tile->options & TILE_HALVES ? 1 : 0);
+}
+
 static void check(const struct subject *subject, const struct qr_plan *plan) {
   const struct qr_problem *problem = &subject->problem;
   const struct qr_tile *tile = plan->tile;
-  const bool is_thin = !problem->h.is_present, persistent = tile->options & TILE_PERSISTENT,
-             staged = !persistent && !(tile->options & TILE_IN_PLACE), is_narrow = qr_is_narrow(problem->dtype);
+  const bool is_thin = !problem->h.is_present, has_halves = tile->options & TILE_HALVES,
+             persistent = tile->options & TILE_PERSISTENT,
+             staged = !persistent && !has_halves && !(tile->options & TILE_IN_PLACE),
+             is_narrow = qr_is_narrow(problem->dtype);
   if (persistent) {
     cr_assert(problem->m == tile->rows && problem->n == tile->columns && problem->a.access == QR_TILE_DENSE);
     cr_assert(!is_narrow);
   }
   cr_assert_eq(tile->element_bytes, (int32_t)problem->element_bytes);
-  cr_assert(problem->m <= tile->rows && problem->n <= tile->columns);
+  cr_assert(problem->m <= tile->rows && problem->n <= columns_of(tile));
   cr_assert(plan->shared_bytes >= 0 && plan->shared_bytes <= subject->chip.shared_bytes);
   /* The matrix stands on the diagonal, where steps are entered at. */
   cr_assert(plan->offset >= 0 &&
             plan->offset % qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options) == 0);
   cr_assert_leq(plan->offset, qr_tile_offset_most(tile->columns));
-  cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= tile->columns);
+  cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= columns_of(tile));
+  if (has_halves) cr_assert_eq(plan->offset, 0);
   /* All kernels take any layout through shared memory, but for those whose H leaves from the registers alone. */
   if (!staged) cr_assert_leq(problem->h.access, QR_TILE_CONTIGUOUS);
   cr_assert(staged || !is_narrow);
@@ -85,7 +92,7 @@ static void check(const struct subject *subject, const struct qr_plan *plan) {
   const int64_t lanes = (int64_t)tile->row_lanes * tile->column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
   cr_assert_eq(tile->kernel.threads, lanes * matrices);
   cr_assert(plan->grid >= 1 && (plan->grid - 1) * matrices < problem->batch);
-  if (persistent)
+  if (persistent || has_halves)
     cr_assert(matrices == 1 && plan->grid <= (int64_t)subject->chip.multiprocessors * tile->blocks);
   else
     cr_assert_geq(plan->grid * matrices, problem->batch);
@@ -94,7 +101,7 @@ static void check(const struct subject *subject, const struct qr_plan *plan) {
 /* What decides on the order of sums. */
 static void check_same_bits(const struct qr_plan *one, const struct qr_plan *other) {
   const struct qr_tile *a = one->tile, *b = other->tile;
-  const int32_t arithmetic = TILE_OWN_NORM | TILE_SCATTERED | TILE_MERGED | TILE_PACKED;
+  const int32_t arithmetic = TILE_OWN_NORM | TILE_SCATTERED | TILE_MERGED | TILE_HALVES | TILE_PACKED;
   cr_assert((a == NULL) == (b == NULL));
   if (!a) return;
   cr_assert(a->rows == b->rows && a->columns == b->columns && a->row_lanes == b->row_lanes &&
@@ -199,7 +206,8 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
       {8, 256, 32, 1000, A, D, "rondo_qr_tile_f64_256x32", 0, 1000},
       {8, 256, 16, 1000, D, D, "rondo_qr_tile_f64_256x16_whole", 0, 528},
       {8, 512, 32, 1000, D, D, "rondo_qr_tile_f64_512x32_whole", 0, 132},
-      {8, 512, 32, 1000, A, A, "rondo_qr_tile_f64_512x32", 0, 1000},
+      {8, 1024, 32, 1000, A, D, "rondo_qr_tile_f64_1024x32", 0, 132},
+      {8, 600, 4, 100, D, D, "rondo_qr_tile_f64_1024x32", 0, 100},
   };
   static const struct planned thin[] = {
       {4, 8, 8, 1001, D, D, "rondo_qr_tile_f32_8", 0, 251},
@@ -229,7 +237,7 @@ Test(qr_tile_plan, matrices_that_no_tile_holds_are_left_to_the_other_kernels) {
   } cases[] = {
       {4, 161, 33, QR_TILE_DENSE, H200_SHARED_BYTES}, {4, 160, 79, QR_TILE_DENSE, H200_SHARED_BYTES},
       {4, 1025, 1, QR_TILE_DENSE, H200_SHARED_BYTES}, {4, 16, 161, QR_TILE_DENSE, H200_SHARED_BYTES},
-      {8, 513, 1, QR_TILE_DENSE, H200_SHARED_BYTES},  {4, 1024, 32, QR_TILE_DENSE, 99 << 10},
+      {8, 1024, 32, QR_TILE_ANY, H200_SHARED_BYTES},  {4, 1024, 32, QR_TILE_DENSE, 99 << 10},
       {8, 128, 128, QR_TILE_DENSE, 99 << 10},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
