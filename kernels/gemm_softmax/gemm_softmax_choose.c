@@ -10,7 +10,7 @@
 
 enum { MOST = 1 << 30 }; /* blocks, tiles of all matrices, coordinates and their differences */
 
-/* A kernel that streams B, as its list describes it. */
+/* A kernel of warpgroups as its list describes it. */
 struct variant {
   struct op_kernel kernel;
   bool is_softmax;
@@ -20,7 +20,9 @@ struct variant {
 
 #define STAGGERED_KERNEL(chips, parameters, name, threads, steps) KERNEL_ENTRY(chips, parameters, name, threads),
 static const struct op_kernel staggered[] = {GEMM_SOFTMAX_STAGGERED_KERNELS(STAGGERED_KERNEL)}; /* by steps */
-GEMM_SOFTMAX_RESIDENT_KERNELS(KERNEL_CONSTANT)
+#define RESIDENT_VARIANT(chips, parameters, name, threads, is_softmax)                                                 \
+  {KERNEL_ENTRY(chips, parameters, name, threads), is_softmax, WGMMA_CLUSTER, false},
+static const struct variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(RESIDENT_VARIANT)};
 #define STREAMED_VARIANT(chips, parameters, name, threads, is_softmax, cluster, held)                                  \
   {KERNEL_ENTRY(chips, parameters, name, threads), is_softmax, cluster, held},
 static const struct variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(STREAMED_VARIANT)};
@@ -66,16 +68,18 @@ static bool plan_staggered(const struct gemm_softmax_problem *problem, struct ge
   return deal_tiles(problem, 1, plan);
 }
 
-/* A block has room for the maxima of RESIDENT_TURNS tiles. */
 static bool plan_resident(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
-  if (problem->is_softmax) return false;
-  plan->kernel = &rondo_gemm_rowmax_resident;
+  const int64_t stages = problem->is_softmax ? RESIDENT_STAGES : RESIDENT_ROWMAX_STAGES;
+  plan->kernel = &resident[resident[0].is_softmax != problem->is_softmax].kernel;
   plan->row_blocks = row_blocks_of(problem->n, RESIDENT_COLUMNS, WGMMA_CLUSTER / 2, WGMMA_CLUSTER);
   plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, WGMMA_TILE);
-  plan->a_box_rows = WGMMA_TILE, plan->b_box_rows = WGMMA_COLUMNS;
-  plan->shared_bytes = plan->steps * (RESIDENT_B_BYTES + RESIDENT_STAGES * WGMMA_PANEL_BYTES) + RESIDENT_SLOT_BYTES +
-                       WGMMA_BARRIER_BYTES;
-  return deal_tiles(problem, divide_up(plan->tiles, plan->row_blocks * RESIDENT_TURNS), plan);
+  plan->a_box_rows = WGMMA_TILE, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = WGMMA_TILE;
+  plan->shared_bytes = plan->steps * (RESIDENT_B_BYTES + stages * WGMMA_PANEL_BYTES) +
+                       (problem->is_softmax ? RESIDENT_STAGING_BYTES : 0) +
+                       (int64_t)RESIDENT_SLOT_BYTES(problem->is_softmax) + WGMMA_BARRIER_BYTES;
+  /* A block has room for the maxima of RESIDENT_ROWMAX_TURNS tiles. */
+  const int64_t least = problem->is_softmax ? 1 : divide_up(plan->tiles, plan->row_blocks * RESIDENT_ROWMAX_TURNS);
+  return deal_tiles(problem, least, plan);
 }
 
 /* ---- Plans: B is streamed ---------------------------------------------------------------------------------------- */
@@ -310,7 +314,7 @@ static const struct gemm_softmax_choice choices[] = {
      .k = {1, SHORT_K},
      .plan = plan_resident,
      .launch = launch_wgmma,
-     .why = "maxima: B stays in shared memory, and no warpgroup waits for another"},
+     .why = "B stays in shared memory, and a cluster holds whole rows: the product is made once"},
     {.name = "streamed",
      .needs_maps = true,
      .n = {129, MOST}, /* for fewer columns half of a warpgroup would be idle */

@@ -1,10 +1,17 @@
-/* gemm_softmax_resident.cu - maxima of the rows of S = scale A B^T for k up to 128 and 1025 to 4096 columns on sm_90a.
- * The product bounds it.
+/* gemm_softmax_resident.cu - softmax and maxima of the rows of S = scale A B^T for k up to 128 and 1025 to 4096
+ * columns, unless gemm_softmax_staggered.cu takes the task. The product bounds it, for the softmax also the write of P.
  *
  * The rows of B that a block multiplies stay in its shared memory; one thread requests them once. Four or eight blocks
  * of a cluster share rows: they take 64 rows of A at a time, and each of a block's warpgroups makes 256 columns of S. S
- * never leaves the registers. No warpgroup waits for another: each sends its maxima to one of the sharers, which
- * reduces them at the end. README.md has measurements. */
+ * never leaves the registers.
+ *
+ * Softmax: a warpgroup takes exponentials relative to its own maximum. It sends {max, sum} of each row to all sharers,
+ * receives theirs and scales. The next product is under way before P goes to shared memory, and from there to memory
+ * by tensor copies. Maxima: no warpgroup waits. Each sends its maxima to one of the sharers, which reduces them at the
+ * end.
+ *
+ * Softmax: 256 threads with up to 255 registers, 64 KB of B for each 64 of k, 64 KB of stores in flight. README.md has
+ * measurements. */
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
@@ -18,25 +25,28 @@ constexpr int MOST_PARTS = WGMMA_CLUSTER * PARTS; /* of a row, one for each warp
 
 /* A warp of a block. Its warpgroup takes items in turn with the block's others: item PARTS * turn + part is part `part`
  * of the block's columns, of tile number `turn` of its rows. */
-struct resident_warp {
-  static constexpr int WARPGROUPS = RESIDENT_WARPGROUPS, STAGES = RESIDENT_STAGES;
+template <bool Softmax> struct resident_warp {
+  static constexpr int WARPGROUPS = Softmax ? RESIDENT_WARPGROUPS : RESIDENT_ROWMAX_WARPGROUPS;
+  static constexpr int STAGES = Softmax ? RESIDENT_STAGES : RESIDENT_ROWMAX_STAGES;
   /* A warpgroup skips some turns. For each stage it sees all fills or none, since a barrier's phase has one bit: after
    * a skipped fill it would take the fill before for the next. */
   static_assert(STAGES * PARTS % WARPGROUPS == 0);
 
   const gemm_softmax_wgmma_parameters &p;
   const row_sharers sharers;
-  uint32_t b, a, slots, a_full, a_empty, b_full; /* addresses in shared memory */
+  uint32_t b, a, staging, slots, a_full, a_empty, b_full, heard; /* addresses in shared memory */
   uint32_t warpgroup, warp, lane, rank, matrix, first_tile;
 
   DEVICE resident_warp(const gemm_softmax_wgmma_parameters &parameters, uint32_t shared)
       : p(parameters), sharers{parameters} {
     b = shared; /* panels come first: they begin at multiples of 1024 bytes */
     a = b + PARTS * p.steps * B_PANEL;
-    slots = a + STAGES * p.steps * WGMMA_PANEL_BYTES;
-    a_full = slots + RESIDENT_SLOT_BYTES;
+    staging = a + STAGES * p.steps * WGMMA_PANEL_BYTES;
+    slots = staging + (Softmax ? WARPGROUPS * WGMMA_STAGING_BYTES : 0);
+    a_full = slots + RESIDENT_SLOT_BYTES(Softmax);
     a_empty = a_full + 8 * STAGES;
     b_full = a_empty + 8 * STAGES;
+    heard = b_full + 8 * PARTS;
     /* A reduction over the warp lands in a uniform register, from which descriptors are made without moves. */
     warpgroup = __reduce_max_sync(0xffffffffu, threadIdx.x / 128);
     warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, rank = sharers.rank();
@@ -52,6 +62,7 @@ struct resident_warp {
     if (threadIdx.x == 0) {
       for (int i = 0; i < STAGES; i++) barrier_init(a_full + 8 * i, 1), barrier_init(a_empty + 8 * i, 4 * PARTS);
       for (int i = 0; i < PARTS; i++) barrier_init(b_full + 8 * i, 1);
+      for (int i = 0; i < 2; i++) barrier_init(heard + 8 * i, 4 * PARTS);
       barriers_are_initialised();
     }
     meet_cluster();
@@ -95,11 +106,13 @@ struct resident_warp {
 
   /* ---- Products ---- */
 
-  /* s := the item. */
+  /* s := the item, under way; or, after the last item, a product that nobody uses. */
   DEVICE void multiply(float (&s)[N / 2], uint32_t item) const {
     const uint32_t turn = item / PARTS, part = item % PARTS, stage = turn % STAGES;
-    barrier_wait(a_full + 8 * stage, turn / STAGES & 1);
-    barrier_wait(b_full + 8 * part, 0);
+    if (is_valid(item)) {
+      barrier_wait(a_full + 8 * stage, turn / STAGES & 1);
+      barrier_wait(b_full + 8 * part, 0);
+    }
     uint64_t rows = operand_descriptor(a + stage * p.steps * WGMMA_PANEL_BYTES, 0);
     uint64_t columns = operand_descriptor(b + part * p.steps * B_PANEL, 0);
     pin(s);
@@ -107,11 +120,62 @@ struct resident_warp {
       multiply_panel<N>(p, s, rows, columns, k);
       rows = operand_further(rows, WGMMA_PANEL_BYTES), columns = operand_further(columns, B_PANEL);
     }
-    wgmma_wait<0>();
-    pin(s);
   }
 
-  /* ---- Maxima ---- */
+  /* ---- P to memory ---- */
+
+  /* Earlier stores of the warpgroup have read its staging. */
+  DEVICE void staging_wait() const {
+    if (threadIdx.x % 128 == 0) tensor_store_wait_read<0>();
+    warps_meet(1 + warpgroup, 128);
+  }
+  /* The warpgroup's staging, boxes of 64 rows, to memory from `column` on. */
+  DEVICE void staging_store(int column, int columns_of_box, int row) const {
+    writes_reach_products();
+    warps_meet(1 + warpgroup, 128);
+    if (threadIdx.x % 128) return;
+    const uint64_t policy = read_once_policy();
+    unrolled_for (int box = 0; box < 4; box++)
+      tensor_store(&p.p, column + box * columns_of_box, row, matrix,
+                   staging + warpgroup * WGMMA_STAGING_BYTES + box * WGMMA_PANEL_BYTES, policy);
+    tensor_store_commit();
+  }
+
+  /* Stores the item's P. Before the stores of 16-bit results the product of the next item begins. */
+  DEVICE void store(float (&s)[N / 2], uint32_t next, int column, int row) const {
+    const uint32_t rows_of_warp = staging + warpgroup * WGMMA_STAGING_BYTES + warp * 16 * 128;
+    uint32_t packed[N / 4];
+    staging_wait();
+    if (p.output == GEMM_SOFTMAX_F32) {
+      unrolled_for (int half = 0; half < 2; half++) {
+        if (half) staging_wait();
+        unrolled_for (int box = 0; box < 4; box++)
+          box_fill_32(rows_of_warp + box * WGMMA_PANEL_BYTES, s + (4 * half + box) * 16);
+        staging_store(column + half * N / 2, 32, row);
+      }
+    } else {
+      rows_pack(packed, s, p.output);
+    }
+    multiply(s, next);
+    if (p.output == GEMM_SOFTMAX_F32) return;
+    unrolled_for (int box = 0; box < 4; box++) box_fill_16(rows_of_warp + box * WGMMA_PANEL_BYTES, packed + box * 16);
+    staging_store(column, 64, row);
+  }
+
+  /* ---- Items ---- */
+
+  /* s := P. */
+  DEVICE void normalise(float (&s)[N / 2], uint32_t turn, uint32_t part, const column_counts &counts) const {
+    row_pair own = {{row_max<0>(s), row_max<1>(s)}, {0.0f, 0.0f}};
+    rows_exponentials(s, own.max, p.factor, own.sum);
+    own.sum[0] = quad_sum(own.sum[0]), own.sum[1] = quad_sum(own.sum[1]);
+    /* Two sets of slots suffice: a sender for the tile after the next has heard of the next tile, so all have read the
+     * slots of this one. */
+    const uint32_t now = slots + turn % 2 * MOST_PARTS * WGMMA_SLOT_BYTES, barrier = heard + 8 * (turn % 2);
+    rows_tell<WGMMA_CLUSTER>(sharers, own, now + (rank * PARTS + part) * WGMMA_SLOT_BYTES, barrier);
+    barrier_wait_cluster(barrier, turn / 2 & 1);
+    rows_finish(s, factors_of(own, rows_combine<MOST_PARTS>(now, sharers.count() * PARTS, p.factor), p.factor), counts);
+  }
 
   /* The slot of a row's maximum in the sharer that reduces the tile: turns of a sharer, parts, rows. */
   DEVICE uint32_t max_slot(uint32_t turn_of_sharer, uint32_t part, uint32_t row) const {
@@ -139,35 +203,51 @@ struct resident_warp {
   }
 
   DEVICE void run() const {
+    float s[N / 2];
+    if constexpr (Softmax) multiply(s, warpgroup);
     for (uint32_t item = warpgroup; is_valid(item); item += WARPGROUPS) {
       const uint32_t turn = item / PARTS, part = item % PARTS;
       const int tile_row = tile_of(turn) * WGMMA_TILE, first = (rank * PARTS + part) * N;
-      float s[N / 2];
-      multiply(s, item);
+      if constexpr (!Softmax) multiply(s, item);
+      wgmma_wait<0>();
+      pin(s);
       a_release(turn, part);
-      rows_prepare(p, s, counts_of(p, tile_row, tile_row + 16 * warp + lane / 4, first, N));
-      maxima_tell(s, turn, part);
+      const column_counts counts = counts_of(p, tile_row, tile_row + 16 * warp + lane / 4, first, N);
+      rows_prepare(p, s, counts);
+      if constexpr (Softmax) {
+        normalise(s, turn, part, counts);
+        store(s, item + WARPGROUPS, first, tile_row);
+      } else {
+        maxima_tell(s, turn, part);
+      }
+    }
+    if constexpr (Softmax) {
+      wgmma_wait<0>();
+      pin(s);
+      if (threadIdx.x % 128 == 0) tensor_store_wait();
     }
   }
 };
 
-DEVICE void rowmax_resident(const gemm_softmax_wgmma_parameters &p) {
+template <bool Softmax> DEVICE void resident(const gemm_softmax_wgmma_parameters &p) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const resident_warp at(p, shared_address(shared));
+  const resident_warp<Softmax> at(p, shared_address(shared));
   const bool has_rows = at.matrix < p.batch; /* the last blocks of the last cluster may have none */
   at.begin();
   if (has_rows) {
     at.load_first();
     at.run();
   }
-  meet_cluster();
-  if (has_rows) at.maxima_store();
+  if constexpr (!Softmax) {
+    meet_cluster();
+    if (has_rows) at.maxima_store();
+  }
 }
 
 } // namespace
 
-#define DEFINE(chips, parameters, name, threads)                                                                       \
-  DEFINE_CLUSTER_KERNEL(wait_for_predecessors(), WGMMA_CLUSTER, parameters, name, threads, 1, rowmax_resident)
+#define DEFINE(chips, parameters, name, threads, is_softmax)                                                           \
+  DEFINE_CLUSTER_KERNEL(wait_for_predecessors(), WGMMA_CLUSTER, parameters, name, threads, 1, resident<is_softmax>)
 GEMM_SOFTMAX_RESIDENT_KERNELS(DEFINE)
 
 #endif

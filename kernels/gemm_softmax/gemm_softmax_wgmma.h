@@ -7,29 +7,36 @@
 
 enum {
   WGMMA_CLUSTER = 8,
-  WGMMA_TILE = 64,                      /* rows of a warpgroup */
-  WGMMA_COLUMNS = 256,                  /* of a warpgroup */
-  WGMMA_DEPTH = 64,                     /* of k in a panel: 128 bytes */
-  WGMMA_BOX_BYTES = 128,                /* of a row of P in a box of shared memory */
-  WGMMA_PANEL_BYTES = WGMMA_TILE * 128, /* 64 rows of a panel, or of a box */
+  WGMMA_TILE = 64,                             /* rows of a warpgroup */
+  WGMMA_COLUMNS = 256,                         /* of a warpgroup */
+  WGMMA_DEPTH = 64,                            /* of k in a panel: 128 bytes */
+  WGMMA_BOX_BYTES = 128,                       /* of a row of P in a box of shared memory */
+  WGMMA_PANEL_BYTES = WGMMA_TILE * 128,        /* 64 rows of a panel, or of a box */
+  WGMMA_STAGING_BYTES = 4 * WGMMA_PANEL_BYTES, /* of a warpgroup's stores */
   /* A block's message about 64 rows: for each warp and group {max, sum} of two rows. The rest keeps the reads of four
    * lanes in different banks. */
   WGMMA_SLOT_BYTES = 512 + 64,
   WGMMA_BARRIER_BYTES = 256,
 };
 
-/* rondo_gemm_rowmax_resident: gemm_softmax_resident.cu. All of B's k lies in shared memory while a cluster takes its
- * tiles of rows. */
+/* rondo_gemm_softmax_resident, rondo_gemm_rowmax_resident: gemm_softmax_resident.cu. All of B's k lies in shared
+ * memory while a cluster takes its tiles of rows. */
 enum {
   RESIDENT_PARTS = 2,                                /* warpgroups that share a block's columns */
   RESIDENT_COLUMNS = RESIDENT_PARTS * WGMMA_COLUMNS, /* of a block */
-  RESIDENT_WARPGROUPS = 3,
-  RESIDENT_STAGES = 3,                                     /* of A */
+  RESIDENT_WARPGROUPS = 2,                           /* of the softmax */
+  RESIDENT_STAGING_BYTES = RESIDENT_WARPGROUPS * WGMMA_STAGING_BYTES,
+  RESIDENT_ROWMAX_WARPGROUPS = 3,
+  RESIDENT_STAGES = 1, /* of A */
+  RESIDENT_ROWMAX_STAGES = 3,
   RESIDENT_B_BYTES = RESIDENT_PARTS * WGMMA_COLUMNS * 128, /* for each WGMMA_DEPTH of k */
   RESIDENT_MOST_STEPS = 2,                                 /* of WGMMA_DEPTH */
-  RESIDENT_TURNS = 4,
-  RESIDENT_SLOT_BYTES = WGMMA_CLUSTER * RESIDENT_PARTS * RESIDENT_TURNS * WGMMA_TILE * 4, /* of all tiles reduced */
+  RESIDENT_ROWMAX_TURNS = 4,
 };
+
+/* Of shared memory: for the softmax two sets of slots, for the maxima those of all tiles that a block reduces. */
+#define RESIDENT_SLOT_BYTES(is_softmax)                                                                                \
+  (WGMMA_CLUSTER * RESIDENT_PARTS * ((is_softmax) ? 2 * WGMMA_SLOT_BYTES : RESIDENT_ROWMAX_TURNS * WGMMA_TILE * 4))
 
 /* rondo_gemm_softmax_staggered_*: gemm_softmax_staggered.cu. The same for softmax in 16 bits: warpgroups take turns. */
 enum {
@@ -94,9 +101,11 @@ struct gemm_softmax_wgmma_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads) */
+/* KERNEL(chips, parameters, name, threads, is softmax) */
 #define GEMM_SOFTMAX_RESIDENT_KERNELS(KERNEL)                                                                          \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident, 128 * RESIDENT_WARPGROUPS)
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident, 128 * RESIDENT_WARPGROUPS, true)     \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident, 128 * RESIDENT_ROWMAX_WARPGROUPS,     \
+         false)
 
 /* KERNEL(chips, parameters, name, threads, steps) */
 #define GEMM_SOFTMAX_STAGGERED_KERNELS(KERNEL)                                                                         \

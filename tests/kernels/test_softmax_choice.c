@@ -114,10 +114,10 @@ Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_b
   const struct gemm_softmax_attributes plain = {0};
   struct op_launches launches;
   const struct op_launch *launch = selected(operands, plain, h200, &launches);
-  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_streamed_c4") == 0, "%s", launch->kernel);
-  cr_assert(launch->map_count == 3 && launch->grid[0] % 4 == 0);
+  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_resident") == 0, "%s", launch->kernel);
+  cr_assert(launch->map_count == 3 && launch->grid[0] % 8 == 0);
   for (uint32_t i = 0; i < 3; i++) cr_assert_eq(launch->maps[i].rank, 3);
-  cr_assert(launch->maps[2].box[0] == 32 && launch->maps[2].box[1] == 16 && launch->maps[2].size[0] == 4092);
+  cr_assert(launch->maps[2].box[0] == 32 && launch->maps[2].box[1] == 64 && launch->maps[2].size[0] == 4092);
   cr_assert(launch->maps[1].box[0] == 64 && launch->maps[1].box[1] == 256 && launch->maps[1].size[0] == 56);
 
   struct chip chip = h200;
@@ -159,10 +159,10 @@ Test(softmax, gemm_softmax_select_deals_rows_of_b_where_a_map_can) {
     cr_assert_eq(launch->maps[1].box[i], box[i], "dimension %d", i);
   }
   selected(operands, (struct gemm_softmax_attributes){.causal = true}, h200, &launches);
-  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_streamed_c4") == 0);
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident") == 0);
   operands[1].shape[0] = operands[2].shape[1] = 2168;
   selected(operands, plain, h200, &launches);
-  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_streamed_c4") == 0);
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident") == 0);
 }
 
 Test(softmax, gemm_softmax_select_knows_alignment_and_width) {

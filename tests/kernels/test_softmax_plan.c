@@ -40,10 +40,11 @@ static void check_resident(const struct gemm_softmax_problem *problem, const str
   check_grid(plan, problem->batch * plan->groups, WGMMA_CLUSTER);
   cr_assert_geq(plan->row_blocks * RESIDENT_PARTS * WGMMA_COLUMNS, problem->n);
   cr_assert_leq(plan->steps, RESIDENT_MOST_STEPS);
-  cr_assert(!problem->is_softmax && plan->a_box_rows == 64 && plan->b_box_rows == 256);
-  /* the maxima of the tiles that a block owns */
-  const int64_t turns = (plan->tiles + plan->groups - 1) / plan->groups;
-  cr_assert_leq(turns, RESIDENT_TURNS * plan->row_blocks);
+  cr_assert(plan->a_box_rows == 64 && plan->b_box_rows == 256 && plan->p_box_rows == 64);
+  if (!problem->is_softmax) { /* the maxima of the tiles that a block owns */
+    const int64_t turns = (plan->tiles + plan->groups - 1) / plan->groups;
+    cr_assert_leq(turns, RESIDENT_ROWMAX_TURNS * plan->row_blocks);
+  }
 }
 
 static void check_staggered(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
@@ -117,11 +118,11 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
     int64_t row_blocks, grid;
   } cases[] = {
       {4096, 4096, 64, true, false, "rondo_gemm_softmax_staggered_k64", 8, 120},
-      {4096, 4096, 64, true, true, "rondo_gemm_softmax_streamed_c4", 4, 120},
+      {4096, 4096, 64, true, true, "rondo_gemm_softmax_resident", 8, 120},
       {4096, 4096, 128, true, false, "rondo_gemm_softmax_staggered_k128", 8, 120},
       {1024, 1024, 64, true, false, "rondo_gemm_softmax_streamed_c4", 4, 64},
       {2048, 2048, 64, true, false, "rondo_gemm_softmax_staggered_k64", 4, 120},
-      {4096, 4088, 64, true, false, "rondo_gemm_softmax_streamed_c4", 4, 120},
+      {4096, 4088, 64, true, false, "rondo_gemm_softmax_resident", 8, 120},
       {4096, 4096, 64, false, false, "rondo_gemm_rowmax_resident", 8, 120},
       {8192, 1024, 1024, true, false, "rondo_gemm_softmax_held_c2", 2, 132},
       {8192, 1024, 1024, true, true, "rondo_gemm_softmax_streamed_c4", 4, 120},
@@ -132,7 +133,7 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
       {1100, 200, 64, false, false, "rondo_gemm_rowmax_streamed", 1, 20},
       {100, 2048, 64, true, false, "rondo_gemm_softmax_staggered_k64", 4, 16},
       {33, 1152, 128, true, false, "rondo_gemm_softmax_staggered_k128", 4, 8},
-      {64, 1152, 128, true, true, "rondo_gemm_softmax_streamed_c4", 4, 4},
+      {64, 1152, 128, true, true, "rondo_gemm_softmax_resident", 4, 8},
       {100, 9000, 64, true, false, "rondo_gemm_softmax_streamed_c4", 4, 8},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
