@@ -44,7 +44,6 @@ enum {
   SHORT_CAPACITY = 1024,     /* KV rows: fewer need no splits */
   KV_ROWS_OF_A_ROW = 4,      /* with new rows: KV rows of the capacity for each row of a query head */
   TOGETHER_BYTES = 36 << 20, /* of K and V of a group of heads, which stay in L2 */
-  PAIR_PLACES = 16,          /* of pairs of query tiles: trials */
   PACKED_ITEM_ROWS = 16      /* with fewer rows an item, most rows of tiles are wasted: other kernels fold heads too */
 };
 
@@ -125,18 +124,12 @@ static int64_t shape_ns(const struct attention_problem *problem, const struct at
   return larger(divide_up(heads * head_ns, clusters), longest_ns) + speed->launch_ns;
 }
 
-/* The shape if new rows begin at position 0. */
-static struct attention_shape first_of(const struct attention_shape *shape) {
-  struct attention_shape first = *shape;
-  first.capacity = smaller(first.capacity, first.query_length);
-  return first;
-}
-
 /* New rows end anywhere in the capacity: the mean of both ends. */
 static int64_t estimate_ns(const struct attention_problem *problem, const struct attention_wgmma_variant *variant) {
   const int64_t last_ns = shape_ns(problem, &problem->shape, variant);
   if (!problem->shape.has_ends) return last_ns;
-  const struct attention_shape first = first_of(&problem->shape);
+  struct attention_shape first = problem->shape;
+  first.capacity = smaller(first.capacity, first.query_length);
   return (shape_ns(problem, &first, variant) + last_ns) / 2;
 }
 
@@ -166,66 +159,26 @@ static const struct attention_wgmma_variant *variant_of(const struct attention_p
   return best;
 }
 
-/* A group's tiles in the order of their length as attention_wgmma_tiles.cuh deals them: single ones, and pairs. */
-struct places {
-  int64_t tiles, pairs, pairs_begin;
-};
-
-/* The tile at a place; of a pair also the second one, else -1. */
-static int64_t tile_at(const struct places *places, int64_t place, int64_t *second) {
-  const int64_t pair = place - places->pairs_begin;
-  *second = pair >= 0 && pair < places->pairs ? places->tiles - 1 - pair : -1;
-  if (pair < 0) return place;
-  return pair < places->pairs ? places->tiles - 2 * places->pairs + pair : place - places->pairs;
-}
-
-static int64_t tile_ns(const struct attention_shape *shape, const struct attention_wgmma_plan *plan, int64_t together,
-                       int64_t tile) {
+/* The time of the block with the most work under the causal mask, as attention_wgmma_tiles.cuh deals tiles. */
+static int64_t most_work_ns(const struct attention_shape *shape, const struct attention_wgmma_plan *plan,
+                            int64_t heads) {
   const struct speed *speed = speed_of(plan->variant);
-  const int64_t row_tile = plan->row_tiles - 1 - tile / together;
-  return kv_tiles(shape, plan->variant, row_tile) * speed->tile_ns + speed->query_ns;
-}
-
-/* Under the causal mask, as attention_wgmma_tiles.cuh deals tiles. */
-static int64_t cluster_ns(const struct attention_shape *shape, const struct attention_wgmma_plan *plan, int64_t heads,
-                          int64_t cluster) {
-  const int64_t clusters = plan->blocks / plan->variant->cluster;
-  int64_t work = 0, turn = 0;
-  for (int64_t first = 0; first < heads; first += plan->heads_together) {
-    const int64_t together = smaller(plan->heads_together, heads - first);
-    const struct places places = {together * plan->row_tiles, plan->pairs, plan->pairs_begin};
-    for (int64_t round = 0; round < plan->rounds; round++, turn++) {
-      const int64_t place = round * clusters + (turn % 2 ? clusters - 1 - cluster : cluster);
-      if (place >= places.tiles - places.pairs) continue;
-      int64_t second;
-      work += tile_ns(shape, plan, together, tile_at(&places, place, &second));
-      if (second >= 0) work += tile_ns(shape, plan, together, second);
-    }
-  }
-  return work;
-}
-
-/* The time of the multiprocessors with the most work. If a multiprocessor has two blocks, they take turns at it. */
-static int64_t most_work_ns(const struct attention_problem *problem, const struct attention_shape *shape,
-                            const struct attention_wgmma_plan *plan, int64_t heads) {
-  const int64_t clusters = plan->blocks / plan->variant->cluster;
-  const int64_t apart = larger(most_clusters(problem, plan->variant) / plan->variant->at_once, 1);
+  const int64_t blocks = plan->blocks, group_tiles = plan->heads_together * plan->row_tiles;
   int64_t most = 0;
-  for (int64_t i = 0; i < smaller(apart, clusters); i++) {
-    int64_t work = 0;
-    for (int64_t c = i; c < clusters; c += apart) work += cluster_ns(shape, plan, heads, c);
+  for (int64_t block = 0; block < blocks; block++) {
+    int64_t work = 0, turn = 0;
+    for (int64_t first = 0; first < heads; first += plan->heads_together) {
+      const int64_t together = smaller(plan->heads_together, heads - first);
+      for (int64_t begin = 0; begin < group_tiles; begin += blocks, turn++) {
+        const int64_t index = begin + (turn % 2 ? blocks - 1 - block : block);
+        if (index >= together * plan->row_tiles) continue;
+        const int64_t row_tile = plan->row_tiles - 1 - index / together;
+        work += kv_tiles(shape, plan->variant, row_tile) * speed->tile_ns + speed->query_ns;
+      }
+    }
     most = larger(most, work);
   }
-  return most / plan->variant->at_once;
-}
-
-/* With new rows, which end anywhere in the capacity, the sum of both ends. */
-static int64_t ends_work_ns(const struct attention_problem *problem, const struct attention_wgmma_plan *plan,
-                            int64_t heads) {
-  const int64_t last_ns = most_work_ns(problem, &problem->shape, plan, heads);
-  if (!problem->shape.has_ends) return last_ns;
-  const struct attention_shape first = first_of(&problem->shape);
-  return most_work_ns(problem, &first, plan, heads) + last_ns;
+  return most;
 }
 
 static void deal(const struct attention_problem *problem, int64_t heads_together, struct attention_wgmma_plan *plan) {
@@ -234,36 +187,6 @@ static void deal(const struct attention_problem *problem, int64_t heads_together
   plan->heads_together = heads_together;
   plan->rounds = divide_up(heads_together * plan->row_tiles, clusters);
   plan->blocks = clusters * cluster;
-  plan->pairs = 0, plan->pairs_begin = UINT32_MAX;
-}
-
-/* Where the plan's pairs stand best. With new rows, which mostly begin at position 0, where they do. */
-static int64_t best_place(const struct attention_problem *problem, const struct attention_wgmma_plan *plan) {
-  const struct attention_shape *whole = &problem->shape, first = whole->has_ends ? first_of(whole) : *whole;
-  const int64_t heads = plan->heads_together, most = heads * plan->row_tiles - 2 * plan->pairs;
-  struct attention_wgmma_plan trial = *plan;
-  int64_t best = 0, least = INT64_MAX;
-  for (int64_t part = 0; part < PAIR_PLACES; part++) {
-    trial.pairs_begin = most * part / PAIR_PLACES;
-    const int64_t work = most_work_ns(problem, &first, &trial, heads);
-    if (work >= least) continue;
-    least = work;
-    best = trial.pairs_begin;
-  }
-  return best;
-}
-
-/* The tiles of a last round that is not full become pairs with others, and the round goes. After one full round blocks
- * do not take turns, and after many the last one is a small part. */
-static void deal_pairs(const struct attention_problem *problem, struct attention_wgmma_plan *plan) {
-  enum { LEAST_ROUNDS = 2, MOST_ROUNDS = 3 };
-  const int64_t heads = plan->heads_together, tiles = heads * plan->row_tiles;
-  const int64_t clusters = plan->blocks / plan->variant->cluster, pairs = tiles % clusters;
-  if (!pairs || tiles / clusters < LEAST_ROUNDS || tiles / clusters > MOST_ROUNDS) return;
-  struct attention_wgmma_plan trial = *plan;
-  trial.pairs = pairs, trial.rounds--;
-  trial.pairs_begin = best_place(problem, &trial);
-  if (ends_work_ns(problem, &trial, heads) * 100 < ends_work_ns(problem, plan, heads) * 99) *plan = trial;
 }
 
 /* Heads of about as many KV heads as stay in L2. With some fewer the rounds of a group may come out even, and so the
@@ -276,20 +199,18 @@ static void deal_evenly(const struct attention_problem *problem, struct attentio
   const int64_t heads = shape->batch * shape->query_heads;
   const int64_t limit = smaller(larger(TOGETHER_BYTES / kv_head_bytes, 1) * shape->group, heads);
   const int64_t some_heads = smaller(heads, larger(SOME_TILES / plan->row_tiles, 1));
-  int64_t least = INT64_MAX, last = 0;
-  struct attention_wgmma_plan best = *plan;
+  int64_t least = INT64_MAX, best = limit, last = 0;
   for (int64_t i = 0; i < TRIALS; i++) {
-    const int64_t together = limit - limit * i / PARTS;
-    if (together == last) continue;
-    last = together;
-    deal(problem, together, plan);
-    if (together == heads && heads == some_heads) deal_pairs(problem, plan);
-    const int64_t work = ends_work_ns(problem, plan, some_heads);
+    const int64_t trial = limit - limit * i / PARTS;
+    if (trial == last) continue;
+    last = trial;
+    deal(problem, trial, plan);
+    const int64_t work = most_work_ns(shape, plan, some_heads);
     if (work >= least) continue;
     least = work;
-    best = *plan;
+    best = trial;
   }
-  *plan = best;
+  deal(problem, best, plan);
 }
 
 bool attention_wgmma_plan_of(const struct attention_problem *problem, struct attention_plan *whole) {
@@ -306,8 +227,7 @@ bool attention_wgmma_plan_of(const struct attention_problem *problem, struct att
     deal_evenly(problem, plan);
   else
     deal(problem, heads, plan);
-  const int64_t tiles_of_place = plan->pairs ? 2 : 1;
-  return tiles_of_place * plan->rounds * divide_up(heads, plan->heads_together) <= ATTENTION_WGMMA_MOST_TILES;
+  return plan->rounds * divide_up(heads, plan->heads_together) <= ATTENTION_WGMMA_MOST_TILES;
 }
 
 /* ---- The launch -------------------------------------------------------------------------------------------------- */
@@ -332,8 +252,6 @@ static struct attention_wgmma_parameters parameters_of(const struct op_call *cal
       .row_tiles = (uint32_t)plan->row_tiles,
       .heads_together = (uint32_t)plan->heads_together,
       .rounds = (uint32_t)plan->rounds,
-      .pairs = (uint32_t)plan->pairs,
-      .pairs_begin = (uint32_t)plan->pairs_begin,
       .query_length = (int32_t)shape->query_length,
       .capacity = (int32_t)shape->capacity,
       .most_length = (int32_t)shape->most_length,

@@ -36,8 +36,7 @@ struct attention_wgmma_parameters {
   uint32_t heads;              /* batch * query heads */
   uint32_t row_tiles;          /* of a head, each for a cluster */
   uint32_t heads_together;     /* under the causal mask: heads of a group, which is dealt as one */
-  uint32_t rounds;             /* of a group: a cluster takes one tile, or a pair, in each */
-  uint32_t pairs, pairs_begin; /* of short tiles, in the only group, and the place of the first; none: 0, UINT32_MAX */
+  uint32_t rounds;             /* of a group: a cluster takes one tile in each */
   int32_t query_length, capacity;
   int32_t head_dimension; /* columns of O that there are */
   float scale_log2;       /* scale * log2(e), positive; with a cap: cap * log2(e) */
@@ -125,8 +124,8 @@ struct attention_wgmma_variant {
 
 struct attention_wgmma_plan {
   const struct attention_wgmma_variant *variant;
-  int64_t row_tiles;                                  /* of a head, for a cluster */
-  int64_t heads_together, rounds, pairs, pairs_begin; /* see attention_wgmma_parameters */
+  int64_t row_tiles;              /* of a head, for a cluster */
+  int64_t heads_together, rounds; /* see attention_wgmma_parameters */
   int64_t blocks;
 };
 #endif

@@ -4,10 +4,7 @@
  * Without a mask clusters take query tiles in turn, head by head, so that tiles at work share K and V in L2. Under the
  * causal mask the last positions see most KV rows. Heads are then dealt in groups whose K and V stay in L2 together.
  * Within a group the last positions of all heads go first, and clusters take turns forwards and backwards: a cluster
- * with a longer tile in one round gets a shorter one in the next. There is no table and no counter to reset.
- *
- * If a few tiles are left for a last round, the clusters that take them would end last. So pairs of the shortest tiles
- * may count as one tile each, and stand among tiles that take as long as a pair. */
+ * with a longer tile in one round gets a shorter one in the next. There is no table and no counter to reset. */
 #pragma once
 
 #include "../common/device_code.cuh"
@@ -30,7 +27,6 @@ template <typename Size> struct tile_walk {
   uint32_t rank;    /* of the block in its cluster */
   int position = 0; /* what p.position is the address of */
   uint32_t number = 0, turn = 0, group = 0, round = 0;
-  uint32_t second = 0;                        /* of the last pair: the place of its second tile; 0: none is left */
   uint32_t batch = 0, head = 0, row_tile = 0; /* of the next tile */
   bool is_there = false;                      /* is there one? */
 
@@ -71,36 +67,23 @@ template <typename Size> struct tile_walk {
     return true;
   }
 
-  /* Pairs have the shortest tiles of all heads, the longest with the shortest. */
-  DEVICE uint32_t take_pair(uint32_t index) {
-    const uint32_t pair = index - p.pairs_begin, end = p.heads * p.row_tiles;
-    if (pair >= p.pairs) return index - p.pairs;
-    second = end - 1 - pair;
-    return end - 2 * p.pairs + pair;
-  }
-
   /* False after the last. */
   DEVICE bool next_place(uint32_t &batch, uint32_t &head_of_batch, uint32_t &row_tile) {
     const uint32_t clusters = gridDim.x / Size::cluster, cluster = blockIdx.x / Size::cluster;
     uint32_t head;
     if constexpr (Size::causal) {
-      uint32_t index = second, heads = p.heads_together, first_head = 0;
-      if (second) {
-        second = 0;
-      } else {
-        do {
-          first_head = group * p.heads_together;
-          if (first_head >= p.heads) return false;
-          heads = min(p.heads_together, p.heads - first_head);
-          index = round * clusters + (turn % 2 ? clusters - 1 - cluster : cluster);
-          turn++;
-          if (++round == p.rounds) {
-            round = 0;
-            group++;
-          }
-        } while (index >= heads * p.row_tiles - p.pairs);
-        if (index >= p.pairs_begin) index = take_pair(index);
-      }
+      uint32_t index, heads, first_head;
+      do {
+        first_head = group * p.heads_together;
+        if (first_head >= p.heads) return false;
+        heads = min(p.heads_together, p.heads - first_head);
+        index = round * clusters + (turn % 2 ? clusters - 1 - cluster : cluster);
+        turn++;
+        if (++round == p.rounds) {
+          round = 0;
+          group++;
+        }
+      } while (index >= heads * p.row_tiles);
       const uint32_t from_last = index / heads;
       head = first_head + index - from_last * heads;
       row_tile = p.row_tiles - 1 - from_last;

@@ -323,25 +323,21 @@ static void models(rondo_backend backend) {
 BOTH_BACKENDS(attention_append, decode_and_prefill_of_models_agree_with_double_precision, models)
 
 /* Chunks of a prompt: the first, one amid the capacity, and the last one that fits, where rows end in any place of a KV
- * tile. Capacities are beyond those of few KV rows, except for the cases with high query tiles, and with pairs of query
- * tiles, which have one position each: the first or the last. */
+ * tile. Capacities are beyond those of few KV rows, except for the case with high query tiles. */
 static void chunks(rondo_backend backend) {
   static const struct {
     int64_t query_heads, kv_heads, query_length, capacity, dimension;
-    enum { ALL, FIRST, LAST } begins;
-  } shapes[] = {{3, 1, 128, 1039, 64, ALL},  {4, 2, 200, 1039, 128, ALL},    {3, 3, 130, 1039, 256, ALL},
-                {6, 1, 64, 1039, 32, ALL},   {2, 1, 257, 1100, 64, ALL},     {48, 2, 384, 399, 64, ALL},
-                {3, 1, 1025, 1040, 32, ALL}, {16, 1, 1088, 1188, 64, FIRST}, {16, 1, 1088, 1188, 64, LAST}};
+  } shapes[] = {{3, 1, 128, 1039, 64}, {4, 2, 200, 1039, 128}, {3, 3, 130, 1039, 256}, {6, 1, 64, 1039, 32},
+                {2, 1, 257, 1100, 64}, {48, 2, 384, 399, 64},  {3, 1, 1025, 1040, 32}};
   enum { BEGINS = 3 };
   static struct appended tasks[COUNT(shapes)];
   for (size_t i = 0; i < COUNT(tasks); i++) {
     const int64_t room = shapes[i].capacity - shapes[i].query_length;
-    const int64_t begins = shapes[i].begins == ALL ? BEGINS : 1;
     struct appended *t = &tasks[i];
-    *t = (struct appended){.appends = true, .base = i % 2 ? 0.0f : 500000.0f, .position_count = begins};
+    *t = (struct appended){.appends = true, .base = i % 2 ? 0.0f : 500000.0f, .position_count = BEGINS};
     t->a = (struct attention){.dtype = dtypes[i % 2],
                               .layout = i / 2 % 2 ? RONDO_BHSD : RONDO_BSHD,
-                              .batch = begins,
+                              .batch = BEGINS,
                               .query_heads = shapes[i].query_heads,
                               .kv_heads = shapes[i].kv_heads,
                               .query_length = shapes[i].query_length,
@@ -350,7 +346,6 @@ static void chunks(rondo_backend backend) {
                               .lse_wanted = true,
                               .causal = 1};
     if (backend == RONDO_BACKEND_HOST && shapes[i].query_heads > 8) t->a.query_heads /= 12; /* one kind of tile */
-    t->positions[0] = shapes[i].begins == LAST ? (int32_t)room : 0;
     t->positions[1] = (int32_t)(room / 2 - 3), t->positions[2] = (int32_t)room;
   }
   run(backend, tasks, COUNT(tasks));

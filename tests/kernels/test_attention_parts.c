@@ -25,20 +25,18 @@ static struct attention task_of(size_t i, int64_t query_length, int64_t capacity
                             .lse_wanted = true};
 }
 
-/* From one KV tile of a query tile to nine. In the last two cases a cluster has several query tiles, in the last one
- * some in pairs. */
+/* From one KV tile of a query tile to eight. In the last case a cluster has several query tiles. */
 static void tiles(rondo_backend backend) {
   static const struct {
     int64_t query_heads, query_length, capacity;
-  } sizes[] = {{2, 512, 512}, {3, 575, 575},   {1, 640, 1024},  {4, 450, 962},
-               {2, 64, 704},  {9, 1024, 1024}, {16, 1088, 1088}};
+  } sizes[] = {{2, 512, 512}, {3, 575, 575}, {1, 640, 1024}, {4, 450, 962}, {2, 64, 704}, {9, 1024, 1024}};
   struct attention tasks[2 * COUNT(sizes)];
   for (size_t i = 0; i < COUNT(tasks); i++) {
     const size_t s = i / 2;
     tasks[i] = task_of(i + s, sizes[s].query_length, sizes[s].capacity);
     tasks[i].query_heads = sizes[s].query_heads;
     tasks[i].place = s % 2 ? STRIDED : DENSE;
-    if (backend == RONDO_BACKEND_HOST && sizes[s].query_heads > 4) tasks[i].query_heads = 1;
+    if (backend == RONDO_BACKEND_HOST && sizes[s].query_heads == 9) tasks[i].query_heads = 1;
   }
   attentions_check(backend, tasks, COUNT(tasks));
 }
@@ -127,12 +125,12 @@ Test(attention_parts, few_long_query_tiles_are_planned_in_parts) {
   static const struct {
     int64_t batch, query_heads, query_length, capacity;
     bool has_ends, parts;
-  } cases[] = {{1, 2, 512, 512, false, true},    {1, 3, 575, 575, false, true},   {1, 1, 640, 1024, false, true},
-               {1, 4, 450, 962, false, true},    {1, 2, 64, 704, false, true},    {1, 9, 1024, 1024, false, true},
-               {1, 16, 1088, 1088, false, true}, {12, 1, 128, 640, false, true},  {12, 1, 512, 640, false, true},
-               {1, 2, 300, 940, false, true},    {1, 9, 128, 4111, true, true},   {1, 9, 2048, 4111, true, true},
-               {1, 32, 128, 4111, true, true},   {1, 2, 128, 128, false, false},  {1, 9, 8192, 8192, false, false},
-               {1, 32, 512, 4111, true, false},  {1, 32, 2048, 4111, true, false}};
+  } cases[] = {{1, 2, 512, 512, false, true},   {1, 3, 575, 575, false, true},    {1, 1, 640, 1024, false, true},
+               {1, 4, 450, 962, false, true},   {1, 2, 64, 704, false, true},     {1, 9, 1024, 1024, false, true},
+               {12, 1, 128, 640, false, true},  {12, 1, 512, 640, false, true},   {1, 2, 300, 940, false, true},
+               {1, 9, 128, 4111, true, true},   {1, 9, 2048, 4111, true, true},   {1, 32, 128, 4111, true, true},
+               {1, 2, 128, 128, false, false},  {1, 9, 8192, 8192, false, false}, {1, 32, 512, 4111, true, false},
+               {1, 32, 2048, 4111, true, false}};
   for (size_t i = 0; i < COUNT(cases); i++) {
     const struct attention_problem problem = {.chip = {90, 132, 232448},
                                               .shape = {.causal = true,
@@ -150,6 +148,5 @@ Test(attention_parts, few_long_query_tiles_are_planned_in_parts) {
     struct attention_plan plan;
     cr_assert(attention_wgmma_plan_of(&problem, &plan), "case %zu", i);
     cr_expect_eq(plan.wgmma.variant->parts, cases[i].parts ? 2 : 1, "case %zu", i);
-    if (cases[i].query_heads == 16) cr_expect_gt(plan.wgmma.pairs, 0);
   }
 }
