@@ -40,6 +40,14 @@ DEVICE float2 look_at_pair(const unsigned char *from) {
   return two;
 }
 DEVICE bool is_there(float2 two) { return __float_as_uint(two.x); }
+/* If the pair is not there. */
+DEVICE void look_again(float2 &two, const unsigned char *from) {
+  asm volatile("{.reg .pred missing; .reg .b64 both; setp.eq.b32 missing, %0, 0; mov.b64 both, {%0, %1};\n"
+               "@missing ld.volatile.global.b64 both, [%2];" FLAGGED "\nmov.b64 {%0, %1}, both;}"
+               : "+f"(two.x), "+f"(two.y)
+               : "l"(from)
+               : "memory");
+}
 
 /* A pair of a rank's part, to all ranks, itself last. */
 DEVICE void give_pair(const exchange_gather &e, uint32_t sum, uint32_t part, uint32_t pair, float2 two) {
@@ -83,10 +91,10 @@ DEVICE uint32_t part_place(const exchange_gather &e, uint32_t i, uint32_t own) {
 }
 
 /* By a warp, whose lanes take pairs side by side, each `own` bytes behind the beginning of a row in part 0: waits until
- * a pair of each part of all ranks is there, one of those that the warp takes. A lane looks at every 32nd part. So a
- * look is short, where one at all that the warp takes lasts half a microsecond. The clock runs when this rank's own
- * parts are there: until then the kernel before says who did not come. */
-DEVICE void wait_for_parts(const exchange_gather &e, uint32_t own) {
+ * a pair of each part of all ranks but `few` is there, one of those that the warp takes. A lane looks at every 32nd
+ * part. So a look is short, where one at all that the warp takes lasts half a microsecond. The clock runs when this
+ * rank's own parts are there: until then the kernel before says who did not come. */
+DEVICE void wait_for_parts(const exchange_gather &e, uint32_t own, uint32_t few) {
   enum { LOOKS = 512 /* between two looks at the clock */ };
   const uint32_t lane = threadIdx.x % 32, parts = e.parts * e.ranks, near = own - lane * 8 + lane % 4 * 64;
   const uint32_t first = part_place(e, min(lane, parts - 1), near);
@@ -95,7 +103,7 @@ DEVICE void wait_for_parts(const exchange_gather &e, uint32_t own) {
     uint32_t missing = is_there(look_at_pair(e.here + first)) ? parts : min(lane, parts - 1);
     rolled_for (uint32_t i = lane + 32; i < parts && missing == parts; i += 32)
       if (!is_there(look_at_pair(e.here + part_place(e, i, near)))) missing = i;
-    if (__all_sync(0xffffffffu, missing == parts)) return;
+    if (__popc(__ballot_sync(0xffffffffu, missing < parts && lane < parts)) <= few) return;
     if (looks % LOOKS || __any_sync(0xffffffffu, missing / e.parts == e.rank)) continue;
     if (!begin) begin = nanoseconds();
     if (nanoseconds() - begin > e.timeout_ns && missing < parts) give_up(e.fault, e.fault_number, missing / e.parts);
@@ -111,9 +119,16 @@ DEVICE void name_missing(const exchange_gather &e, uint32_t own) {
 
 /* A pair of x and the sum over all ranks, in their order, each rank's parts in theirs; Exact: there are AtOnce. The
  * looks at AtOnce parts of Ranks ranks, 1 or 2, are in flight together. The first looks come too early: they bring the
- * instructions. */
+ * instructions. Later ones begin when a third of the parts is there. On chips 9.0 those at exact parts are at what is
+ * missing: so the last part is there one look after it came. */
 template <uint32_t AtOnce, uint32_t Ranks, bool Exact>
 DEVICE float2 take_pair(const exchange_gather &e, uint32_t number, uint32_t pair) {
+  enum { LOOKS = 64 /* of those that keep what has come, without a limit */ };
+#if __CUDA_ARCH__ == 900
+  constexpr bool keeps = Exact;
+#else
+  constexpr bool keeps = false; /* registers do not suffice */
+#endif
   const uint32_t parts = Exact ? AtOnce : e.parts; /* offsets: a state has less than 2^31 bytes */
   const uint32_t from_x = e.rank * e.row_bytes + pair_place(number, EXCHANGE_GATHER_PARTS, pair);
   float2 x, all = {};
@@ -124,6 +139,7 @@ DEVICE float2 take_pair(const exchange_gather &e, uint32_t number, uint32_t pair
     float2 sum[Ranks], before[Ranks];
     unrolled_for (uint32_t k = 0; k < Ranks; k++) before[k] = make_float2(-0.0f, -0.0f); /* changes no number */
     rolled_for (uint32_t first = 0; first < parts; first += AtOnce, from += AtOnce * EXCHANGE_GATHER_VECTOR) {
+      float2 kept[Ranks][AtOnce] = {};
       rolled_for (uint32_t looks = 0;; looks++) {
         float2 part[Ranks][AtOnce];
         x = look_at_pair(e.here + from_x);
@@ -131,6 +147,11 @@ DEVICE float2 take_pair(const exchange_gather &e, uint32_t number, uint32_t pair
         unrolled_for (uint32_t k = 0; k < Ranks; k++) {
           const unsigned char *parts_of_rank = e.here + (from + k * second);
           unrolled_for (uint32_t j = 0; j < AtOnce; j++) {
+            if (keeps) {
+              look_again(kept[k][j], parts_of_rank + j * EXCHANGE_GATHER_VECTOR);
+              part[k][j] = kept[k][j];
+              continue;
+            }
             if (!Exact) part[k][j] = make_float2(-0.0f, -0.0f);
             if (Exact || first + j < parts) part[k][j] = look_at_pair(parts_of_rank + j * EXCHANGE_GATHER_VECTOR);
           }
@@ -145,8 +166,8 @@ DEVICE float2 take_pair(const exchange_gather &e, uint32_t number, uint32_t pair
         have_come = __all_sync(0xffffffffu, have_come);
         if (have_come) break;
         const uint32_t own = from_x - e.rank * e.row_bytes - EXCHANGE_GATHER_PARTS * EXCHANGE_GATHER_VECTOR;
-        wait_for_parts(e, own);
-        if (looks == e.timeout_ns >> 9) name_missing(e, own); /* one takes more than 512 ns */
+        if (!keeps || looks % LOOKS == 0) wait_for_parts(e, own, keeps && !looks ? e.parts * e.ranks * 2 / 3 : 0);
+        if (looks == e.timeout_ns >> 8) name_missing(e, own); /* one takes more than 256 ns */
       }
       unrolled_for (uint32_t k = 0; k < Ranks; k++) before[k] = sum[k];
     }
