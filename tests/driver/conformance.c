@@ -56,10 +56,11 @@ static cu_result open_device(void) {
   if (result == CU_SUCCESS) result = driver.cuDeviceGetAttribute(&minor, CU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
   if (result == CU_SUCCESS) result = driver.cuMemAlloc(&device_memory, (size_t)PIECES * PIECE_BYTES + COUNTS_BYTES);
   if (result == CU_SUCCESS)
-    result = driver.cuMemHostAlloc(&host, PIECE_BYTES + 64, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP);
+    result =
+        driver.cuMemHostAlloc(&host, PIECE_BYTES + COUNTS_BYTES, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP);
   if (result != CU_SUCCESS) return result;
   host_memory = host;
-  memset(host_memory, 0, PIECE_BYTES + 64);
+  memset(host_memory, 0, PIECE_BYTES + COUNTS_BYTES);
   copy_kernel = find_kernel("rondo_copy", &copy_library);
   done_kernel = copy_kernel ? find_kernel("rondo_point", &done_library) : NULL;
   repeat_kernel = done_kernel ? find_kernel("rondo_repeat_step", &repeat_library) : NULL;

@@ -17,8 +17,9 @@ enum {
 };
 enum { CAPTURE_NONE = 0, CAPTURE_INVALIDATED = 2 }; /* and CU_CAPTURE_ACTIVE */
 
-/* Device memory in pieces, large enough that a copy by a single block takes longer than a launch. */
-enum { PIECE_BYTES = 1 << 18, PIECES = 16, COUNTS_BYTES = 64 };
+/* Device memory in pieces, large enough that a copy by a single block takes longer than a launch; then counts, and the
+ * states of bells. */
+enum { PIECE_BYTES = 1 << 18, PIECES = 16, COUNTS_BYTES = 96 };
 
 enum need { NOTHING, KERNELS, OVERLAP, PARTS, MAPS, LOOPS, LOOPS_OVERLAP, PEERS };
 
