@@ -202,7 +202,7 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
   if (shape.rotates && !operands[ATTENTION_ROPE_FREQUENCIES].present)
     attention_frequencies(call, parameters.base_frequencies);
   const int64_t rows = shape.batch * shape.query_length, units = heads * parameters.row_pairs / ATTENTION_APPEND_PAIRS;
-  if (!rows) return;
+  if (!rows || !units) return;
   parameters.row_parts = (uint32_t)row_parts(rows, units);
   const int64_t block_rows = rows >= ENOUGH_ROWS ? ATTENTION_APPEND_MOST_ROWS : 1;
   parameters.row_threads = (uint32_t)(ATTENTION_APPEND_THREADS / block_rows);
