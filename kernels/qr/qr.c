@@ -261,7 +261,7 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   struct qr_workspace workspace = {0};
   if (problem->h.is_present || !problem->k || !problem->batch) return workspace;
   /* A part for each block that has no output to work in: enough to fill a chip. Matrices that stay in registers need it
-   * on the host only. */
+   * on the host and, of f64, on chips with less shared memory. */
   const struct qr_panels *panels = thin_panels_of(problem);
   const bool small = !panels && qr_tile_on_every_chip(problem);
   workspace.workers =
