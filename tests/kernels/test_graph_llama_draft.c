@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../runtime/graph.h"
 #include "../oracles/llama_oracle.h"
 
 enum { VERIFY, DECODE, PREFILL, PROMPT = 12, PROMPT_ROWS = 16, MOST_ROWS = 32, ROOM = 140, SHORT = 76, RUN = 8 };
@@ -306,6 +307,30 @@ static void bits(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(graph_llama, verified_rows_have_the_bits_of_tokens, bits)
+
+/* 128 rows are as many chains of halves as there may be. */
+Test(graph_llama, the_most_drafts_are_verified_by_eights) {
+  rondo_graph *graph;
+  rondo_llama_layer layers[LAYERS];
+  rondo_graph_llama_tensors tensors = {.layers = layers};
+  rondo_graph_llama_desc desc = llama_plain_desc();
+  desc.layers = LAYERS, desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536;
+  desc.head_dimension = 64, desc.weights = RONDO_BF16, desc.vocabulary = VOCABULARY, desc.context = MOST_CONTEXT;
+  desc.feed_back = 1, desc.draft = 127, desc.verify = 1;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_graph_llama(graph, &desc, &tensors));
+  int chains = 0;
+  for (uint32_t i = 0; i < graph->task_count; i++) {
+    static const char half[] = "layer1.attention.";
+    struct op_operand operands[OP_MAX_OPERANDS];
+    if (strncmp(graph->tasks[i].name, half, sizeof half - 1)) continue;
+    graph_op_task(graph, &graph->tasks[i], operands);
+    cr_expect_eq(operands[0].shape[0], 8, "%s has %d rows", graph->tasks[i].name, (int)operands[0].shape[0]);
+    chains++;
+  }
+  cr_expect_eq(chains, 16);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
 
 Test(graph_llama, drafts_refuse_what_does_not_fit) {
   rondo_graph *graph;
