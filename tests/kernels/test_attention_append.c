@@ -299,8 +299,9 @@ static void models(rondo_backend backend) {
   skip_under_sanitizers();
   static const struct {
     int64_t batch, query_heads, kv_heads, capacity, dimension;
-  } shapes[] = {{1, 9, 3, 512, 64},    {8, 32, 8, 512, 64},  {1, 32, 8, 4096, 64},
-                {2, 32, 8, 1000, 128}, {1, 8, 1, 9000, 128}, {1, 8, 4, 2048, 256}};
+  } shapes[] = {{1, 9, 3, 512, 64},   {8, 32, 8, 512, 64},  {1, 32, 8, 4096, 64}, {2, 32, 8, 1000, 128},
+                {1, 8, 1, 9000, 128}, {1, 8, 4, 2048, 256}, {4, 32, 8, 1000, 64}, /* by pairs of blocks */
+                {4, 32, 8, 1000, 128}};
   static struct appended tasks[COUNT(shapes) * 3];
   for (size_t i = 0; i < COUNT(tasks); i++) {
     static const int64_t lengths[] = {1, 4, 16};
