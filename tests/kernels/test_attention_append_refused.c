@@ -121,6 +121,31 @@ Test(attention_packed, refuses_what_does_not_fit) {
   trial_end(&trial);
 }
 
+/* Of no heads, as of no rows, nothing is left to do. */
+Test(attention_append, no_heads_are_no_launch) {
+  static const struct chip chips[] = {{80, 108, 166912}, {90, 132, 232448}, {100, 148, 232448}};
+  static struct op_launches launches;
+  for (int64_t heads = 0; heads <= 2; heads += 2)
+    for (size_t i = 0; i < 2 * sizeof chips / sizeof *chips; i++) {
+      struct op_operand operands[OP_MAX_OPERANDS];
+      struct trial trial;
+      trial_describe(&trial, RONDO_BACKEND_HOST);
+      rondo_graph *g = trial.graph;
+      rondo_attention_desc desc = {.q = MADE(F16, 2, heads, 3, 64),
+                                   .k = MADE(F16, 2, heads, 9, 64),
+                                   .v = MADE(F16, 2, heads, 9, 64),
+                                   .o = MADE(F16, 2, heads, 3, 64),
+                                   .position = MADE(I32, 1),
+                                   .rope_base = 10000.0f};
+      if (i % 2) desc.new_k = MADE(F16, 2, heads, 3, 64), desc.new_v = MADE(F16, 2, heads, 3, 64);
+      REQUIRE_OK(rondo_add_attention(g, &desc));
+      struct op_task task = graph_op_task(g, &g->tasks[0], operands);
+      REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chips[i / 2], &launches));
+      cr_expect_eq(launches.count > 0, heads > 0, "%d heads, case %zu", (int)heads, i);
+      trial_end(&trial);
+    }
+}
+
 static const char *packed_choice(int64_t items, int64_t rows, int64_t page_rows, struct op_launches *launches) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct trial trial;
