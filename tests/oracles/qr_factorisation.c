@@ -187,7 +187,7 @@ static void set_layout(struct factorisation *f, int layout) {
  * matrices, and has all kinds. On the host each layout takes two of the four kinds, the next layout the others. */
 static void run_in_layouts(rondo_backend backend, rondo_dtype dtype, const enum form *forms, int layouts,
                            const int16_t (*shapes)[2], size_t count) {
-  if (dtype == RONDO_F64) skip_under_sanitizers(); /* the code of f32, which other tests run for f64 */
+  if (dtype == RONDO_F64) skip_under_sanitizers(); /* it has the code of f32, and other tests run it */
   cr_assert_leq(count, LAYOUT_SHAPES_MOST);
   for (int layout = 0; layout < layouts; layout++) {
     struct factorisation all[LAYOUT_SHAPES_MOST];
