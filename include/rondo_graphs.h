@@ -189,10 +189,9 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *
  * With draft (one sequence, feed_back), graphs keep the sequence's tokens in `history` and draft as many of the next
  * ones (rondo_add_prompt_lookup). There is no advance: positions move by the accepted tokens. With verify, decode's
- * rows are the token and its drafts, so a replay gives 1 to 1 + draft tokens. With SmolLM2 135M's sizes in bf16 the
- * rows have a token's bits from 9.0 on, and logits may be off by the roundings of their own sums in fp32, else by those
- * of all layers. Where two logits are closer than that, another token may come. Repeats may take turns: decode until
- * `matched` is not 0, verify until it is 0 or -1.
+ * rows are the token and its drafts, so a replay gives 1 to 1 + draft tokens. Another token may come where two
+ * logits differ by less than roundings: with SmolLM2 135M's sizes in bf16 from 9.0 on those of the head's sums in fp32,
+ * else of all layers. Repeats may take turns: decode until `matched` is not 0, verify until it is 0 or -1.
  *
  * With ranks, each rank of a group has a graph, described alike but for `rank`. All are replayed with the same inputs
  * and have the same results, to the bit. A task "layer0.attention sum", or of another half, output or down, adds what
