@@ -235,6 +235,18 @@ static void check(struct machine *m, const struct llama *l, rondo_backend backen
   check_repeat(m, &stopped, limit, stop);
 }
 
+/* One that verifies, a token, and a prompt. */
+static void trials_start(struct machine *m, struct llama *l, rondo_backend backend) {
+  l->desc.verify = 1;
+  machine_add(m, backend, l->desc);
+  l->desc.verify = 0;
+  machine_add(m, backend, l->desc);
+  l->desc.tokens = PROMPT_ROWS;
+  machine_add(m, backend, l->desc);
+  l->desc.tokens = 0;
+  machine_start(m, l);
+}
+
 static void drafted(rondo_backend backend) {
   static const struct {
     int64_t hidden, query_heads, kv_heads, feed_forward; /* SmolLM2's have kernels of their own */
@@ -258,14 +270,7 @@ static void drafted(rondo_backend backend) {
     desc.feed_back = 1, desc.context = MOST_CONTEXT, desc.with_logits = 0;
     llama_make(&l, desc, cases[i].seed);
     make_repetitive(&l);
-    l.desc.verify = 1;
-    machine_add(&m, backend, l.desc);
-    l.desc.verify = 0;
-    machine_add(&m, backend, l.desc);
-    l.desc.tokens = PROMPT_ROWS;
-    machine_add(&m, backend, l.desc);
-    l.desc.tokens = 0;
-    machine_start(&m, &l);
+    trials_start(&m, &l, backend);
     check(&m, &l, backend, cases[i].room);
     machine_end(&m);
     llama_free(&l);
@@ -287,14 +292,7 @@ static void bits(rondo_backend backend) {
     desc.weights = RONDO_BF16, desc.draft = cases[i].draft, desc.feed_back = 1, desc.context = cases[i].at + 100;
     desc.with_logits = 1;
     llama_make(&l, desc, 950 + i);
-    l.desc.verify = 1;
-    machine_add(&m, backend, l.desc);
-    l.desc.verify = 0;
-    machine_add(&m, backend, l.desc);
-    l.desc.tokens = PROMPT_ROWS;
-    machine_add(&m, backend, l.desc);
-    l.desc.tokens = 0;
-    machine_start(&m, &l);
+    trials_start(&m, &l, backend);
     REQUIRE_OK(rondo_runtime_info(m.trials[VERIFY].runtime, &info));
     const struct apart got = verified_apart(&m, desc.draft, cases[i].at);
     cr_log_info("%d drafts: logits %.3g apart, %zu numbers of the caches", (int)desc.draft, got.logits, got.numbers);
