@@ -321,7 +321,7 @@ Test(graph_llama, the_most_drafts_are_verified_by_eights) {
   for (uint32_t i = 0; i < graph->task_count; i++) {
     static const char half[] = "layer1.attention.";
     struct op_operand operands[OP_MAX_OPERANDS];
-    if (strncmp(graph->tasks[i].name, half, sizeof half - 1)) continue;
+    if (strncmp(graph->tasks[i].name, half, sizeof half - 1) != 0) continue;
     graph_op_task(graph, &graph->tasks[i], operands);
     cr_expect_eq(operands[0].shape[0], 8, "%s has %d rows", graph->tasks[i].name, (int)operands[0].shape[0]);
     chains++;
