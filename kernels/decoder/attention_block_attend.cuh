@@ -113,6 +113,19 @@ DEVICE void lay_out(const attention_block_parameters &p, const block_place &b, u
   }
 }
 
+/* Where a lane's operands of K and V are in the warp's first tile. */
+template <typename Size> struct tile_operands {
+  uint32_t key, value;
+
+  DEVICE tile_operands(const block_place &b, uint32_t ring) {
+    using tile = typename Size::tile;
+    const uint32_t permuted = b.lane % 8;
+    key = ring + b.lane % 16 * tile::row_bytes + ((b.lane / 16 ^ permuted) << 4);
+    value =
+        ring + tile::tile_bytes + (b.lane % 8 + b.lane / 16 * 8) * tile::row_bytes + ((b.lane / 8 % 2 ^ permuted) << 4);
+  }
+};
+
 /* The first tile has arrived, and all stages are requested. */
 template <typename Size>
 DEVICE void attend(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
@@ -122,17 +135,14 @@ DEVICE void attend(const attention_block_parameters &p, const block_place &b, co
   all.clear();
   query_fragments<tile> q;
   load_query<Size>(p, b, q);
-  const uint32_t permuted = b.lane % 8;
-  const uint32_t key = tiles.ring + b.lane % 16 * tile::row_bytes + ((b.lane / 16 ^ permuted) << 4),
-                 value = tiles.ring + tile::tile_bytes + (b.lane % 8 + b.lane / 16 * 8) * tile::row_bytes +
-                         ((b.lane / 8 % 2 ^ permuted) << 4);
+  const tile_operands<Size> from(b, tiles.ring);
   uint32_t stage = 0;
   rolled_for (uint32_t first = first_row_of<Size>(b); first < length; first += Size::row_step) {
     if (first != first_row_of<Size>(b)) cp_async_wait<Size::stages - 1>();
     __syncwarp();
     if ((uint32_t)position - first < LAYER_HALF_TILE && (uint32_t)position < p.capacity)
       place_new_row<Size>(p, b, tiles, (uint32_t)position, tiles.ring + stage);
-    attend_tile<Size>(b, p.scale_log2, q, key + stage, value + stage, length - first, all);
+    attend_tile<Size>(b, p.scale_log2, q, from.key + stage, from.value + stage, length - first, all);
     __syncwarp();
     const uint32_t next = first + Size::stages * Size::row_step;
     if (next < length) tiles.ask(p.capacity, next, stage);
@@ -201,10 +211,11 @@ DEVICE joined join_warps(uint32_t stats, uint32_t stats_step, uint32_t numbers, 
   return all;
 }
 
+DEVICE uint32_t tile_count(uint32_t length) { return (length + LAYER_HALF_TILE - 1) / LAYER_HALF_TILE; }
+
 /* How many of `Size::attending` warps of block `rank` have a tile. */
 template <typename Size> DEVICE uint32_t active_warps(uint32_t length, uint32_t rank) {
-  const uint32_t tiles = (length + LAYER_HALF_TILE - 1) / LAYER_HALF_TILE;
-  return min((tiles + Size::sharing - 1 - rank % Size::sharing) / Size::sharing, Size::attending);
+  return min((tile_count(length) + Size::sharing - 1 - rank % Size::sharing) / Size::sharing, Size::attending);
 }
 
 /* The warps' results, joined, to all blocks. */

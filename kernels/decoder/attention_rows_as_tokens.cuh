@@ -24,8 +24,6 @@ struct tile_of_share {
   }
 };
 
-DEVICE uint32_t tile_count(uint32_t length) { return (length + LAYER_HALF_TILE - 1) / LAYER_HALF_TILE; }
-
 /* Requests the tile, if there is one, and moves on. */
 template <bool Early, typename Size>
 DEVICE void ask_tile_of_share(const tile_ring<Size> &tiles, tile_of_share &at, uint32_t capacity, uint32_t count,
@@ -115,10 +113,7 @@ DEVICE void attend_shares(const attention_block_parameters &p, const block_place
   partial<tile> all;
   query_fragments<tile> q;
   load_query<Size>(p, b, q);
-  const uint32_t permuted = b.lane % 8;
-  const uint32_t key = tiles.ring + b.lane % 16 * tile::row_bytes + ((b.lane / 16 ^ permuted) << 4),
-                 value = tiles.ring + tile::tile_bytes + (b.lane % 8 + b.lane / 16 * 8) * tile::row_bytes +
-                         ((b.lane / 8 % 2 ^ permuted) << 4);
+  const tile_operands<Size> from(b, tiles.ring);
   uint32_t stage = 0;
   tile_of_share now(b.warp);
   while (now.tile < count) {
@@ -128,7 +123,7 @@ DEVICE void attend_shares(const attention_block_parameters &p, const block_place
     if ((int32_t)(first + LAYER_HALF_TILE) > position)
       place_new_rows<Size>(p, b, tiles, position, first, tiles.ring + stage);
     if (now.tile == share) all.clear();
-    attend_tile<Size>(b, p.scale_log2, q, key + stage, value + stage, length - first, all);
+    attend_tile<Size>(b, p.scale_log2, q, from.key + stage, from.value + stage, length - first, all);
     __syncwarp();
     ask_tile_of_share<false>(tiles, asked, p.capacity, count, stage);
     stage = Size::stage_behind(stage, b.warp);

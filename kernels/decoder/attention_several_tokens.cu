@@ -267,7 +267,7 @@ DEVICE void send_row_numbers(const attention_block_parameters &p, const row_plac
 template <typename Size>
 DEVICE void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
   constexpr uint32_t fours = Size::dimension / 4;
-  const uint32_t active = min((length + LAYER_HALF_TILE - 1) / LAYER_HALF_TILE, Size::attending);
+  const uint32_t active = active_warps<Size>(length, b.rank);
   rolled_for (uint32_t i = threadIdx.x / Size::cluster; i < p.group * fours; i += Size::threads / Size::cluster) {
     const uint32_t head = i / fours, four = i % fours, block = b.lane % Size::cluster;
     const uint32_t from = b.shared + p.ring + (head * Size::tile::pitch + four * 4) * 4,
