@@ -278,7 +278,15 @@ static void drafted(rondo_backend backend) {
 }
 BOTH_BACKENDS(graph_llama, drafts_change_no_token, drafted)
 
-/* Of SmolLM2's sizes, whose kernels give a verified row the bits of a token, but for the head's order of sums. */
+/* Of SmolLM2 135M's sizes. */
+static rondo_graph_llama_desc drafting_smollm2(int draft) {
+  rondo_graph_llama_desc desc = llama_plain_desc();
+  desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536, desc.head_dimension = 64;
+  desc.weights = RONDO_BF16, desc.draft = draft, desc.feed_back = 1;
+  return desc;
+}
+
+/* With these sizes kernels give a verified row the bits of a token, but for the head's order of sums. */
 static void bits(rondo_backend backend) {
   static const struct {
     int draft, at;
@@ -287,10 +295,8 @@ static void bits(rondo_backend backend) {
     struct llama l;
     struct machine m = {0};
     rondo_info info;
-    rondo_graph_llama_desc desc = llama_plain_desc();
-    desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536, desc.head_dimension = 64;
-    desc.weights = RONDO_BF16, desc.draft = cases[i].draft, desc.feed_back = 1, desc.context = cases[i].at + 100;
-    desc.with_logits = 1;
+    rondo_graph_llama_desc desc = drafting_smollm2(cases[i].draft);
+    desc.context = cases[i].at + 100, desc.with_logits = 1;
     llama_make(&l, desc, 950 + i);
     trials_start(&m, &l, backend);
     REQUIRE_OK(rondo_runtime_info(m.trials[VERIFY].runtime, &info));
@@ -311,10 +317,8 @@ Test(graph_llama, the_most_drafts_are_verified_by_eights) {
   rondo_graph *graph;
   rondo_llama_layer layers[LAYERS];
   rondo_graph_llama_tensors tensors = {.layers = layers};
-  rondo_graph_llama_desc desc = llama_plain_desc();
-  desc.layers = LAYERS, desc.hidden = 576, desc.query_heads = 9, desc.kv_heads = 3, desc.feed_forward = 1536;
-  desc.head_dimension = 64, desc.weights = RONDO_BF16, desc.vocabulary = VOCABULARY, desc.context = MOST_CONTEXT;
-  desc.feed_back = 1, desc.draft = 127, desc.verify = 1;
+  rondo_graph_llama_desc desc = drafting_smollm2(127);
+  desc.layers = LAYERS, desc.vocabulary = VOCABULARY, desc.context = MOST_CONTEXT, desc.verify = 1;
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
   REQUIRE_OK(rondo_graph_llama(graph, &desc, &tensors));
   int chains = 0;
