@@ -33,7 +33,7 @@ struct user_work {
   uint16_t argument_bytes[RONDO_MAX_ARGUMENTS]; /* of a value; 0: a tensor */
   unsigned char *values;                        /* USER_VALUE_BYTES for each argument that is one */
   rondo_capture_function capture;
-  const struct called_library *library; /* whose work `capture` enqueues; NULL: the user's own callback */
+  const struct called_library *called_library; /* whose work `capture` enqueues; NULL: the user's own callback */
   rondo_host_function host;
   void *user;
 };

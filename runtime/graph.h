@@ -119,7 +119,7 @@ rondo_status graph_end(rondo_graph *graph, const struct graph_mark *mark, rondo_
  * the call. The call is also the last address that `capture` gets, after those of the operands; capture returns not 0
  * after status_set. */
 struct library_work {
-  const struct called_library *library;
+  const struct called_library *called_library;
   const char *default_name;
   rondo_status (*check)(const struct op_task *task);
   rondo_capture_function capture;

@@ -317,7 +317,7 @@ static rondo_status follow_last_call(rondo_graph *graph) {
   const uint32_t added = graph->task_count - 1;
   for (uint32_t t = added; t-- > 0;) {
     const struct user_work *work = graph->tasks[t].user_work;
-    if (work && work->library == &library) return rondo_after(graph, added, t);
+    if (work && work->called_library == &library) return rondo_after(graph, added, t);
   }
   return RONDO_OK;
 }

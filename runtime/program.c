@@ -213,7 +213,7 @@ const char *program_waiting_task(const rondo_exec *exec) {
   for (uint32_t n = 0; n < exec->program.node_count; n++) {
     const struct op_task *task = &exec->program.tasks[n];
     const struct user_work *work = exec->program.nodes[n].user_work;
-    if (task->op ? op_waits(task) : work && work->library) return exec->program.names[n];
+    if (task->op ? op_waits(task) : work && work->called_library) return exec->program.names[n];
   }
   return NULL;
 }

@@ -238,8 +238,10 @@ rondo_status graph_add_library_work(rondo_graph *graph, const struct library_wor
   if (status != RONDO_OK) return status;
   unsigned char value[USER_VALUE_BYTES] = {0};
   memcpy(value, call, call_bytes);
-  struct user_work work = {
-      .capture = added->capture, .library = added->library, .values = value, .argument_count = argument_count + 1};
+  struct user_work work = {.capture = added->capture,
+                           .called_library = added->called_library,
+                           .values = value,
+                           .argument_count = argument_count + 1};
   work.argument_bytes[argument_count] = (uint16_t)call_bytes;
   task->tensors[task->operand_count++] = NO_TENSOR;
   return user_task_commit(graph, task, &work);

@@ -91,7 +91,7 @@ rondo_status capture_into(struct device *device, const struct lane *lane, struct
   atomic_store(&device->capturer, (uintptr_t)pthread_self());
   /* In the thread-local mode the driver refuses what would break the callback's own capture. NCCL's mode is relaxed:
    * its first call in a thread connects the ranks, by driver calls that the other mode refuses. */
-  int mode = work->library ? CU_CAPTURE_RELAXED : CU_CAPTURE_THREAD_LOCAL;
+  int mode = work->called_library ? CU_CAPTURE_RELAXED : CU_CAPTURE_THREAD_LOCAL;
   driver->cuThreadExchangeStreamCaptureMode(&mode);
   sigset_t ours;
   pthread_sigmask(SIG_SETMASK, &device->signals, &ours); /* the callback has the mask that the caller has */
@@ -100,7 +100,7 @@ rondo_status capture_into(struct device *device, const struct lane *lane, struct
   driver->cuThreadExchangeStreamCaptureMode(&mode);
   atomic_store(&device->capturer, 0);
   rondo_status status = RONDO_OK;
-  if (refused && work->library)
+  if (refused && work->called_library)
     status = status_set(RONDO_DEVICE_ERROR, "instantiate: task '%s': %s", task, rondo_error_text());
   else if (refused)
     status = status_set(RONDO_DEVICE_ERROR, "instantiate: task '%s': the callback returned %d", task, refused);

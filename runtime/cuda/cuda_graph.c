@@ -80,7 +80,7 @@ static rondo_status audit(const struct build *build) {
   for (uint32_t n = build->program->node_count; n-- > 0;)
     if (build->exits[n].node_count > index) {
       task = build->program->nodes[n].call.task->name;
-      library = build->program->nodes[n].user_work->library;
+      library = build->program->nodes[n].user_work->called_library;
     }
   return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': %s enqueued %s, which no replay may do%s", task,
                     library ? library->name : "the callback", forbidden, library ? library->why_host : "");

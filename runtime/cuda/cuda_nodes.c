@@ -300,7 +300,7 @@ static rondo_status add_library_capture(struct build *build, const struct device
 
 static rondo_status add_capture(struct build *build, const struct device_node *node, struct exit *exit) {
   struct captured captured = {0};
-  if (node->user_work->library) return add_library_capture(build, node, exit);
+  if (node->user_work->called_library) return add_library_capture(build, node, exit);
   rondo_status status = capture_into(build->device, build->exec->lane, &build->exec->graph, node, build->waits.nodes,
                                      build->waits.count, &captured);
   if (status != RONDO_OK) return status;

@@ -399,8 +399,8 @@ static rondo_status host_exec_create(struct device *device, const struct device_
                       "instantiate: task '%s' %s, and this is the host backend: %sopen the runtime with "
                       "RONDO_BACKEND_CUDA",
                       program->nodes[n].call.task->name,
-                      work->library ? work->library->why_gpu : "has no host function",
-                      work->library ? "" : "give it one, or ");
+                      work->called_library ? work->called_library->why_gpu : "has no host function",
+                      work->called_library ? "" : "give it one, or ");
   }
   *exec_out = exec;
   return RONDO_OK;
