@@ -1,10 +1,10 @@
 /* gemv_ring.cu - products with NVFP4 matrices of several waves: weights travel through a ring in shared memory.
  *
  * When: see gemv_ring_plan.c. Rows have no gaps and hold multiples of 16 bytes of scales, by row; one vector in 16 bits
- * may have an RMS norm; only slices of the last part may be missing in k. Bound by
- * memory, if enough warps multiply: the time of a tile from its barrier to its last product is latency. So eight to 16
- * warps are faster than more stages. Stages have 30 to 75 KB: a copy costs its warp some 50 ns, and a tile costs the
- * warps some hundred cycles.
+ * may have an RMS norm; only slices of the last part may be missing in k. Bound by memory, if enough
+ * warps multiply: the time of a tile from its barrier to its last product is latency. So eight to 16 warps are faster
+ * than more stages. Stages have 30 to 75 KB: a copy costs its warp some 50 ns, and a tile costs the warps some hundred
+ * cycles.
  *
  * A block owns block_rows consecutive rows of one matrix, and takes them tile by tile. One thread asks for whole tiles
  * with bulk copies (PTX ISA, cp.async.bulk) into the stages of a ring; `parts` x `groups` warps multiply the tiles that

@@ -4,8 +4,8 @@
 #include "gemv.h"
 
 /* gemv_ring.cu: rows of a block, and of a group in a tile; the stages, how many are filled before the vectors come,
- * their bytes and where the first one begins;
- * floats from part to part of the sums; where the warps' own memory begins, and bytes of a warp. */
+ * their bytes and where the first one begins; floats from part to part of the sums; where the warps' own memory begins,
+ * and bytes of a warp. */
 GEMV_PARAMETERS(gemv_ring_parameters) {
   GEMV_COMMON
   uint32_t block_rows, group_rows, stages, early_stages, stage_bytes, first_stage, pitch, own_memory, own_bytes;

@@ -34,8 +34,8 @@ enum qr_number {
   QR_BF16,
 };
 
-/* rondo_qr_blocked_* and _global_*. h, r and q may be absent. The kernels factor
- * in `work`: h, r or q, or (workers != 0) a workspace of each block of the grid. */
+/* rondo_qr_blocked_* and _global_*. h, r and q may be absent. The kernels factor in `work`: h, r or q, or
+ * (workers != 0) a workspace of each block of the grid. */
 struct qr_parameters {
   struct qr_matrix a, h, r, q, work;
   struct qr_vector tau, work_tau;
