@@ -6,7 +6,7 @@
  *
  * A program opens a runtime with three fixed pools (device, pinned, host). It describes its work once, as a graph of
  * tasks over tensors, and instantiates the graph. Then it only replays. Without a GPU the graph runs on the host
- * backend, with the same plan. A complete program, for y = W x with four-bit weights:
+ * backend, with the same plan. A complete program, for y = W x with four-bit weights (README.md says how to link it):
  *
  *     #include <rondo.h>
  *     #include <stdio.h>
@@ -86,8 +86,8 @@
  *   - Graph: one thread at a time describes, plans, instantiates or draws it.
  *   - Exec: any number of threads may call rondo_acquire, rondo_acquire_within, rondo_wait_any and rondo_exec_info,
  *     without a lock. During an upload or download no other thread replays the exec or a borrower.
- *   - Several threads may make, set, read and close execs that share constants and states. Of two calls that exclude
- *     each other the second is refused.
+ *   - Several threads may make, set, read and close execs that share constants and states. A call that may not overlap
+ *     another one in progress is refused.
  *   - Slot: only its holder, one thread at a time, fills, replays, rebinds, profiles and releases it. The holder may
  *     hand it on, by rondo_wait_any or any means that orders memory. Any thread may call rondo_poll, rondo_wait and
  *     rondo_data.
@@ -192,8 +192,8 @@ typedef enum rondo_backend {
 } rondo_backend;
 
 /* How rondo_wait, rondo_wait_any and the host backend's threads wait. Idle host threads sleep.
- *   RONDO_WAIT_SPIN_YIELD  CUDA: spins 50 us, then yields the core between looks. Host: spins, or sleeps until the end,
- *                          whichever was sooner in trial waits for the slot, repeated now and then
+ *   RONDO_WAIT_SPIN_YIELD  CUDA: spins 50 us, then yields the core between looks. Host: spins or sleeps, whichever saw
+ *                          the end sooner in the slot's trial waits, which are repeated now and then
  *   RONDO_WAIT_SPIN        spins. No system call in rondo_replay and rondo_wait, except in a slot's first replay
  *                          without warm-up. Host: one thread of each lane spins too, even when idle
  *   RONDO_WAIT_BLOCK       least CPU. CUDA: sleeps 20 us between looks. Host: sleeps until the end */
@@ -232,8 +232,8 @@ RONDO_API RONDO_INLINE rondo_status rondo_open(const rondo_options *options, ron
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
-/* Opens a runtime for each of 1 to RONDO_MAX_RANKS ranks, with options[rank], or none. All have one backend: with
- * RONDO_BACKEND_AUTO CUDA, if all can use it.
+/* Opens a group: 1 to RONDO_MAX_RANKS runtimes, the ranks, with options[rank]. If one cannot be opened, none is. All
+ * have the same backend; RONDO_BACKEND_AUTO takes CUDA if all can use it.
  *   - Each GPU reaches the memory of the others (peer access, which stays on after rondo_close). Ranks may share a GPU.
  *   - Graphs may borrow from graphs that are instantiated in other runtimes of the group.
  *   - Runtimes are closed one by one, in any order. Rank 0's allocator lives until the last is closed.
@@ -286,9 +286,9 @@ RONDO_API rondo_status rondo_runtime_health(rondo_runtime *runtime);
 
 typedef struct rondo_graph rondo_graph;
 
-/* A tensor or a view: a small value, valid while its graph lives. An exec takes its graph's tensors even after that
- * graph is destroyed. All other calls refuse them, even if a new graph has the same address, until the old graph's
- * runtime is closed. */
+/* A tensor or a view: a small value, valid while its graph lives. Calls on an exec or slot take tensors of its graph
+ * even after that graph is destroyed. Until the graph's runtime is closed, all other calls refuse them, even if a new
+ * graph has the same address. */
 typedef struct rondo_tensor {
   rondo_graph *graph;
   uint32_t index;
@@ -346,8 +346,8 @@ RONDO_API rondo_status rondo_state(rondo_graph *graph, const char *name, rondo_d
 RONDO_API rondo_status rondo_temporary(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                        const int64_t *shape, rondo_tensor *tensor);
 
-/* Makes a view of a rectangle of a tensor or view, of the same rank: offset and extent per dimension, even ones in the
- * last dimension of nvfp4. It keeps the strides: a view of a matrix has a leading dimension, and may be a panel of
+/* Makes a view of a rectangle of a tensor or view, with an offset and an extent per dimension (both even in the last
+ * dimension of nvfp4). It keeps rank and strides: a view of a matrix has a leading dimension, and may be a panel of
  * columns for QR.
  * Errors: RONDO_INVALID_ARGUMENT for a rectangle that is not inside the tensor. */
 RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const int64_t *offset, const int64_t *extent,
@@ -364,9 +364,9 @@ RONDO_API rondo_status rondo_reshape(rondo_graph *graph, rondo_tensor tensor, ui
 
 /* Adds another graph's constant or state, or a view of one: many graphs share one set of weights and KV caches.
  *   - The memory belongs to the lender, the other graph's exec. It is uploaded and counted there, once. The lender is
- *     open before this graph is instantiated, and closed after this graph's execs. The other graph need not live longer
- *     than this call.
- *   - Two borrowed views of one tensor are views of one tensor here, so dependencies are seen.
+ *     open before this graph is instantiated, and closed after this graph's execs. The other graph itself may be
+ *     destroyed after this call.
+ *   - Two borrowed views of one tensor are views of one tensor here, so tasks that conflict keep their order.
  *   - Several graphs may write a shared state: execs of one lane run one after the other.
  * Errors: RONDO_INVALID_ARGUMENT for a tensor of this graph, or one that is neither constant nor state. */
 RONDO_API rondo_status rondo_borrow(rondo_graph *graph, rondo_tensor lent, rondo_tensor *tensor);
@@ -475,16 +475,24 @@ typedef struct rondo_gemv_desc {
 } rondo_gemv_desc;
 RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
 
-/* The same for 1 to 65,536 vectors: y = r * scale * (W x) + bias, silu_mul, out = y + residual. Vectors are f16 or
- * bf16, weights their type or nvfp4, out f16, bf16 or f32.
- * Both may be e4m3 with optional scales of rows, f32 [batch, m] and [batch, count]: without norms, on the host and
- * compute capability 9.0, where m is even and rows begin at multiples of 16 bytes.
- *   norm, normed, squares  optional, begin an RMS norm: normed = out * norm, norm [m], both of the vectors' type;
- *                          squares f32 [batch, ceil(m/64), count], sums of out^2 of 64 columns. Out is not rounded
- *                          there. Without silu_mul and one_order
- *   vector_squares         optional, ends it: squares of vectors; r = 1/sqrt(their sum/k + norm_epsilon). Else r is 1
- *   |error of scale * (W x)| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-133), in e4m3 with 2^-5 sum|w x| more
- * r is off by (8 + k/64) 2^-24 of itself. silu adds 2^-17 of itself and 2^-119 |up|. */
+/* Matrix times 1 to 65,536 vectors. Fields are those of rondo_gemv_desc, which takes more types and up to 16 vectors.
+ *   y = r * scale * (W x) + bias,   then silu_mul,   out = y + residual
+ *
+ * Vectors are f16 or bf16, weights their type or nvfp4, out f16, bf16 or f32. Vectors and weights may both be e4m3,
+ * with optional scales of rows, f32 [batch, count] and [batch, m], and without norms: on the host, and on compute
+ * capability 9.0 if m is even and rows begin at multiples of 16 bytes.
+ *   norm, normed, squares
+ *                   optional, all or none: begin the RMS norm of a following product. normed = out * norm, norm [m],
+ *                   both of the vectors' type. squares f32 [batch, ceil(m/64), count] are the sums of out^2 over 64
+ *                   columns each, before out is rounded. Without silu_mul and one_order
+ *   vector_squares  optional: ends that norm. They are the squares that the product before it left;
+ *                   r = 1 / sqrt(their sum / k + norm_epsilon). Absent: r is 1
+ *
+ * Error bound of scale * (W x), and with e4m3 vectors 2^-5 sum|w x| more:
+ *   |error| <= |scale| ((8 + k/16) 2^-23 sum|w x| + k 2^-133)
+ * The relative error of r is at most
+ *   (8 + k/64) 2^-24
+ * and silu adds 2^-17 of itself and 2^-119 |up|. */
 typedef struct rondo_gemm_desc {
   const char *name;
   rondo_tensor weights, vectors;
@@ -541,8 +549,8 @@ typedef enum rondo_rope_pairing {
  *                embedding
  *   row_offsets  optional i32 [items + 1], at replay, with causal and new_k: packed rows. q, o, lse, new_k and new_v
  *                have batch 1; item i of k, v, position and kv_pages has their rows row_offsets[i] to
- *                row_offsets[i + 1] - 1. An offset below an earlier one counts as that, and all within 0 .. query
- *                length. Rows of no item have output 0 and lse -infinity. An item's bits depend on no other item
+ *                row_offsets[i + 1] - 1. Offsets are clamped to 0 .. query length, and to the offset before. Rows of
+ *                no item have output 0 and lse -infinity. An item's bits depend on no other item
  *   rope_base, rope_frequencies, rope_pairing
  *                rope_base > 0, or rope_frequencies (f32 [d/2], radians per position): a rotary embedding first turns q
  *                (f16 or bf16) and new_k, and rounds them. Pair i of row r turns by
@@ -783,12 +791,12 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  *   last      optional i32 [1], at replay, with 1 row: added to position first, such as a prompt's last row
  *   history   i32 [capacity], tokens by position: gets the accepted ones
  *   stops     optional i32 [up to 16], at replay: nothing is accepted after one of these; -1 stands for none
- *   limit     optional i32 [1], at replay: position grows to it at most, or by 1; 0: no limit
+ *   limit     optional i32 [1], at replay: position stops at it, but grows by at least 1; 0: no limit
  *   accepted  i32 [rows]: the accepted tokens, then -1
  *   matched   i32 [1]: -1 after a stop token or at the limit; else the length of the match, or 0
- * A match is the longest run of 2 to 8 earlier tokens that equals the last ones, of several the latest. The drafts are
- * what followed it; after the last token they begin anew. Without a match each is the last token. Positions outside of
- * history have no match, and are not written. */
+ * A match is the longest run of 2 to 8 earlier tokens that equals the last ones; the latest of equally long ones. The
+ * drafts are the tokens that followed it; if they are too few, they are repeated. Without a match each draft is the
+ * last token. Positions outside of history have no match, and are not written. */
 typedef struct rondo_prompt_lookup_desc {
   const char *name;
   rondo_tensor chosen;
@@ -1016,22 +1024,22 @@ RONDO_API rondo_status rondo_exchange_state(rondo_graph *graph, const char *name
 /* A task of each rank, which waits for those of the others.
  *   in, out     f32, f16 or bf16, of one type except for sums
  *   residual    optional, only of all_reduce: out's shape; may be out itself
- *   exchange    `ranks` tensors, the states of ranks 0, 1, ..; the task borrows them. They are large enough for a
- *               rank's part, without terms, in the type of `in`
+ *   exchange    `ranks` tensors: the states of ranks 0, 1, ..; the task borrows them. Each has room for one rank's part
+ *               (with terms, for one term) in the type of `in`
  *   rank        this one
  *   dimension   of all_gather and reduce_scatter: the one that is `ranks` times as long in out, or in `in`
  *   peer        another rank; of broadcast the source, which alone has `in` and may leave out absent
  *   timeout_ns  after this time the device is lost; 0: 800 ms, on the host a minute
  *
- *   all_reduce      out = residual + the sum of the ranks' in; in f32 [terms, out's shape] counts as the sum of its
- *                   terms
+ *   all_reduce      out = residual + the sum of the ranks' in. `in` may also be f32 [terms, out's shape]: it counts as
+ *                   the sum of its terms
  *   all_gather      out = the ranks' in, side by side
  *   reduce_scatter  out = the sum of the ranks' parts number `rank` of in
  *   broadcast       out = the source's in
  *   send, receive   the receiver's out = the sender's in, of one shape. The sender waits for the receiver to begin
  *
  * Any two ranks have the same exchanges with each other, of the same types and all with a residual or none, in the same
- * order in all replays. Else they wait in vain or get other numbers.
+ * order in all replays. Otherwise they wait in vain or get wrong numbers.
  * Sums are fp32, in the order of terms, then of ranks, rounded once. All ranks get the same bits. A NaN may become
  * another NaN. */
 typedef struct rondo_exchange_desc {
@@ -1133,8 +1141,8 @@ RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_ta
 
 typedef struct rondo_plan {
   uint64_t device_bytes;          /* of the device pool, for one exec with any number of slots */
-  uint64_t pinned_bytes_per_slot; /* of the pinned pool: times the slot count of the graph's exec */
-  uint64_t pinned_bytes_per_step; /* of each slot besides: times repeat_steps */
+  uint64_t pinned_bytes_per_slot; /* of the pinned pool, for each slot of the exec */
+  uint64_t pinned_bytes_per_step; /* also of it, for each slot and each of its repeat_steps */
   uint64_t host_bytes;            /* of the host pool, for one exec and the planning itself */
   uint64_t constant_bytes;        /* of device_bytes: the graph's own constants and states */
   uint64_t borrowed_bytes;        /* not of device_bytes: borrowed constants and states */
@@ -1174,10 +1182,11 @@ typedef struct rondo_exec_options {
    * counts. */
   int32_t constants_begin_as_zeros;
   uint32_t repeat_steps; /* the most replays of a rondo_repeat, up to 2^20; captured work has none */
-  /* Not 0: resident, for up to 126 launches, none captured or in clusters of blocks, one slot. After a replay the graph
-   * stays on the device, and the next replay makes no driver call. It ends after linger_ns (full milliseconds) without
-   * a replay, and before other work of its lane, or when execs are made or closed: the next replay is a launch. So are
-   * replays with bound tensors or a notice.
+  /* Not 0: the exec is resident. After a replay its graph stays on the device, and the next replay makes no driver
+   * call. The graph leaves the device after linger_ns (full milliseconds) without a replay, before other work of its
+   * lane, and when execs are made or closed; the next replay then launches it. Replays with bound tensors or a notice
+   * are always launches.
+   *   - Needs one slot and at most 126 launches, none of them captured or in clusters of blocks.
    *   - Takes 1 KiB more of the pinned pool, a warp of the GPU and 1 % of a core.
    *   - Work of others in the lane's stream waits until it ends, as do cudaDeviceSynchronize, cudaFree, and calls that
    *     open, close or profile in another runtime on the device.
@@ -1288,7 +1297,7 @@ RONDO_API rondo_status rondo_poll(rondo_slot slot);
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
 
 /* Replays slots in this order, such as one of each rank. All are checked before the first starts. Replays of another
- * thread may come between: two threads that replay the same ranks exclude each other.
+ * thread may come between, so two threads that replay the same ranks need a lock of the program's.
  * Errors: as rondo_replay. If a launch fails, the slots before the one named are in flight. */
 RONDO_API rondo_status rondo_replay_all(const rondo_slot *slots, uint32_t count);
 
@@ -1344,8 +1353,8 @@ RONDO_API rondo_status rondo_repeat(rondo_slot slot, const rondo_repeat_options 
  * succeeds, *done says how many are done. Any thread may call this and the next two. */
 RONDO_API rondo_status rondo_repeat_wait(rondo_slot slot, uint32_t replays, uint64_t timeout_ns, uint32_t *done);
 
-/* An output after replay 0, 1, .. of the holder's last repeat, until its next. NULL, with an error text, if that is not
- * done. */
+/* An output as replay 0, 1, .. of the holder's last repeat left it; valid until the next repeat. NULL, with an error
+ * text, if that replay is not done. */
 RONDO_API const void *rondo_repeat_data(rondo_slot slot, rondo_tensor output, uint32_t replay);
 
 /* Makes the replay in progress, or the one after it, the last. */
@@ -1416,9 +1425,9 @@ typedef struct rondo_task_profile {
   const char *operation; /* "gemv", "copy", "kernel" or "capture". Lives as long as the program */
   uint64_t time_ns;      /* its time in a chain of tasks, without the launch; 0: too short to measure */
   uint64_t begin_ns;     /* its earliest begin, if every task takes its time and waits only for its edges */
-  /* Bytes that it must move: its operands' dense bytes, once for a read and once for a write. If the shapes confine a
-   * replay to a part of an operand, only that part counts: an append's new rows, an embed's rows for its ids, a KV
-   * cache's window, the pages of page tables. Lengths and positions on the device confine nothing. */
+  /* Bytes that it must move: its operands' dense bytes, once for a read and once for a write. If shapes confine it to a
+   * part of an operand, such as an append's new rows or a KV cache's window, only that part counts. Lengths and
+   * positions on the device confine nothing. */
   uint64_t bytes;     /* of the device's memory */
   uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host */
 } rondo_task_profile;

@@ -34,7 +34,7 @@ typedef struct rondo_graph_gemv_desc {
    * global_scale, and a factor of the product. 0: the input is NVFP4. */
   rondo_dtype quantize_from;
   float quantize_scale;
-  /* From here on as in rondo_gemv_desc. bias and residual are types of tensors; 0: absent. */
+  /* From here on as in rondo_gemv_desc, but bias and residual are the tensors' types; 0: absent. */
   rondo_scale_layout weight_scale_layout, vector_scale_layout;
   int32_t one_order;
   float norm_epsilon; /* > 0: there is a norm */
@@ -156,48 +156,51 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *     desc.tokens = 512, desc.lender = &decode;
  *     TRY(rondo_graph_llama(prefill_graph, &desc, &prefill));
  *
- * Tasks, in order. A layer is five or seven, without one_order two halves if these are faster:
+ * Tasks, in order. A layer is two halves if these are faster and one_order is 0, else five or seven tasks:
  *   "embedding"
+ *   "layer0.attention", ".feed_forward"                          halves; of the first of several chains ".attention.0"
  *   "layer0.qkv", ".attention", ".output", ".gate_up", ".down"   .attention also rotates and appends to the KV cache
  *   "layer0.qkv norm", ".gate_up norm"                           with many tokens or sequences
- *   "layer0.attention", ".feed_forward"                          halves; of several chains ".attention.0"
  *   "last row"                                                   prefill: gathers row `last`
- *   "norm"         after halves, an f32 stream, with 17 results or some NVFP4 heads; else in "head"
+ *   "norm"                                                       where it is not a part of "head"
  *   "head", "next"                                               product that gives logits; argmax or draw
- * Sums, logits, the residual stream between halves and, in bf16, that of some steps of 9 rows or more are f32; else
- * that and results are `dtype`. Each task has the bound of its operation; logits have none. With two layers of
- * random weights their error is at most 0.01 (f16) or 0.08 (bf16) of the root mean square of their row.
+ * Chains are groups of rows that run side by side. Sums and logits are f32, other results `dtype`; the residual stream
+ * is f32 between halves and, in bf16, in some steps of 9 rows or more. Each task has the bound of its operation; logits
+ * have none. With two layers of random weights their error is at most 0.01 (f16) or 0.08 (bf16) of the root mean square
+ * of their row.
  *
- * Prefill takes a prompt in chunks of `tokens` rows, one behind the other. Rows up to `last` count; next and logits
- * belong to row `last`. Later rows are padding of any tokens. It enters the cache, as far as there are rows, but no
- * row that counts sees it, and later tokens overwrite it. With every_row there is no `last`: each row has next and
- * logits, to score a text or check drafted tokens, and feed_back, with_sampling and penalized are 0.
+ * Prefill takes a prompt in chunks of `tokens` rows, one after the other. Rows 0 to `last` count; next and logits are
+ * those of row `last`. Later rows are padding, with any tokens: they are written to the cache where it has room, but no
+ * row that counts sees them, and later tokens overwrite them. With every_row there is no `last`: each row has next and
+ * logits, to score a text or check drafted tokens; feed_back, with_sampling and penalized are then 0.
  *
- * With packed, row_offsets tell whose rows are whose, `last` has a row of each sequence (of one without rows any), and
- * rows of none are padding that enters no cache. feed_back and with_sampling are 0; a lender may have feed_back, whose
- * states the program uploads after the prompts.
+ * With packed, row_offsets say which rows belong to which sequence, and `last` has a row of each sequence (any row if
+ * it has none). Rows of no sequence are padding, which enters no cache. feed_back and with_sampling are 0. If the
+ * lender has feed_back, the program uploads its states after the prompts.
  *
- * With page_rows, caches are pools of pages, and kv_pages says where positions of sequences are. Padding and resting
- * sequences are written too. A layer of decode is five tasks. A borrower of one sequence without page_rows has the
- * pages behind the first, in order.
+ * With page_rows, caches are pools of pages, and kv_pages says which pages a sequence has. Padding and pausing
+ * sequences are written too. A layer of decode is five tasks. A borrower of one sequence without page_rows uses the
+ * pages after the first, in order.
  *
  * With feed_back, each sequence's last token and its position are states, zeros at first. Decode reads these tokens,
  * replaces them by the next ones (a task "token" copies these to the output), and adds `advance` to the positions
  * ("move"). Prefill begins at the sequence's position and leaves the next token and the new position. After the prompt,
- * a program only replays and reads next. rondo_upload sets the states; for one sequence it takes a view made before
- * rondo_instantiate.
+ * a program only replays and reads next. rondo_upload sets the states; to set one sequence's, make a view of them
+ * before rondo_instantiate.
  *
- * With draft (one sequence, feed_back), graphs keep the sequence's tokens in `history` and draft as many of the next
- * ones (rondo_add_prompt_lookup). There is no advance: positions move by the accepted tokens. With verify, decode's
- * rows are the token and its drafts, so a replay gives 1 to 1 + draft tokens. Another token may come where two
- * logits differ by less than roundings: with SmolLM2 135M's sizes in bf16 from 9.0 on those of the head's sums in fp32,
- * else of all layers. Repeats may take turns: decode until `matched` is not 0, verify until it is 0 or -1.
+ * With draft (one sequence, feed_back), graphs keep the sequence's tokens in `history` and draft that many next tokens
+ * (rondo_add_prompt_lookup). There is no advance: the position moves by the accepted tokens. With verify, decode's rows
+ * are the token and its drafts, so a replay gives 1 to 1 + draft tokens. They are those of decode alone, except where
+ * rounding decides between two logits: rounding of the head's fp32 sums with SmolLM2 135M's sizes in bf16 on compute
+ * capability 9.0 or later, else of all layers. Repeats may alternate: decode until `matched` is not 0, verify until it
+ * is 0 or -1.
  *
- * With ranks, each rank of a group has a graph, described alike but for `rank`. All are replayed with the same inputs
- * and have the same results, to the bit. A task "layer0.attention sum", or of another half, output or down, adds what
- * the ranks have (of one token after the last half alone); "logits" joins their columns. Sizes of constants and caches
- * below are then divided by ranks: q, k, v, gate_up and head have part `rank` of their rows, output and down of their
- * columns, embedding and norms all. Products of more than 16 rows are rounded before they are added.
+ * With ranks, each rank of a group has a graph; their descriptions differ in `rank` alone. All are replayed with the
+ * same inputs and have the same results, to the bit. A task such as "layer0.attention sum" adds the ranks' results
+ * after each half, output and down (a token alone has only the one after the last half: its other tasks contain
+ * theirs); "logits" joins the ranks' columns. Constants and caches below are divided by ranks: q, k, v, gate_up and
+ * head have part `rank` of their rows, output and down of their columns; embedding and norms are whole. Results of more
+ * than 16 rows are rounded before they are added.
  *
  * In rows that count, the program keeps positions below `context` (results beyond are undefined) and tokens below
  * `vocabulary` (else the row is NaN). A sequence that pauses takes any token at the position of its next one; with
@@ -229,14 +232,13 @@ typedef struct rondo_graph_llama_desc {
   int32_t feed_back;               /* 1: tokens and positions are states */
   int32_t with_logits;             /* 1: logits are an output */
   int32_t with_sampling;           /* 1: rondo_add_sample draws the next token */
-  int32_t penalized;               /* ids of a row for rondo_add_penalty, up to 1024; 0: no penalties */
-  int32_t draft;                   /* drafted tokens, up to 127; 0: none. Without pages, penalties and ranks */
+  int32_t penalized;               /* ids of each sequence for rondo_add_penalty, up to 1024; 0: no penalties */
+  int32_t draft;                   /* drafted tokens, up to 127; 0: none. Not with pages, penalties or ranks */
   int32_t verify;                  /* decode with draft: 1: rows are the token and its drafts */
   int64_t page_rows, pages;        /* of KV caches in pages (kv_pages); 0: none */
   /* The graph whose constants and states this one borrows, and whose exec is open first; NULL: none. Its description
-   * may differ in name, one_order, tokens, sequence, packed, every_row, verify, with_logits and with_sampling; in
-   * sequences with page_rows; in feed_back and draft if the lender alone feeds back. Else RONDO_INVALID_ARGUMENT. Read
-   * during the call only. */
+   * may differ in name, one_order, tokens, sequence, packed, every_row, verify, with_logits and with_sampling; with
+   * page_rows in sequences; if the lender alone has feed_back, in feed_back and draft. Read during the call only. */
   const struct rondo_graph_llama_tensors *lender;
   uint32_t rank, ranks;         /* ranks divides heads, feed_forward and vocabulary; 0: 1 */
   const rondo_tensor *exchange; /* [ranks]: of rondo_exchange_desc, for rondo_graph_llama_exchange_bytes */
@@ -286,11 +288,11 @@ typedef struct rondo_graph_llama_tensors {
   float rope_base, epsilon, nvfp4_scale;
 } rondo_graph_llama_tensors;
 
-/* The size of the largest exchange, for rondo_exchange_state. Of one rank 0. */
+/* The size of the largest exchange, for rondo_exchange_state; 0 for one rank. */
 RONDO_API rondo_status rondo_graph_llama_exchange_bytes(const rondo_graph_llama_desc *desc, uint64_t *bytes);
 
-/* Takes at most 7 tasks, with ranks 12, and (without scales) 8 to 10 tensors a layer of the graph's limits, and some 40
- * besides. */
+/* Of the graph's limits it takes at most 7 tasks a layer (with ranks 12) and, without scales, 8 to 10 tensors a layer,
+ * and some 40 of each besides. */
 RONDO_API rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc *desc,
                                          rondo_graph_llama_tensors *tensors);
 
