@@ -6,13 +6,14 @@
  * turn, or the even one after it, and a replay that it has not begun, begins it; and else ends if its turn is over. */
 #pragma once
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DOORBELL_TURN_SHIFT = 48 };
+enum { DOORBELL_TURN_SHIFT = 48, DOORBELL_ALIGNMENT = 16 /* of what the kernel reads in one load */ };
 
 struct doorbell {
-  uint64_t word;
+  alignas(DOORBELL_ALIGNMENT) uint64_t word;
   uint64_t beat;       /* changes while the host lives. If it does not, the graph ends by itself */
   uint64_t left;       /* by the device, once the graph has ended: the word after it, as far as it was obeyed */
   uint64_t node_count; /* of the kernels in the loop's body, besides the bells */
@@ -21,8 +22,8 @@ struct doorbell {
 
 /* In device memory, zero at first. */
 struct doorbell_state {
-  uint64_t obeyed;    /* the word; its turn is that of the last end */
-  uint32_t has_left;  /* what follows in the loop's body does nothing */
+  alignas(DOORBELL_ALIGNMENT) uint64_t obeyed; /* the word; its turn is that of the last end */
+  uint32_t has_left;                           /* what follows in the loop's body does nothing */
   uint32_t has_heard; /* the turn begins with a replay, which the kernel before the loop has heard */
   uint32_t off_count; /* of the kernels, the last ones: they do nothing until the next turn */
 };

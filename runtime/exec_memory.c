@@ -162,6 +162,8 @@ static uint64_t pinned_bytes_of(const struct plan *plan, const rondo_exec_option
 }
 
 static_assert(PLAN_DOORBELL_OFFSET + sizeof(struct doorbell) <= PLAN_CONTROL_OFFSET, "the bell fits");
+static_assert(PLAN_DOORBELL_OFFSET % DOORBELL_ALIGNMENT == 0, "the bell is aligned");
+static_assert(COMPLETION_WORDS * sizeof(uint64_t) % DOORBELL_ALIGNMENT == 0, "its state is aligned");
 static_assert(PLAN_CONTROL_OFFSET + sizeof(struct repeat_control) <= PLAN_PINNED_HEADER_BYTES, "the control fits");
 
 /* Before other threads can find the exec in the group's list, since they read the words. */

@@ -1,6 +1,7 @@
 /* test_cuda_residents.c - resident execs on the fake driver: that come while others go, end, and have no tasks; and
  * devices that are lost meanwhile. */
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include "../../runtime/cuda/cuda_device.h"
@@ -143,9 +144,13 @@ Test(residents, a_close_waits_for_a_thread_in_the_driver_until_the_device_is_los
   settings.queue_length = QUEUE;
   settings.mode = FAKE_NEVER;
   fake->configure(&settings);
+  const uint64_t launches = fake->calls("cuGraphLaunch");
+  _Atomic uint32_t *inside = &other->slots.items[0].device_exec->lane->launching;
   cr_assert_eq(pthread_create(&filler, NULL, fill_queue, &filling), 0);
-  nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  while (fake->calls("cuGraphLaunch") < launches + QUEUE + 1) sched_yield();
+  cr_assert_eq(atomic_load(inside), 1);
   cr_assert_eq(pthread_create(&closer, NULL, close_exec, &closing), 0);
+  while (atomic_load(inside) == 1) sched_yield(); /* until the closer asks to be alone there */
   nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
   cr_assert(closing.exec, "the close did not wait");
   fake->fail_call(1, CU_ILLEGAL_ADDRESS);
