@@ -64,13 +64,16 @@ static rondo_status set_all(const struct decoder *decoder, const rondo_graph_lla
   return status;
 }
 
-rondo_status decoder_open(struct decoder *decoder, rondo_runtime *runtime, rondo_backend backend, int32_t sequences) {
-  const rondo_graph_llama_desc desc = describe(backend, sequences);
+rondo_status decoder_open(struct decoder *decoder, rondo_runtime *runtime, rondo_backend backend, int32_t sequences,
+                          uint32_t repeat_steps) {
+  rondo_graph_llama_desc desc = describe(backend, sequences);
+  if (desc.context < repeat_steps) desc.context = repeat_steps;
+  const rondo_exec_options options = {.repeat_steps = repeat_steps};
   *decoder =
       (struct decoder){.sequences = sequences, .context = (int32_t)desc.context, .tensors.layers = decoder->layers};
   rondo_status status = rondo_graph_create(NULL, NULL, &decoder->graph);
   if (status == RONDO_OK) status = rondo_graph_llama(decoder->graph, &desc, &decoder->tensors);
-  if (status == RONDO_OK) status = rondo_instantiate(runtime, decoder->graph, NULL, &decoder->exec);
+  if (status == RONDO_OK) status = rondo_instantiate(runtime, decoder->graph, &options, &decoder->exec);
   if (status == RONDO_OK) status = set_all(decoder, &desc);
   if (status == RONDO_OK) status = rondo_acquire(decoder->exec, &decoder->slot);
   return status == RONDO_OK ? decoder_restart(decoder) : status;

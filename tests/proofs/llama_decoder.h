@@ -21,8 +21,9 @@ struct decoder {
   rondo_llama_layer layers[DECODER_LAYERS];
 };
 
-/* Instantiated in the runtime, with its slot and its weights. */
-rondo_status decoder_open(struct decoder *decoder, rondo_runtime *runtime, rondo_backend backend, int32_t sequences);
+/* Instantiated in the runtime, with its slot and its weights. Its context has room for a repeat of all steps. */
+rondo_status decoder_open(struct decoder *decoder, rondo_runtime *runtime, rondo_backend backend, int32_t sequences,
+                          uint32_t repeat_steps);
 /* Each half of a layer is one kernel on a chip that has clusters, and no steps. */
 bool decoder_is_in_halves(const struct decoder *decoder);
 /* Back to the first tokens of all sequences, by uploads: outside of replays. */

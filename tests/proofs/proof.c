@@ -63,9 +63,9 @@ bool read_outputs(void *user, const struct subject *s, rondo_slot slot) {
 static const int32_t sequence_counts[DECODERS] = {1, DECODER_SEQUENCES_MOST};
 struct decoder decoders[DECODERS];
 
-struct decoder *open_decoder(const struct proof *proof, int index) {
+struct decoder *open_decoder(const struct proof *proof, int index, uint32_t repeat_steps) {
   if (proof->verdict->is_fake) conclude(proof, SKIPPED, "the fake driver has not all its kernels");
-  CHECK(decoder_open(&decoders[index], subject.runtime, proof->backend, sequence_counts[index]));
+  CHECK(decoder_open(&decoders[index], subject.runtime, proof->backend, sequence_counts[index], repeat_steps));
   if (!decoder_is_in_halves(&decoders[index])) conclude(proof, FAILED, "a half of a decoder's layer is no kernel");
   return &decoders[index];
 }

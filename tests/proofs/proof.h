@@ -62,8 +62,8 @@ extern unsigned char output_sum;
 /* Decoders of one sequence and of several, which have kernels of their own. */
 enum { DECODERS = 2 };
 extern struct decoder decoders[DECODERS];
-/* Opens decoder `index` in the subject's runtime. */
-struct decoder *open_decoder(const struct proof *proof, int index);
+/* Opens decoder `index` in the subject's runtime, for repeats of so many tokens. */
+struct decoder *open_decoder(const struct proof *proof, int index, uint32_t repeat_steps);
 
 /* The proofs. */
 void replay_allocates_nothing(const struct proof *proof);
@@ -71,6 +71,7 @@ void any_shape_allocates_nothing(const struct proof *proof);
 void decoding_allocates_nothing(const struct proof *proof);
 void decoded_tokens_stay_the_same(const struct proof *proof);
 void replay_makes_no_system_call(const struct proof *proof);
+void answers_ask_for_nothing(const struct proof *proof);
 void resident_replay_is_a_store(const struct proof *proof);
 void ranks_ask_for_nothing(const struct proof *proof);
 void nccl_ranks_ask_for_nothing(const struct proof *proof);

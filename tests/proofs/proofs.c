@@ -34,6 +34,7 @@ static const struct {
               {"decoding_allocates_nothing", decoding_allocates_nothing, 0, ENDS_IN_BLOCKS, false},
               {"decoded_tokens_stay_the_same", decoded_tokens_stay_the_same, 0, ENDS_IN_BLOCKS, false},
               {"replay_makes_no_system_call", replay_makes_no_system_call, SYSTEM_CALL_REPLAYS, ENDS_IN_A_NODE, false},
+              {"answers_ask_for_nothing", answers_ask_for_nothing, 0, ENDS_IN_BLOCKS, false},
               {"resident_replay_is_a_store", resident_replay_is_a_store, ALLOCATION_REPLAYS, ENDS_IN_BLOCKS, false},
               {"ranks_ask_for_nothing", ranks_ask_for_nothing, SYSTEM_CALL_REPLAYS, ENDS_IN_BLOCKS, false},
               {"nccl_ranks_ask_for_nothing", nccl_ranks_ask_for_nothing, SYSTEM_CALL_REPLAYS, ENDS_IN_BLOCKS, true},

@@ -128,7 +128,7 @@ void decoding_allocates_nothing(const struct proof *proof) {
   double us[DECODERS];
   show_the_counters(proof); /* and open a runtime */
   for (int i = 0; i < DECODERS; i++) {
-    struct decoder *decoder = open_decoder(proof, i);
+    struct decoder *decoder = open_decoder(proof, i, 0);
     us[i] = decode_and_count(proof, decoder);
     CHECK(decoder_close(decoder));
   }
@@ -186,7 +186,7 @@ void replay_makes_no_system_call(const struct proof *proof) {
   open_subject(proof, cores > 2 ? 2 : 1, RONDO_WAIT_SPIN);
   CHECK(subject_replay(&subject, 1, subject_touch, read_outputs, &output_sum));
   const int decoder_count = proof->verdict->is_fake ? 0 : DECODERS;
-  for (int i = 0; i < decoder_count; i++) open_decoder(proof, i);
+  for (int i = 0; i < decoder_count; i++) open_decoder(proof, i, 0);
   if (!seal(breach)) conclude(proof, SKIPPED, "this system has no seccomp filters");
   struct sealed done = {0}, decoded[DECODERS] = {0};
   rondo_status status = replay_sealed(proof, NULL, proof->replays, &done);

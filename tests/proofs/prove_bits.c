@@ -96,7 +96,7 @@ void decoded_tokens_stay_the_same(const struct proof *proof) {
   uint64_t texts = proof->tokens / text_tokens;
   open_subject(proof, 0, usual_wait_mode(proof));
   for (int i = 0; i < DECODERS; i++) {
-    struct decoder *decoder = open_decoder(proof, i);
+    struct decoder *decoder = open_decoder(proof, i, 0);
     compare_texts(proof, decoder, texts, text_tokens);
     CHECK(decoder_close(decoder));
   }

@@ -89,7 +89,7 @@ rondo_status subject_open(struct subject *s, enum ending ending, rondo_backend b
   const uint64_t device_bytes = backend == RONDO_BACKEND_HOST ? 8 << 20 : 128 << 20;
   rondo_status status = rondo_open(&(rondo_options){.backend = backend,
                                                     .device_bytes = device_bytes,
-                                                    .pinned_bytes = 4 << 20,
+                                                    .pinned_bytes = 16 << 20,
                                                     .host_threads = host_threads,
                                                     .wait_mode = wait_mode},
                                    &s->runtime);
