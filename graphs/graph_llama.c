@@ -125,18 +125,14 @@ static rondo_status halves_seen_add(const struct llama_builder *b, rondo_tensor 
   return status == RONDO_OK && llama_has_last_row(b) ? last_row_add(b, normed, b->desc.dtype, seen) : status;
 }
 
-/* Of these sizes gemv's ring and stream multiply an NVFP4 head, and normalise its vectors in less time than a task. */
-static bool norm_suits_head(const struct llama_builder *b) {
-  return b->desc.hidden >= 2048 && b->desc.hidden <= 4096 && b->desc.hidden % 256 == 0 && !b->desc.one_order;
-}
-
 /* The head's vectors, and the norm that its product applies to them. After layer halves the norm is a task of its own,
  * which adds the last half's parts. So it is with an NVFP4 head of other sizes, whose product is faster without a norm,
  * and with many rows. */
 static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, rondo_tensor *norm) {
   const int64_t shape[] = {llama_results(b), b->desc.hidden};
   const bool has_own_norm =
-      (b->desc.embedding == RONDO_NVFP4 && !norm_suits_head(b)) || b->streams || shape[0] > LLAMA_MOST_VECTORS;
+      (b->desc.embedding == RONDO_NVFP4 && !norm_suits_nvfp4_head(b->desc.hidden, b->desc.one_order)) || b->streams ||
+      shape[0] > LLAMA_MOST_VECTORS;
   rondo_tensor rows = b->hidden;
   char name[NAME_BYTES];
   rondo_status status = RONDO_OK;

@@ -12,6 +12,7 @@
 
 #include "../runtime/graph.h"
 #include "../runtime/integer.h"
+#include "../runtime/qr_form.h"
 #include <rondo_graphs.h>
 
 /* What is being built. */
@@ -178,38 +179,6 @@ static rondo_status fused_add(const struct builder *builder, rondo_graph_qr_tens
                                                        .q = tensors->q});
 }
 
-/* Of so many rows qr, qr_panel and qr_update have kernels in registers. */
-static bool stays_in_registers(const rondo_graph_qr_desc *desc) {
-  return desc->m <= (desc->dtype == RONDO_F32 ? 2048 : 1024);
-}
-
-/* One task has but one multiprocessor for a matrix: it is quicker where there are but a few panels, or matrices for
- * half of the places that its kernel has on an H200, one on each multiprocessor, of up to 256 rows four (f64: two), or
- * for all of them where a matrix is twice as wide as high; of up to 128 rows never. There, us of one task and of
- * panels: f32 512 x 128 113 and 123, 256 x 128 121 and 115, 16 of them 176 and 125; 1024 x 128 214 and 162; 256 x 256
- * 335 and 217, 264 of them 603 and 571, 528 of them 679 and 1001; 512 x 512 934 and 473, 64 of them 1056 and 1010, 96
- * of them 1087 and 1358; 1024 x 1024 8592 and 1160, 96 of them 9058 and 9280; 66 of 300 x 600 934 and 612, 132 of them
- * 994 and 1072; 32 x 1024 314 and 24, 1000 of them 910 and 388; f64 512 x 64 75 and 76, 64 of them 94 and 106; 512 x
- * 128 212 and 163; 512 x 512 2217 and 574, 96 of them 2451 and 2559. */
-static bool one_task_is_quicker(const rondo_graph_qr_desc *desc) {
-  enum { TILE = 128, PANEL_ROWS = 512, FEW_ROWS = 256, HALF = 64 };
-  const bool is_single = desc->dtype == RONDO_F32;
-  const int64_t places = desc->m > FEW_ROWS ? 1 : is_single ? 4 : 2;
-  if (desc->form != RONDO_QR_H_TAU) return rondo_qr_panel_width(desc->dtype, desc->m, desc->n) == 0;
-  if (desc->m <= TILE) return desc->n <= TILE;
-  if (desc->m <= PANEL_ROWS && desc->n <= desc->m / 4 && (is_single || desc->n <= 64)) return true;
-  return stays_in_registers(desc) && desc->batch > HALF * places * (desc->n / desc->m >= 2 ? 2 : 1);
-}
-
-/* The width of panels; 0: no panels. Of 16, 32 and 64 columns 32 is the quickest, or within a tenth of it, wherever
- * there are kernels in registers. */
-static int64_t width_of(const rondo_graph_qr_desc *desc) {
-  int64_t k = smaller(desc->m, desc->n), width = desc->panel_width;
-  if (!width && (!k || one_task_is_quicker(desc))) return 0;
-  if (!width) width = stays_in_registers(desc) ? 32 : rondo_qr_panel_width(desc->dtype, desc->m, desc->n);
-  return width < k || desc->n > k ? width : 0;
-}
-
 /* What no task sees. */
 static rondo_status desc_check(const rondo_graph_qr_desc *desc) {
   if (desc->form < RONDO_QR_H_TAU || desc->form > RONDO_QR_THIN_Q)
@@ -227,7 +196,7 @@ static rondo_status qr_add(struct builder *builder, rondo_graph_qr_tensors *tens
   rondo_status status = desc_check(desc);
   if (status == RONDO_OK) status = matrix_add(builder, rondo_input, "a", desc->m, desc->n, &tensors->a);
   if (status != RONDO_OK) return status;
-  builder->width = width_of(desc); /* sizes are known to be sane now */
+  builder->width = qr_form_panel_width(desc); /* the sizes are checked by now */
   return builder->width ? panels_add(builder, tensors) : fused_add(builder, tensors);
 }
 

@@ -35,6 +35,9 @@ struct layer_form layer_form_of(const struct layer_sizes *layer);
 bool norms_suit_products(const struct layer_sizes *layer); /* kernels/gemm/gemm.c */
 int64_t norm_groups_of(int64_t columns);                   /* there too: sums of squares of a row of the stream */
 
+/* Of an NVFP4 head with up to 16 vectors: is the product with their norm faster than the norm as a task before it? */
+bool norm_suits_nvfp4_head(int64_t hidden, bool one_order); /* kernels/gemv/gemv_choose.c */
+
 /* The exchange of a half or of a product. A product ends with it. A half begins with it: its x_parts, if it has some,
  * are one rank's terms of a sum over all ranks.
  *
