@@ -22,6 +22,9 @@ static inline uint32_t launch_chip(const struct chip *chip) {
   return chip->version == 90 ? CHIP_SM_90A : chip->version == 100 ? CHIP_SM_100A : CHIP_SM_80;
 }
 
+/* RONDO_UNSUPPORTED for more blocks than a grid has, 2^31 - 1, with the operand that asks for them. */
+rondo_status launch_check_blocks(const char *operand, int64_t blocks);
+
 /* Adds a launch with a grid and blocks of one dimension. `parameters` is the kernel's struct. */
 struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,
                              int64_t threads, uint64_t shared_bytes, const void *parameters, size_t parameter_bytes);

@@ -358,9 +358,7 @@ rondo_status gemm_softmax_select(const struct op_call *call, const struct chip *
   const struct gemm_softmax_problem problem = problem_of(call, chip);
   struct gemm_softmax_plan plan;
   const struct gemm_softmax_choice *choice = gemm_softmax_choose(&problem, &plan);
-  if (!choice && plan.grid > INT32_MAX)
-    return status_set(RONDO_UNSUPPORTED, "a has %lld tiles of %d rows, expected at most 2^31 - 1", (long long)plan.grid,
-                      GEMM_SOFTMAX_ROWS);
+  if (!choice && plan.grid > INT32_MAX) return launch_check_blocks("a", plan.grid);
   if (!choice)
     return status_set(RONDO_UNSUPPORTED, "a block needs %lld bytes of shared memory, the chip has %d",
                       (long long)plan.shared_bytes, (int)chip->shared_bytes);

@@ -177,7 +177,7 @@ rondo_status least_squares_select(const struct op_call *call, const struct chip 
   launches->count = 0;
   if (!problem.batch) return RONDO_OK;
   for (; !choice->plan(&problem, rhs_count, chip, &plan); choice++) plan = (struct qr_plan){0}; /* the last takes all */
-  rondo_status status = qr_grid_check(plan.grid);
+  rondo_status status = launch_check_blocks("a", plan.grid);
   if (status == RONDO_OK) status = choice->launch(call, &problem, chip, &plan, launches);
   launches->choice = choice->name; /* after qr's */
   launches->why = choice->why;

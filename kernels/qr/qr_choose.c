@@ -6,8 +6,6 @@
  * bits in every batch. */
 #include "qr_choose.h"
 
-#include <inttypes.h>
-
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
@@ -167,11 +165,6 @@ const struct qr_choice *qr_choose(enum qr_work work, const struct qr_problem *pr
   return NULL;
 }
 
-rondo_status qr_grid_check(int64_t blocks) {
-  if (blocks <= INT32_MAX) return RONDO_OK;
-  return status_set(RONDO_UNSUPPORTED, "a needs %" PRId64 " blocks, expected at most %" PRId32, blocks, INT32_MAX);
-}
-
 static rondo_status select_by(enum qr_work work, bool is_empty, const struct qr_problem *problem,
                               const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct qr_plan plan;
@@ -183,7 +176,7 @@ static rondo_status select_by(enum qr_work work, bool is_empty, const struct qr_
                       rondo_dtype_name(problem->dtype));
   launches->choice = choice->name;
   launches->why = choice->why;
-  const rondo_status status = qr_grid_check(plan.grid);
+  const rondo_status status = launch_check_blocks("a", plan.grid);
   if (status == RONDO_OK) choice->launch(call, problem, &plan, launches);
   return status;
 }

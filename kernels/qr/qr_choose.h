@@ -70,9 +70,6 @@ const struct qr_choice *qr_choose(enum qr_work work, const struct qr_problem *pr
 void qr_launch_add(struct op_launches *launches, const struct qr_plan *plan, const void *parameters,
                    size_t parameter_bytes);
 
-/* An error if a grid has too many blocks. */
-rondo_status qr_grid_check(int64_t blocks);
-
 /* ---- Tiles ------------------------------------------------------------------------------------------------------- */
 
 /* The smallest tile that holds m x n numbers of the problem within this shared memory; NULL: none does. `takes` may be

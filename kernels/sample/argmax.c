@@ -37,8 +37,11 @@ rondo_status argmax_select(const struct op_call *call, const struct chip *chip, 
       .dtype = x->dtype,
       .is_aligned = op_rows_aligned(x, 16),
   };
-  bool clusters = row_has_cluster(x, ARGMAX_CLUSTER, chip);
-  launch_add(launches, clusters ? &rondo_argmax_cluster : &rondo_argmax, x->shape[0] * (clusters ? ARGMAX_CLUSTER : 1),
-             ARGMAX_THREADS, 0, &parameters, sizeof parameters);
-  return RONDO_OK;
+  const bool clusters = row_has_cluster(x, ARGMAX_CLUSTER, chip);
+  const int64_t blocks = x->shape[0] * (clusters ? ARGMAX_CLUSTER : 1);
+  const rondo_status status = launch_check_blocks("x", blocks);
+  if (status == RONDO_OK)
+    launch_add(launches, clusters ? &rondo_argmax_cluster : &rondo_argmax, blocks, ARGMAX_THREADS, 0, &parameters,
+               sizeof parameters);
+  return status;
 }

@@ -69,6 +69,8 @@ rondo_status penalty_select(const struct op_call *call, const struct chip *chip,
                                              .many_frequencies = setting_is_of_each_row(task, PENALTY_FREQUENCY),
                                              .many_presences = setting_is_of_each_row(task, PENALTY_PRESENCE),
                                          }};
-  launch_add(launches, &rondo_recent, x->shape[0], PENALTY_THREADS, 0, &parameters, sizeof parameters);
-  return RONDO_OK;
+  const rondo_status status = launch_check_blocks("x", x->shape[0]);
+  if (status == RONDO_OK)
+    launch_add(launches, &rondo_recent, x->shape[0], PENALTY_THREADS, 0, &parameters, sizeof parameters);
+  return status;
 }
