@@ -182,7 +182,8 @@ static rondo_status fused_add(const struct builder *builder, rondo_graph_qr_tens
 /* What no task sees. */
 static rondo_status desc_check(const rondo_graph_qr_desc *desc) {
   if (desc->form < RONDO_QR_H_TAU || desc->form > RONDO_QR_THIN_Q)
-    return status_set(RONDO_INVALID_ARGUMENT, "form %d does not exist", (int)desc->form);
+    return status_set(RONDO_INVALID_ARGUMENT, "form is %d, expected RONDO_QR_H_TAU, RONDO_QR_R or RONDO_QR_THIN_Q",
+                      (int)desc->form);
   if (desc->panel_width < 0)
     return status_set(RONDO_INVALID_ARGUMENT, "panel_width is %" PRId32 ", expected no negative size",
                       desc->panel_width);

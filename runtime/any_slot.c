@@ -35,7 +35,7 @@ static bool tell(rondo_exec *exec, uint32_t index, rondo_slot *handle) {
          atomic_load_explicit(&slot->lease, memory_order_relaxed) == handle->lease;
 }
 
-/* Behind the one that was told last, so that none is passed over for ever. */
+/* The search begins after the slot that was told last, so that none is passed over for ever. */
 static bool look_for_done(void *argument) {
   struct any *any = argument;
   for (uint32_t e = 0; e < any->exec_count; e++) {

@@ -100,9 +100,10 @@ rondo_status graph_keep(rondo_graph *graph, uint64_t bytes, void **memory);
 /* Counts a new task's accesses to each tensor: the plan leaves a tensor in pinned memory by these counts. */
 void graph_touch(rondo_graph *graph, const struct task *task);
 
-/* What a function adds by several calls, it adds wholly or not at all: between the two it calls what it likes, but
- * rondo_after only for tasks that it added. Nests. graph_end gives back `status`; where that is an error the graph is
- * again as it was, kept plans too, and `function` comes before what is wrong. */
+/* For a function that adds several tensors and tasks: all of them or none. Between graph_begin and graph_end it may
+ * call all functions that describe, but rondo_after only for tasks that it added. Pairs may nest. graph_end returns
+ * `status`. If that is an error, the graph is as it was at graph_begin, kept plans too, and the error text begins with
+ * `function`. */
 struct graph_mark {
   const char *function;
   uint32_t tensor_count, task_count;

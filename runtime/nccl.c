@@ -278,7 +278,7 @@ static const struct called_library library = {
 static rondo_status call_begin(const rondo_nccl_desc *desc, struct call *call) {
   int ranks = 0, rank = 0;
   if ((uint32_t)desc->call > RONDO_NCCL_SEND_RECEIVE)
-    return status_set(RONDO_INVALID_ARGUMENT, "call %d does not exist", (int)desc->call);
+    return status_set(RONDO_INVALID_ARGUMENT, "call is %d, expected one of rondo_nccl_call", (int)desc->call);
   if (!desc->communicator) return status_set(RONDO_INVALID_ARGUMENT, "the communicator is NULL");
   rondo_status status = load();
   if (status != RONDO_OK) return status;

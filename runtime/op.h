@@ -97,11 +97,11 @@ struct op_kernel {
   uint32_t threads; /* the most of a block */
 };
 
-/* A tensor map in a launch's parameters: what a kernel's cp.async.bulk.tensor reads or writes (PTX ISA, tensors). How
- * its 128 bytes are laid out only the driver knows. select says what the map is of and where it stands, and leaves its
- * place alone; the CUDA backend has it encoded whenever addresses are set, and never where select is only asked for its
- * choice. Dimension 0 is the one that is dense in memory; what lies outside of the sizes is read as zeros and not
- * written. kernels/common/tensor_map.h describes one of an operand. */
+/* A tensor map in a launch's parameters: it describes the tensor that a kernel's cp.async.bulk.tensor reads or writes
+ * (PTX ISA, tensors). The driver alone knows the layout of its 128 bytes. So select only says what the map describes
+ * and where in the parameters it stands, and the CUDA backend has the driver encode it whenever addresses are set. If
+ * select is asked for its choice alone, nothing is encoded. Dimension 0 is dense in memory. Elements outside of the
+ * sizes are read as zeros and not written. kernels/common/tensor_map.h makes one from an operand. */
 struct op_map {
   uint32_t parameter_offset; /* a multiple of its 128 bytes */
   rondo_dtype dtype;         /* f32, f16, bf16; e4m3 as bytes */
@@ -140,9 +140,8 @@ struct op {
   uint32_t once_operands;
   /* The tasks for which that holds; NULL: all. Whatever the chip, since graphs are planned without one. */
   bool (*touches_once)(const struct op_task *task);
-  /* How many elements of a present operand the kernels may read, or write, where that is a part of it by the shapes
-   * alone: as many rows of a table as there are ids, the new rows of a cache, a window. NULL, or op_elements: all. For
-   * reports. */
+  /* For reports: how many elements of a present operand the kernels may read, or write, if the shapes confine them to a
+   * part of it: as many rows of a table as there are ids, the new rows of a cache, a window. NULL: all. */
   int64_t (*touched_elements)(const struct op_task *task, uint32_t operand, rondo_access read_or_write);
   uint32_t launches_most; /* by select, for any task; 0 means 1 */
   /* The tasks wait for tasks of other ranks: they run in replays alone, not in a warm-up or a profile. They keep the
@@ -151,7 +150,7 @@ struct op {
   /* The first operand that is a state of a rank, without which a task does not wait after all; 0: all tasks wait. */
   uint32_t waits_with;
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
-   * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before
+   * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". task.c puts phase and task before
    * it. NULL: no graph describes it, the runtime adds it itself. */
   rondo_status (*check)(const struct op_task *task);
   /* Device memory the task needs while it runs, on any chip. NULL: none. */
@@ -159,8 +158,8 @@ struct op {
   /* Independent items of work on the host, each computed by one thread in a fixed order. */
   int64_t (*host_items)(const struct op_task *task);
   void (*host_run)(const struct op_call *call, int64_t first, int64_t last);
-  /* Of a task that is made of others, one after the other: what the host runs in place of host_items and host_run,
-   * which are NULL then. False where there is no step of this index. NULL: the task is one of its own. */
+  /* For a task that consists of other tasks, one after the other: fills in step number `index`, or returns false if
+   * there is none. The host runs the steps; host_items and host_run are then NULL. NULL: the task has no steps. */
   bool (*step)(const struct op_call *call, uint32_t index, struct op_step *step);
   /* Which kernels, on this chip. Addresses may be NULL when only the choice is wanted; it must not depend on them. */
   rondo_status (*select)(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
@@ -173,8 +172,8 @@ struct op {
   void name##_host_run(const struct op_call *call, int64_t first, int64_t last);                                       \
   rondo_status name##_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches)
 
-/* graph.c: adds a task. operands[i] says tensor and access; an absent tensor is passed as all zero. An operand that may
- * be the very same view as an earlier written or read one (in place) carries that operand's index plus one. */
+/* task.c: adds a task. arguments[i] has the tensor and the access of operand i; an absent tensor is all zero. If an
+ * operand may be the same view as an earlier one (in place), in_place_of is that operand's index plus one. */
 struct op_argument {
   const char *name; /* the operand's name in messages: "q", "tau" */
   rondo_tensor tensor;

@@ -38,10 +38,13 @@ static rondo_status options_check(uint32_t abi_version, const rondo_options *opt
   if (!options || !runtime)
     return status_set(RONDO_INVALID_ARGUMENT, "open: the %s is NULL", options ? "runtime's address" : "options");
   if ((unsigned)options->backend > RONDO_BACKEND_CUDA)
-    return status_set(RONDO_INVALID_ARGUMENT, "open: backend %d does not exist", (int)options->backend);
+    return status_set(RONDO_INVALID_ARGUMENT, "open: backend is %d, expected one of rondo_backend",
+                      (int)options->backend);
   if ((unsigned)options->wait_mode > RONDO_WAIT_BLOCK)
-    return status_set(RONDO_INVALID_ARGUMENT, "open: wait mode %d does not exist", (int)options->wait_mode);
-  if (options->device < 0) return status_set(RONDO_INVALID_ARGUMENT, "open: device %d is negative", options->device);
+    return status_set(RONDO_INVALID_ARGUMENT, "open: wait_mode is %d, expected one of rondo_wait_mode",
+                      (int)options->wait_mode);
+  if (options->device < 0)
+    return status_set(RONDO_INVALID_ARGUMENT, "open: device is %d, expected 0 or more", options->device);
   if (options->host_threads > 1024)
     return status_set(RONDO_INVALID_ARGUMENT, "open: %u host threads, expected at most 1024", options->host_threads);
   if (options->allocator && (!options->allocator->allocate || !options->allocator->release))

@@ -9,5 +9,5 @@
 void status_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static inline rondo_status status_same(rondo_status status) { return status; }
 
-/* Behind a noun that follows a count. */
+/* The end of a noun after a count: "s", or nothing for one. */
 #define PLURAL(count) ((count) == 1 ? "" : "s")

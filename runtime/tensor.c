@@ -71,7 +71,8 @@ void tensor_describe(const struct tensor *tensor, char *text, size_t bytes) {
 
 static rondo_status shape_check(const char *name, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {
   if (!rondo_dtype_bits(dtype))
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': dtype %d does not exist", name, (int)dtype);
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': dtype is %d, expected one of rondo_dtype", name,
+                      (int)dtype);
   if (rank < 1 || rank > RONDO_MAX_RANK)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': rank %u, expected 1 to %d", name, rank,
                       RONDO_MAX_RANK);
@@ -79,7 +80,8 @@ static rondo_status shape_check(const char *name, rondo_dtype dtype, uint32_t ra
   int64_t elements = 1;
   for (uint32_t i = 0; i < rank; i++) {
     if (shape[i] < 0)
-      return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': dimension %u is %" PRId64, name, i, shape[i]);
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "describe: tensor '%s': dimension %u is %" PRId64 ", expected 0 or more", name, i, shape[i]);
     /* Dimensions of 0 are left out: an empty tensor has strides too, and their products must not overflow. */
     int64_t factor = shape[i] ? shape[i] : 1;
     if (factor > RONDO_MAX_ELEMENTS / elements)

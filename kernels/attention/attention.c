@@ -52,7 +52,7 @@ static rondo_status offsets_check(const struct op_task *task) {
   if (q->present && q->rank == 4 && q->shape[0] != 1)
     return status_set(RONDO_INVALID_ARGUMENT, "q has batch %" PRId64 ", expected 1 beside row_offsets", q->shape[0]);
   if (!attributes->causal || !task->operands[ATTENTION_NEW_K].present)
-    return status_set(RONDO_INVALID_ARGUMENT, "row_offsets is there without %s",
+    return status_set(RONDO_INVALID_ARGUMENT, "row_offsets is present without %s",
                       attributes->causal ? "new_k and new_v" : "causal");
   return RONDO_OK;
 }
@@ -60,7 +60,8 @@ static rondo_status offsets_check(const struct op_task *task) {
 static rondo_status attributes_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   if (attributes->layout != RONDO_BHSD && attributes->layout != RONDO_BSHD)
-    return status_set(RONDO_INVALID_ARGUMENT, "layout %" PRId32 " does not exist", attributes->layout);
+    return status_set(RONDO_INVALID_ARGUMENT, "layout is %" PRId32 ", expected RONDO_BHSD or RONDO_BSHD",
+                      attributes->layout);
   if (attributes->splits < 0 || attributes->splits > ATTENTION_MAX_SPLITS)
     return status_set(RONDO_INVALID_ARGUMENT, "splits is %" PRId32 ", expected 0 (Rondo chooses) to %d",
                       attributes->splits, ATTENTION_MAX_SPLITS);
@@ -141,9 +142,10 @@ static rondo_status scales_check(const struct op_task *task) {
   /* Of a factor of 0, hidden scores of -infinity would become NaN. Kernels multiply it by log2(e). */
   const float scale = attention_score_scale(task);
   if (!(fabsf(scale) <= FLT_MAX / 2) || scale == 0.0f)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "scale, q_scale and k_scale give %g, expected a finite product but 0, at most %g in magnitude",
-                      (double)scale, (double)FLT_MAX / 2);
+    return status_set(
+        RONDO_INVALID_ARGUMENT,
+        "scale, q_scale and k_scale give %g, expected a finite product other than 0, at most %g in magnitude",
+        (double)scale, (double)FLT_MAX / 2);
   /* Kernels take products times scale / soft_cap. */
   const float cap = attributes->soft_cap;
   if (cap != 0.0f && !isnormal(scale / cap))

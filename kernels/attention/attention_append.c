@@ -69,7 +69,7 @@ rondo_status attention_append_check(const struct op_task *task) {
     return position_check(task);
   if (!task->operands[ATTENTION_POSITION].present) return RONDO_OK;
   return status_set(RONDO_INVALID_ARGUMENT,
-                    "position is there without new_k, rope_base and rope_frequencies, which alone use it");
+                    "position is present without new_k, rope_base and rope_frequencies, which alone use it");
 }
 
 const float *attention_frequencies(const struct op_call *call, float room[ATTENTION_MOST_PAIRS]) {

@@ -126,7 +126,7 @@ static rondo_status check_norms(const struct op_task *task, int64_t columns) {
                       (double)attributes->norm_epsilon);
   }
   if (!isfinite(attributes->norm_epsilon) || attributes->norm_epsilon < 0)
-    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected a finite number of at least 0",
+    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected a finite number that is not negative",
                       (double)attributes->norm_epsilon);
   return op_expect("vector_squares", &operands[GEMM_VECTOR_SQUARES], RONDO_F32, rank, of_vectors + first);
 }

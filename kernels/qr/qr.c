@@ -93,8 +93,7 @@ static bool is_wide(rondo_dtype dtype) { return dtype == RONDO_F32 || dtype == R
 
 static rondo_status layout_check(int32_t layout) {
   if (layout != RONDO_COLUMN_MAJOR && layout != RONDO_ROW_MAJOR)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "layout %d does not exist, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", layout);
+    return status_set(RONDO_INVALID_ARGUMENT, "layout is %d, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", layout);
   return RONDO_OK;
 }
 

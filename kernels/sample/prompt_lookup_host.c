@@ -15,7 +15,7 @@ static bool is_stop(const struct op_call *call, int32_t token) {
   return false;
 }
 
-/* How many tokens are accepted behind position `base`. */
+/* How many tokens are accepted after position `base`. */
 static int64_t accepted_count(const struct op_call *call, int64_t base, int64_t limit) {
   const int32_t *chosen = call->data[LOOKUP_CHOSEN], *tokens = call->data[LOOKUP_TOKENS];
   const int64_t rows = call->task->operands[LOOKUP_CHOSEN].shape[0];
@@ -33,7 +33,7 @@ static int64_t match_length(const int32_t *history, int64_t at, int64_t end) {
   return length;
 }
 
-/* Drafts behind history[end]. Returns the length of the match. */
+/* Drafts the tokens after history[end]. Returns the length of the match. */
 static int64_t draft(const int32_t *history, int64_t end, int32_t *drafts, int64_t count) {
   int64_t longest = LOOKUP_SHORTEST - 1, found = -1;
   for (int64_t at = end - 1; at >= 0 && longest < LOOKUP_LONGEST; at--) {

@@ -186,7 +186,7 @@ static rondo_status create_graph(struct build *build, struct cu_graph **graph) {
                               : device_failed(build->device, result, "instantiate: %scuGraphCreate", build->part);
 }
 
-/* A loop (CUDA driver API, conditional nodes), behind build->waits. Its body becomes build->graph. */
+/* A loop (CUDA driver API, conditional nodes), after build->waits. Its body becomes build->graph. */
 static rondo_status add_loop(struct build *build, uint64_t condition) {
   struct cu_node_parameters parameters;
   memset(&parameters, 0, sizeof parameters);
@@ -248,7 +248,7 @@ static rondo_status build_repeat(struct build *build) {
 
 /* ---- The graph of a resident exec -------------------------------------------------------------------------------- */
 
-/* Behind build->waits. */
+/* After build->waits. */
 static rondo_status add_doorbell(struct build *build, const struct doorbell_parameters *parameters, struct exit *bell) {
   struct op_launch launch = {.kernel = op_await_bell_kernel.name,
                              .grid = {1, 1, 1},

@@ -183,7 +183,7 @@ static void collect_edges(struct drawing *d) {
 
 /* ---- Labels ------------------------------------------------------------------------------------------------------ */
 
-/* Behind the group's name, where the frame says that already. */
+/* The part of a name after that of its group, which the frame already shows. */
 static const char *short_name(const struct drawing *d, uint32_t group, const char *name) {
   if (group == NO_GROUP) return name;
   const struct report_group *frame = &d->groups.groups[group];

@@ -41,7 +41,7 @@ static rondo_nccl_desc wrong(uint32_t i, const struct operands *o) {
 }
 
 static const char *const wrong_sentences[] = {
-    "call 5 does not exist",
+    "call is 5, expected one of rondo_nccl_call",
     "task 1 'all_reduce': in is absent",
     "task 1 'all_reduce': out is absent",
     "task 1 'all_reduce': out is [20] i32, expected [40] i32 (out: state 'half')",

@@ -264,7 +264,8 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   REFUSED("lse is [2, 7, 12] f32, expected [2, 12, 7] f32", .q = q, .k = k, .v = v, .o = o, .lse = lse_7);
   REFUSED("kv_lengths is [2] f32, expected [2] i32", .q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths_f32);
   REFUSED("kv_lengths is [3] i32, expected [2] i32", .q = q, .k = k, .v = v, .o = o, .kv_lengths = three);
-  REFUSED("layout 7 does not exist", .layout = (rondo_head_layout)7, .q = q, .k = k, .v = v, .o = o);
+  REFUSED("layout is 7, expected RONDO_BHSD or RONDO_BSHD", .layout = (rondo_head_layout)7, .q = q, .k = k, .v = v,
+          .o = o);
   REFUSED("k has 9 heads, q has 7", .layout = RONDO_BSHD, .q = q, .k = k, .v = v, .o = o);
   REFUSED("splits is -1, expected 0", .q = q, .k = k, .v = v, .o = o, .splits = -1);
   REFUSED("splits is 257, expected 0", .q = q, .k = k, .v = v, .o = o, .splits = 257);
@@ -319,7 +320,7 @@ Test(attention, refuses_pages_windows_caps_and_scales_that_do_not_fit) {
   REFUSED("soft_cap is 3e+38, expected 0 (none) or a number above it, at most 1.70141e+38", PLAIN, .soft_cap = 3e38f);
   REFUSED("too small for scores that are multiplied by 0.125", PLAIN, .soft_cap = 1e-44f);
   REFUSED("too large for scores that are multiplied by 0.125", PLAIN, .soft_cap = 1e38f);
-  REFUSED("scale, q_scale and k_scale give -3e+38, expected a finite product but 0, at most 1.70141e+38", PLAIN,
+  REFUSED("scale, q_scale and k_scale give -3e+38, expected a finite product other than 0, at most 1.70141e+38", PLAIN,
           .scale = -3e38f);
   REFUSED("q_scale is 2, but q is f16: only e4m3 has one", PLAIN, .q_scale = 2.0f);
   REFUSED("k_scale is 2, but k is f16: only e4m3 has one", PLAIN, .k_scale = 2.0f);

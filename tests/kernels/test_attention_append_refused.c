@@ -36,7 +36,7 @@ Test(attention_append, refuses_what_does_not_fit) {
   REFUSED("is [3] i32, expected [1] or [2] i32", PLAIN, ROWS, .position = three);
   REFUSED("position is absent", PLAIN, .rope_base = 10000.0f);
   REFUSED("position is absent", PLAIN, .rope_frequencies = frequencies);
-  REFUSED("position is there without new_k, rope_base and rope_frequencies", PLAIN, .position = at);
+  REFUSED("position is present without new_k, rope_base and rope_frequencies", PLAIN, .position = at);
   REFUSED("kv_lengths is there beside new_k, expected none", PLAIN, ROWS, .position = at, .kv_lengths = at_each);
   REFUSED("k is e4m3, expected f16 or bf16 beside new_k", .q = q, .k = codes, .v = more_codes, .o = o,
           .new_k = new_codes, .new_v = new_codes, .position = at);
@@ -107,8 +107,8 @@ Test(attention_packed, refuses_what_does_not_fit) {
 #define REFUSED(fragment, field, value)                                                                                \
   bad = good, bad.field = value;                                                                                       \
   REQUIRE_ERROR(rondo_add_attention(g, &bad), RONDO_INVALID_ARGUMENT, fragment)
-  REFUSED("row_offsets is there without causal", causal, 0);
-  REFUSED("row_offsets is there without new_k and new_v", new_k, (rondo_tensor){0});
+  REFUSED("row_offsets is present without causal", causal, 0);
+  REFUSED("row_offsets is present without new_k and new_v", new_k, (rondo_tensor){0});
   REFUSED("[items + 1] i32", row_offsets, few);
   REFUSED("[items + 1] i32", row_offsets, wrong);
   REFUSED("q has batch 3, expected 1 beside row_offsets", q, t[6]);

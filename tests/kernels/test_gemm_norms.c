@@ -245,8 +245,8 @@ Test(gemm_norms, norms_refuse_what_does_not_fit_together) {
   REFUSES(squares, tensor_of(g, RONDO_F32, 2, 40, 2), "squares is [40, 2] f32, expected [2, 40] f32");
   REFUSES(vector_squares, tensor_of(g, RONDO_F32, 2, 2, 40), "vector_squares is [2, 40] f32, expected [3, 40] f32");
   REFUSES(vector_squares, none, "norm_epsilon is 1e-05, expected 0 without vector_squares");
-  REFUSES(norm_epsilon, -1, "norm_epsilon is -1, expected a finite number of at least 0");
-  REFUSES(norm_epsilon, NAN, "norm_epsilon is nan, expected a finite number of at least 0");
+  REFUSES(norm_epsilon, -1, "norm_epsilon is -1, expected a finite number that is not negative");
+  REFUSES(norm_epsilon, NAN, "norm_epsilon is nan, expected a finite number that is not negative");
   REFUSES(one_order, 1, "one_order is 1, expected 0 with normed");
   desc = right, desc.silu_mul = 1, desc.out = tensor_of(g, RONDO_F32, 2, 40, 36);
   desc.norm = tensor_of(g, RONDO_BF16, 1, 36, 0), desc.normed = tensor_of(g, RONDO_BF16, 2, 40, 36);

@@ -79,7 +79,8 @@ Test(graph_attention, refuses_bad_sizes_before_it_adds_anything) {
   } while (0)
   REFUSED("rondo_graph_attention: task 0 'attention': q is f32, expected f16, bf16 or e4m3 (q: input 'attention q')",
           dtype, RONDO_F32);
-  REFUSED("rondo_graph_attention: task 0 'attention': layout 2 does not exist", layout, (rondo_head_layout)2);
+  REFUSED("rondo_graph_attention: task 0 'attention': layout is 2, expected RONDO_BHSD or RONDO_BSHD", layout,
+          (rondo_head_layout)2);
   REFUSED("q has head dimension 80, expected 32, 64, 128 or 256", head_dimension, 80);
   REFUSED("k has 3 heads, q has 4: query heads must be a multiple (k: input 'attention k')", kv_heads, 3);
   REFUSED("rondo_graph_attention: tensor 'attention k': dimension 2 is -1", kv_length, -1);

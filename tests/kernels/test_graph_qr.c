@@ -267,12 +267,13 @@ Test(graph_qr, refuses_bad_descriptions_before_anything_is_added) {
   REFUSED("dtype is f16, expected f32 or f64", .dtype = RONDO_F16, .m = 4, .n = 4, .batch = 1);
   REFUSED("task 0 'qr': a is [1, 4, 4] i32, expected a matrix or a batch of matrices", .dtype = RONDO_I32, .m = 4,
           .n = 4, .batch = 1);
-  REFUSED("dtype 0 does not exist", .m = 4, .n = 4, .batch = 1);
-  REFUSED("rondo_graph_qr: task 0 'qr': layout 9 does not exist", .dtype = RONDO_F32, .layout = (rondo_layout)9, .m = 4,
+  REFUSED("dtype is 0, expected one of rondo_dtype", .m = 4, .n = 4, .batch = 1);
+  REFUSED("rondo_graph_qr: task 0 'qr': layout is 9, expected", .dtype = RONDO_F32, .layout = (rondo_layout)9, .m = 4,
           .n = 4, .batch = 1);
-  REFUSED("form 3 does not exist", .dtype = RONDO_F32, .form = (rondo_qr_form)3, .m = 4, .n = 4, .batch = 1);
+  REFUSED("form is 3, expected RONDO_QR_H_TAU, RONDO_QR_R or RONDO_QR_THIN_Q", .dtype = RONDO_F32,
+          .form = (rondo_qr_form)3, .m = 4, .n = 4, .batch = 1);
   REFUSED("tensor 'qr a': dimension 2 is -1", .dtype = RONDO_F32, .m = -1, .n = 4, .batch = 1);
-  REFUSED("tensor 'qr a': dimension 1 is -2", .dtype = RONDO_F32, .m = 1, .n = -2, .batch = 1);
+  REFUSED("tensor 'qr a': dimension 1 is -2, expected 0 or more", .dtype = RONDO_F32, .m = 1, .n = -2, .batch = 1);
   REFUSED("tensor 'qr a': dimension 0 is -3", .dtype = RONDO_F32, .m = 1, .n = 1, .batch = -3);
   REFUSED("describe: rondo_graph_qr: panel_width is -4", .dtype = RONDO_F32, .m = 1, .n = 1, .batch = 1,
           .panel_width = -4);

@@ -321,7 +321,8 @@ Test(least_squares, refuses_operands_that_do_not_fit_together) {
   REFUSED("residual is [3, 9] f32, expected [2, 3] f32", .a = a, .b = b, .x = x, .residual = flat);
   REFUSED("info is [3] i32, expected [2] i32", .a = a, .b = b, .x = x, .info = three);
   REFUSED("info is [2, 3] f32, expected [2] i32", .a = a, .b = b, .x = x, .info = residual);
-  REFUSED("layout 7 does not exist", .a = a, .b = b, .x = x, .layout = (rondo_layout)7);
+  REFUSED("layout is 7, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", .a = a, .b = b, .x = x,
+          .layout = (rondo_layout)7);
   rondo_tensor corner, square = qr_state(g, RONDO_F32, 3, 2, 4, 4);
   REQUIRE_OK(rondo_view(g, square, (int64_t[]){0, 0, 0}, (int64_t[]){2, 3, 4}, &corner));
   REFUSED("overlap", .a = square, .b = corner, .x = corner);

@@ -420,7 +420,8 @@ Test(qr, refuses_operands_that_do_not_fit_together) {
   REFUSED("q is present beside h and tau", .a = a, .h = h, .tau = tau, .q = q);
   REFUSED("r is [4, 8, 16] f32, expected [4, 8, 8] f32", .a = a, .r = q);
   REFUSED("q is [4, 8, 8] f32, expected [4, 8, 16] f32", .a = a, .q = r);
-  REFUSED("layout 7 does not exist", .layout = (rondo_layout)7, .a = a, .h = h, .tau = tau);
+  REFUSED("layout is 7, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", .layout = (rondo_layout)7, .a = a, .h = h,
+          .tau = tau);
   REFUSED("a and r overlap", .a = a, .r = view);
   REFUSED("a and q overlap", .a = a, .q = a);
 #undef REFUSED

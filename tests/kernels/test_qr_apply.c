@@ -391,8 +391,8 @@ Test(qr_apply, refuses_operands_that_do_not_fit_together) {
   REFUSED("c is [3, 5, 16] f32, expected [4, 5, 16] f32", .v = v, .tau = tau, .c = other_c);
   REFUSED("c is [5, 16] f32, expected a batch", .v = v, .tau = tau, .c = one_c);
   REFUSED("c is [4, 5, 16] f32, expected [4, 8, 16] f32", .layout = RONDO_ROW_MAJOR, .v = v, .tau = tau, .c = c);
-  REFUSED("layout -1 does not exist, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", .layout = (rondo_layout)-1,
-          .v = v, .tau = tau, .c = c);
+  REFUSED("layout is -1, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", .layout = (rondo_layout)-1, .v = v,
+          .tau = tau, .c = c);
   REFUSED("overlap", .v = v, .tau = tau, .c = v_head);
 #undef REFUSED
   REQUIRE_ERROR(rondo_add_qr_update(g, NULL), RONDO_INVALID_ARGUMENT, "rondo_add_qr_update: the description is NULL");

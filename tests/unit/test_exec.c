@@ -278,9 +278,9 @@ Test(exec, open_refuses_what_it_does_not_know) {
   REQUIRE_ERROR(rondo_open(&(rondo_options){0}, NULL), RONDO_INVALID_ARGUMENT, "address is NULL");
   REQUIRE_ERROR(rondo_open_abi(99, &(rondo_options){0}, &runtime), RONDO_INVALID_ARGUMENT, "ABI 99");
   REQUIRE_ERROR(rondo_open(&(rondo_options){.backend = (rondo_backend)7}, &runtime), RONDO_INVALID_ARGUMENT,
-                "backend 7");
+                "backend is 7");
   REQUIRE_ERROR(rondo_open(&(rondo_options){.wait_mode = (rondo_wait_mode)7}, &runtime), RONDO_INVALID_ARGUMENT,
-                "wait mode 7");
+                "wait_mode is 7");
   REQUIRE_ERROR(rondo_open(&(rondo_options){.device = -1}, &runtime), RONDO_INVALID_ARGUMENT, "device -1");
   rondo_options huge = {.backend = RONDO_BACKEND_HOST, .device_bytes = UINT64_MAX};
   REQUIRE_ERROR(rondo_open(&huge, &runtime), RONDO_OUT_OF_MEMORY, "device pool");

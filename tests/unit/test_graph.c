@@ -72,8 +72,8 @@ Test(graph, null_handles_are_refused) {
 Test(graph, wrong_shapes_and_dtypes_are_refused) {
   rondo_graph *graph = new_graph();
   rondo_tensor t;
-  REQUIRE_ERROR(rondo_input(graph, "x", (rondo_dtype)0, 1, shape_2d, &t), RONDO_INVALID_ARGUMENT, "dtype 0");
-  REQUIRE_ERROR(rondo_input(graph, "x", (rondo_dtype)99, 1, shape_2d, &t), RONDO_INVALID_ARGUMENT, "dtype 99");
+  REQUIRE_ERROR(rondo_input(graph, "x", (rondo_dtype)0, 1, shape_2d, &t), RONDO_INVALID_ARGUMENT, "dtype is 0");
+  REQUIRE_ERROR(rondo_input(graph, "x", (rondo_dtype)99, 1, shape_2d, &t), RONDO_INVALID_ARGUMENT, "dtype is 99");
   REQUIRE_ERROR(rondo_input(graph, "x", RONDO_F32, 0, shape_2d, &t), RONDO_INVALID_ARGUMENT, "rank 0");
   REQUIRE_ERROR(rondo_input(graph, "x", RONDO_F32, 5, shape_2d, &t), RONDO_INVALID_ARGUMENT, "rank 5");
   REQUIRE_ERROR(rondo_input(graph, "x", RONDO_F32, 1, (int64_t[]){-1}, &t), RONDO_INVALID_ARGUMENT,
