@@ -281,7 +281,7 @@ Test(exec, open_refuses_what_it_does_not_know) {
                 "backend is 7");
   REQUIRE_ERROR(rondo_open(&(rondo_options){.wait_mode = (rondo_wait_mode)7}, &runtime), RONDO_INVALID_ARGUMENT,
                 "wait_mode is 7");
-  REQUIRE_ERROR(rondo_open(&(rondo_options){.device = -1}, &runtime), RONDO_INVALID_ARGUMENT, "device -1");
+  REQUIRE_ERROR(rondo_open(&(rondo_options){.device = -1}, &runtime), RONDO_INVALID_ARGUMENT, "device is -1");
   rondo_options huge = {.backend = RONDO_BACKEND_HOST, .device_bytes = UINT64_MAX};
   REQUIRE_ERROR(rondo_open(&huge, &runtime), RONDO_OUT_OF_MEMORY, "device pool");
   huge = (rondo_options){.backend = RONDO_BACKEND_HOST, .host_bytes = UINT64_MAX - 4096};
