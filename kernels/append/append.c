@@ -9,7 +9,7 @@
 #include "../common/launch.h"
 
 rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_append: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_append: the description is NULL");
   struct op_argument arguments[] = {
       [APPEND_SRC] = {"src", desc->src, RONDO_READ, 0},
       [APPEND_DST] = {"dst", desc->dst, RONDO_READ_WRITE, 0}, /* the other rows keep their content */
@@ -36,8 +36,8 @@ static rondo_status rows_check(const struct op_operand *src, const struct op_ope
     return op_unexpected("src", src, expected);
   }
   if (src->shape[dimension] <= dst->shape[dimension]) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "src has %" PRId64 " row%s, expected at most the %" PRId64 " of dst",
-                    src->shape[dimension], PLURAL(src->shape[dimension]), dst->shape[dimension]);
+  return op_refuse("src has %" PRId64 " row%s, expected at most the %" PRId64 " of dst", src->shape[dimension],
+                   PLURAL(src->shape[dimension]), dst->shape[dimension]);
 }
 
 rondo_status append_check(const struct op_task *task) {
@@ -45,12 +45,10 @@ rondo_status append_check(const struct op_task *task) {
   uint32_t dimension = dimension_of(task);
   if (!dst->present) return op_unexpected("dst", dst, "a tensor");
   if (dimension >= dst->rank)
-    return status_set(RONDO_INVALID_ARGUMENT, "dimension is %" PRIu32 ", expected less than dst's rank, %" PRIu32,
-                      dimension, dst->rank);
+    return op_refuse("dimension is %" PRIu32 ", expected less than dst's rank, %" PRIu32, dimension, dst->rank);
   if (dst->dtype == RONDO_NVFP4 && dimension == dst->rank - 1)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "dimension is %" PRIu32 ", the last of dst, expected less: an nvfp4 value is half a byte",
-                      dimension);
+    return op_refuse("dimension is %" PRIu32 ", the last of dst, expected less: an nvfp4 value is half a byte",
+                     dimension);
   rondo_status status = rows_check(&task->operands[APPEND_SRC], dst, dimension);
   if (status != RONDO_OK) return status;
   return op_expect_list("position", position, RONDO_I32, dimension ? dst->shape[0] : 1);

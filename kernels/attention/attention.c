@@ -6,7 +6,7 @@
 #include <math.h>
 
 rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_attention: the description is NULL");
   const rondo_access kv_access = desc->new_k.graph ? RONDO_READ_WRITE : RONDO_READ;
   struct op_argument arguments[] = {
       [ATTENTION_Q] = {"q", desc->q, RONDO_READ, 0},
@@ -50,33 +50,29 @@ static rondo_status offsets_check(const struct op_task *task) {
   if (offsets->dtype != RONDO_I32 || offsets->rank != 1 || offsets->shape[0] < 2)
     return op_unexpected("row_offsets", offsets, "[items + 1] i32 of one item or more");
   if (q->present && q->rank == 4 && q->shape[0] != 1)
-    return status_set(RONDO_INVALID_ARGUMENT, "q has batch %" PRId64 ", expected 1 beside row_offsets", q->shape[0]);
+    return op_refuse("q has batch %" PRId64 ", expected 1 beside row_offsets", q->shape[0]);
   if (!attributes->causal || !task->operands[ATTENTION_NEW_K].present)
-    return status_set(RONDO_INVALID_ARGUMENT, "row_offsets is present without %s",
-                      attributes->causal ? "new_k and new_v" : "causal");
+    return op_refuse("row_offsets is present without %s", attributes->causal ? "new_k and new_v" : "causal");
   return RONDO_OK;
 }
 
 static rondo_status attributes_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   if (attributes->layout != RONDO_BHSD && attributes->layout != RONDO_BSHD)
-    return status_set(RONDO_INVALID_ARGUMENT, "layout is %" PRId32 ", expected RONDO_BHSD or RONDO_BSHD",
-                      attributes->layout);
+    return op_refuse("layout is %" PRId32 ", expected RONDO_BHSD or RONDO_BSHD", attributes->layout);
   if (attributes->splits < 0 || attributes->splits > ATTENTION_MAX_SPLITS)
-    return status_set(RONDO_INVALID_ARGUMENT, "splits is %" PRId32 ", expected 0 (Rondo chooses) to %d",
-                      attributes->splits, ATTENTION_MAX_SPLITS);
+    return op_refuse("splits is %" PRId32 ", expected 0 (Rondo chooses) to %d", attributes->splits,
+                     ATTENTION_MAX_SPLITS);
   if (!isfinite(attributes->scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale is %f, expected a finite number", (double)attributes->scale);
-  if (attributes->window < 0)
-    return status_set(RONDO_INVALID_ARGUMENT, "window is %" PRId32 ", expected 0 (none) or more", attributes->window);
+    return op_refuse("scale is %f, expected a finite number", (double)attributes->scale);
+  if (attributes->window < 0) return op_refuse("window is %" PRId32 ", expected 0 (none) or more", attributes->window);
   if (attributes->window && !attributes->causal)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "window is %" PRId32 " without causal: it ends at the last column that a causal row sees",
-                      attributes->window);
+    return op_refuse("window is %" PRId32 " without causal: it ends at the last column that a causal row sees",
+                     attributes->window);
   /* Kernels multiply it by log2(e). */
   if (!(attributes->soft_cap >= 0.0f && attributes->soft_cap <= FLT_MAX / 2))
-    return status_set(RONDO_INVALID_ARGUMENT, "soft_cap is %g, expected 0 (none) or a number above it, at most %g",
-                      (double)attributes->soft_cap, (double)FLT_MAX / 2);
+    return op_refuse("soft_cap is %g, expected 0 (none) or a number above it, at most %g", (double)attributes->soft_cap,
+                     (double)FLT_MAX / 2);
   return RONDO_OK;
 }
 
@@ -86,14 +82,12 @@ static rondo_status type_check(const struct op_task *task, uint32_t index, const
   const bool two_bytes = dtype == RONDO_F16 || dtype == RONDO_BF16, e4m3 = dtype == RONDO_E4M3;
   const char *found = rondo_dtype_name(dtype);
   if (index == ATTENTION_V && dtype != task->operands[ATTENTION_K].dtype)
-    return status_set(RONDO_INVALID_ARGUMENT, "v is %s, expected k's type, %s", found,
-                      rondo_dtype_name(task->operands[ATTENTION_K].dtype));
+    return op_refuse("v is %s, expected k's type, %s", found, rondo_dtype_name(task->operands[ATTENTION_K].dtype));
   if (index == ATTENTION_O ? !two_bytes : !two_bytes && !e4m3)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected %s", name, found,
-                      index == ATTENTION_O ? "f16 or bf16" : "f16, bf16 or e4m3");
+    return op_refuse("%s is %s, expected %s", name, found, index == ATTENTION_O ? "f16 or bf16" : "f16, bf16 or e4m3");
   if (q == RONDO_E4M3 ? index == ATTENTION_K && !e4m3 : !e4m3 && dtype != q)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected q's type, %s%s", name, found, rondo_dtype_name(q),
-                      index == ATTENTION_K && q != RONDO_E4M3 ? ", or e4m3" : "");
+    return op_refuse("%s is %s, expected q's type, %s%s", name, found, rondo_dtype_name(q),
+                     index == ATTENTION_K && q != RONDO_E4M3 ? ", or e4m3" : "");
   return RONDO_OK;
 }
 
@@ -101,35 +95,31 @@ static rondo_status type_check(const struct op_task *task, uint32_t index, const
 static rondo_status heads_check(const struct op_task *task, uint32_t index, const char *name) {
   const struct op_operand *operand = &task->operands[index], *q = &task->operands[ATTENTION_Q];
   const bool pool = paged(task) && (index == ATTENTION_K || index == ATTENTION_V);
-  if (!operand->present) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", name);
+  if (!operand->present) return op_refuse("%s is absent, expected a tensor", name);
   if (operand->rank != 4)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "%s has rank %" PRIu32 ", expected 4: %s, heads, %s, head dimension (BSHD: the middle two "
-                      "exchanged)",
-                      name, operand->rank, pool ? "pages" : "batch", pool ? "page rows" : "sequence");
+    return op_refuse("%s has rank %" PRIu32 ", expected 4: %s, heads, %s, head dimension (BSHD: the middle two "
+                     "exchanged)",
+                     name, operand->rank, pool ? "pages" : "batch", pool ? "page rows" : "sequence");
   rondo_status status = type_check(task, index, name);
   if (status != RONDO_OK) return status;
   int64_t dimension = operand->shape[3];
   if (dimension != 32 && dimension != 64 && dimension != 128 && dimension != 256)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s has head dimension %" PRId64 ", expected 32, 64, 128 or 256", name,
-                      dimension);
+    return op_refuse("%s has head dimension %" PRId64 ", expected 32, 64, 128 or 256", name, dimension);
   if (dimension != q->shape[3])
-    return status_set(RONDO_INVALID_ARGUMENT, "%s has head dimension %" PRId64 ", q has %" PRId64, name, dimension,
-                      q->shape[3]);
+    return op_refuse("%s has head dimension %" PRId64 ", q has %" PRId64, name, dimension, q->shape[3]);
   const bool of_items = index == ATTENTION_K || index == ATTENTION_V;
   const int64_t batch = of_items ? attention_items(task) : q->shape[0];
   if (!pool && operand->shape[0] != batch)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s has batch %" PRId64 ", %s %" PRId64, name, operand->shape[0],
-                      of_items && packed(task) ? "row_offsets give" : "q has", batch);
+    return op_refuse("%s has batch %" PRId64 ", %s %" PRId64, name, operand->shape[0],
+                     of_items && packed(task) ? "row_offsets give" : "q has", batch);
   return RONDO_OK;
 }
 
 static rondo_status scale_check(const struct op_task *task, uint32_t index, const char *name, float scale) {
-  if (!isfinite(scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "%s_scale is %f, expected a finite number", name, (double)scale);
+  if (!isfinite(scale)) return op_refuse("%s_scale is %f, expected a finite number", name, (double)scale);
   if (scale != 0.0f && task->operands[index].dtype != RONDO_E4M3)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s_scale is %g, but %s is %s: only e4m3 has one", name, (double)scale,
-                      name, rondo_dtype_name(task->operands[index].dtype));
+    return op_refuse("%s_scale is %g, but %s is %s: only e4m3 has one", name, (double)scale, name,
+                     rondo_dtype_name(task->operands[index].dtype));
   return RONDO_OK;
 }
 
@@ -142,39 +132,34 @@ static rondo_status scales_check(const struct op_task *task) {
   /* Of a factor of 0, hidden scores of -infinity would become NaN. Kernels multiply it by log2(e). */
   const float scale = attention_score_scale(task);
   if (!(fabsf(scale) <= FLT_MAX / 2) || scale == 0.0f)
-    return status_set(
-        RONDO_INVALID_ARGUMENT,
+    return op_refuse(
         "scale, q_scale and k_scale give %g, expected a finite product other than 0, at most %g in magnitude",
         (double)scale, (double)FLT_MAX / 2);
   /* Kernels take products times scale / soft_cap. */
   const float cap = attributes->soft_cap;
   if (cap != 0.0f && !isnormal(scale / cap))
-    return status_set(RONDO_INVALID_ARGUMENT, "soft_cap is %g, too %s for scores that are multiplied by %g",
-                      (double)cap, fabsf(scale) > cap ? "small" : "large", (double)scale);
+    return op_refuse("soft_cap is %g, too %s for scores that are multiplied by %g", (double)cap,
+                     fabsf(scale) > cap ? "small" : "large", (double)scale);
   return RONDO_OK;
 }
 
 static rondo_status pages_check(const struct op_task *task) {
   const struct op_operand *pages = &task->operands[ATTENTION_KV_PAGES];
   if (!pages->present) return RONDO_OK;
-  if (pages->dtype != RONDO_I32)
-    return status_set(RONDO_INVALID_ARGUMENT, "kv_pages is %s, expected i32", rondo_dtype_name(pages->dtype));
+  if (pages->dtype != RONDO_I32) return op_refuse("kv_pages is %s, expected i32", rondo_dtype_name(pages->dtype));
   if (pages->rank != 2)
-    return status_set(RONDO_INVALID_ARGUMENT, "kv_pages has rank %" PRIu32 ", expected 2: batch, pages of an item",
-                      pages->rank);
+    return op_refuse("kv_pages has rank %" PRIu32 ", expected 2: batch, pages of an item", pages->rank);
   const int64_t items = attention_items(task);
   if (pages->shape[0] != items)
-    return status_set(RONDO_INVALID_ARGUMENT, "kv_pages has batch %" PRId64 ", %s %" PRId64, pages->shape[0],
-                      packed(task) ? "row_offsets give" : "q has", items);
+    return op_refuse("kv_pages has batch %" PRId64 ", %s %" PRId64, pages->shape[0],
+                     packed(task) ? "row_offsets give" : "q has", items);
   const int64_t page_rows = task->operands[ATTENTION_K].shape[attention_position_axis(task)];
   if (page_rows < ATTENTION_LEAST_PAGE_ROWS || (page_rows & (page_rows - 1)))
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "k has pages of %" PRId64 " row%s, expected a power of two of at least %d", page_rows,
-                      PLURAL(page_rows), ATTENTION_LEAST_PAGE_ROWS);
+    return op_refuse("k has pages of %" PRId64 " row%s, expected a power of two of at least %d", page_rows,
+                     PLURAL(page_rows), ATTENTION_LEAST_PAGE_ROWS);
   if (pages->shape[1] > ATTENTION_MOST_CAPACITY / page_rows)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "kv_pages has %" PRId64 " pages of %" PRId64 " rows for an item, expected at most %d rows",
-                      pages->shape[1], page_rows, ATTENTION_MOST_CAPACITY);
+    return op_refuse("kv_pages has %" PRId64 " pages of %" PRId64 " rows for an item, expected at most %d rows",
+                     pages->shape[1], page_rows, ATTENTION_MOST_CAPACITY);
   return RONDO_OK;
 }
 
@@ -182,8 +167,7 @@ static rondo_status same_size(const struct op_task *task, uint32_t index, const 
                               const char *other_name, int axis, const char *what) {
   int64_t size = task->operands[index].shape[axis], expected = task->operands[other].shape[axis];
   if (size == expected) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRId64 " %s%s, %s has %" PRId64, name, size, what, PLURAL(size),
-                    other_name, expected);
+  return op_refuse("%s has %" PRId64 " %s%s, %s has %" PRId64, name, size, what, PLURAL(size), other_name, expected);
 }
 
 static rondo_status optional_check(const struct op_task *task) {
@@ -207,9 +191,8 @@ rondo_status attention_task_check(const struct op_task *task) {
   int64_t query_heads = task->operands[ATTENTION_Q].shape[attention_head_axis(task)];
   int64_t kv_heads = task->operands[ATTENTION_K].shape[attention_head_axis(task)];
   if (kv_heads ? query_heads % kv_heads : query_heads)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "k has %" PRId64 " head%s, q has %" PRId64 ": query heads must be a multiple", kv_heads,
-                      PLURAL(kv_heads), query_heads);
+    return op_refuse("k has %" PRId64 " head%s, q has %" PRId64 ": query heads must be a multiple", kv_heads,
+                     PLURAL(kv_heads), query_heads);
   status = scales_check(task);
   if (status == RONDO_OK) status = pages_check(task);
   if (status == RONDO_OK && paged(task)) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", 0, "page");

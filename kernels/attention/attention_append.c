@@ -20,28 +20,25 @@ static rondo_status rope_check(const struct op_task *task) {
   const struct op_operand *frequencies = &task->operands[ATTENTION_ROPE_FREQUENCIES];
   const int64_t pairs = task->operands[ATTENTION_Q].shape[3] / 2;
   if (!(attributes->rope_base >= 0.0f) || isinf(attributes->rope_base))
-    return status_set(RONDO_INVALID_ARGUMENT, "rope_base is %g, expected a finite number that is not negative",
-                      (double)attributes->rope_base);
+    return op_refuse("rope_base is %g, expected a finite number that is not negative", (double)attributes->rope_base);
   if (attributes->rope_pairing != RONDO_ROPE_INTERLEAVED && attributes->rope_pairing != RONDO_ROPE_HALVES)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "rope_pairing is %" PRId32 ", expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES",
-                      attributes->rope_pairing);
+    return op_refuse("rope_pairing is %" PRId32 ", expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES",
+                     attributes->rope_pairing);
   if (frequencies->present) {
     rondo_status status = op_expect("rope_frequencies", frequencies, RONDO_F32, 1, &pairs);
     if (status != RONDO_OK) return status;
   }
   if ((attributes->rope_base > 0.0f || frequencies->present) && task->operands[ATTENTION_Q].dtype == RONDO_E4M3)
-    return status_set(RONDO_INVALID_ARGUMENT, "q is e4m3, expected f16 or bf16 beside a rotary embedding");
+    return op_refuse("q is e4m3, expected f16 or bf16 beside a rotary embedding");
   return RONDO_OK;
 }
 
 static rondo_status new_rows_check(const struct op_task *task) {
   const struct op_operand *q = &task->operands[ATTENTION_Q], *k = &task->operands[ATTENTION_K];
   const struct attention_attributes *attributes = op_attributes(task);
-  if (k->dtype == RONDO_E4M3) return status_set(RONDO_INVALID_ARGUMENT, "k is e4m3, expected f16 or bf16 beside new_k");
+  if (k->dtype == RONDO_E4M3) return op_refuse("k is e4m3, expected f16 or bf16 beside new_k");
   if (task->operands[ATTENTION_KV_LENGTHS].present)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "kv_lengths is there beside new_k, expected none: position and query length give them");
+    return op_refuse("kv_lengths is there beside new_k, expected none: position and query length give them");
   const int head = attributes->layout == RONDO_BHSD ? 1 : 2;
   int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2], q->shape[3]};
   shape[head] = k->shape[head];
@@ -68,8 +65,7 @@ rondo_status attention_append_check(const struct op_task *task) {
   if (appends || attributes->rope_base > 0.0f || task->operands[ATTENTION_ROPE_FREQUENCIES].present)
     return position_check(task);
   if (!task->operands[ATTENTION_POSITION].present) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT,
-                    "position is present without new_k, rope_base and rope_frequencies, which alone use it");
+  return op_refuse("position is present without new_k, rope_base and rope_frequencies, which alone use it");
 }
 
 const float *attention_frequencies(const struct op_call *call, float room[ATTENTION_MOST_PAIRS]) {

@@ -6,7 +6,7 @@
 #include "../common/launch.h"
 
 rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_copy: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_copy: the description is NULL");
   struct op_argument arguments[] = {
       [COPY_SRC] = {"src", desc->src, RONDO_READ, 0},
       [COPY_DST] = {"dst", desc->dst, RONDO_WRITE, 0},

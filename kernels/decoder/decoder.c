@@ -33,7 +33,7 @@ static rondo_status half_add(rondo_graph *graph, const struct op *op, const char
 
 static rondo_status attention_add(rondo_graph *graph, const rondo_attention_block_desc *desc, rondo_tensor kv_pages,
                                   int32_t one_sequence, int32_t most_rows, const struct layer_exchange *exchange) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention_block: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_attention_block: the description is NULL");
   struct op_argument arguments[ATTENTION_BLOCK_OPERANDS + RONDO_MAX_RANKS] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
       [DECODER_X_PARTS] = {"x_parts", desc->x_parts, RONDO_READ, 0},
@@ -75,7 +75,7 @@ rondo_status prompt_attention_add(rondo_graph *graph, const rondo_attention_bloc
 
 static rondo_status gated_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late,
                               bool as_tokens, int32_t most_rows, const struct layer_exchange *exchange) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_feed_forward: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_feed_forward: the description is NULL");
   struct op_argument arguments[FEED_FORWARD_OPERANDS + RONDO_MAX_RANKS] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
       [DECODER_X_PARTS] = {"x_parts", desc->x_parts, RONDO_READ, 0},
@@ -109,12 +109,12 @@ rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc 
 static rondo_status attributes_check(const struct op_task *task) {
   const struct decoder_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
   if (!(attributes->norm_epsilon >= 0) || isinf(attributes->norm_epsilon))
-    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected a finite number that is not negative",
-                      (double)attributes->norm_epsilon);
+    return op_refuse("norm_epsilon is %g, expected a finite number that is not negative",
+                     (double)attributes->norm_epsilon);
   if (task->operands[DECODER_NORM].present && attributes->norm_epsilon == 0)
-    return status_set(RONDO_INVALID_ARGUMENT, "norm is present, expected none where norm_epsilon is 0");
+    return op_refuse("norm is present, expected none where norm_epsilon is 0");
   return RONDO_OK;
 }
 
@@ -141,7 +141,7 @@ static rondo_status stream_check(const struct op_task *task) {
   const struct decoder_attributes *attributes = op_attributes(task);
   const int32_t most_rows = x->dtype == RONDO_F32 ? attributes->most_rows : DECODER_MOST_ROWS;
   if (x->shape[0] < 1 || x->shape[0] > most_rows)
-    return status_set(RONDO_INVALID_ARGUMENT, "x has %" PRId64 " rows, expected 1 to %d", x->shape[0], (int)most_rows);
+    return op_refuse("x has %" PRId64 " rows, expected 1 to %d", x->shape[0], (int)most_rows);
   rondo_status status = attributes_check(task);
   if (status == RONDO_OK && operands[DECODER_X_PARTS].present) status = parts_check(task, DECODER_X_PARTS, "x_parts");
   if (status == RONDO_OK && operands[DECODER_NORM].present) status = norm_check(task);
@@ -170,14 +170,13 @@ static rondo_status matrix_check(const struct op_task *task, uint32_t index, ron
   rondo_status status = op_expect(name, matrix, dtype, 2, (int64_t[]){rows, columns});
   if (status != RONDO_OK) return status;
   if (dtype == RONDO_NVFP4 && columns % DECODER_SCALE_GROUP)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s has rows of %" PRId64 ", expected a multiple of %d in nvfp4", name,
-                      columns, DECODER_SCALE_GROUP);
+    return op_refuse("%s has rows of %" PRId64 ", expected a multiple of %d in nvfp4", name, columns,
+                     DECODER_SCALE_GROUP);
   if (dtype == RONDO_NVFP4)
     return op_expect(of_scales, scales, RONDO_E4M3, 2, (int64_t[]){rows, columns / DECODER_SCALE_GROUP});
   if (!scales->present) return RONDO_OK;
   if (dtype == RONDO_E4M3) return op_expect(of_scales, scales, RONDO_F32, 1, &rows);
-  return status_set(RONDO_INVALID_ARGUMENT, "%s is present, expected none with %s in %s", of_scales, name,
-                    rondo_dtype_name(dtype));
+  return op_refuse("%s is present, expected none with %s in %s", of_scales, name, rondo_dtype_name(dtype));
 }
 
 /* [rows, any capacity, any heads, a head dimension]; of one sequence [1, ..], or pages. */
@@ -194,7 +193,7 @@ static rondo_status cache_check(const struct op_task *task) {
     return op_unexpected("k", k, expected);
   const int64_t d = k->shape[3];
   if (d != 32 && d != 64 && d != 128 && d != 256)
-    return status_set(RONDO_INVALID_ARGUMENT, "k has head dimension %" PRId64 ", expected 32, 64, 128 or 256", d);
+    return op_refuse("k has head dimension %" PRId64 ", expected 32, 64, 128 or 256", d);
   return op_expect("v", &task->operands[ATTENTION_BLOCK_V], dtype, CACHE_RANK, k->shape);
 }
 
@@ -204,10 +203,9 @@ static rondo_status query_heads_check(const struct op_task *task) {
   if (!output->present || output->rank != 2) return op_unexpected("output", output, "[hidden, query heads * d]");
   const int64_t columns = output->shape[1], group_columns = k->shape[2] * k->shape[3];
   if (columns > 0 && columns % group_columns == 0) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT,
-                    "output has rows of %" PRId64 ", expected a multiple of %" PRId64 ": k has %" PRId64
-                    " heads of %" PRId64,
-                    columns, group_columns, k->shape[2], k->shape[3]);
+  return op_refuse("output has rows of %" PRId64 ", expected a multiple of %" PRId64 ": k has %" PRId64
+                   " heads of %" PRId64,
+                   columns, group_columns, k->shape[2], k->shape[3]);
 }
 
 /* attention checks position and rotary embedding itself, under the same names. */
@@ -235,8 +233,8 @@ rondo_status feed_forward_check(const struct op_task *task) {
   if (status == RONDO_OK) status = first_matrix_check(task, FEED_FORWARD_GATE_UP, "gate_up");
   if (status != RONDO_OK) return status;
   if (gate_up->shape[0] < 2 || gate_up->shape[0] % 2)
-    return status_set(RONDO_INVALID_ARGUMENT, "gate_up has %" PRId64 " row%s, expected an even number of at least 2",
-                      gate_up->shape[0], PLURAL(gate_up->shape[0]));
+    return op_refuse("gate_up has %" PRId64 " row%s, expected an even number of at least 2", gate_up->shape[0],
+                     PLURAL(gate_up->shape[0]));
   const struct decoder_shape shape = decoder_shape_of(task);
   status = matrix_check(task, FEED_FORWARD_GATE_UP, shape.weights, "gate_up", 2 * shape.columns, shape.hidden);
   if (status != RONDO_OK) return status;

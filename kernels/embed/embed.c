@@ -9,7 +9,7 @@
 #include "../common/rows.h"
 
 rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_embed: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_embed: the description is NULL");
   struct op_argument arguments[] = {
       [EMBED_TABLE] = {"table", desc->table, RONDO_READ, 0},
       [EMBED_TABLE_SCALES] = {"table_scales", desc->table_scales, RONDO_READ, 0},
@@ -27,12 +27,10 @@ static rondo_status check_table(const struct op_task *task) {
     return op_unexpected("table", table, "[rows, width] f32, f16, bf16 or nvfp4");
   if (!is_nvfp4) {
     if (!scales->present) return RONDO_OK;
-    return status_set(RONDO_INVALID_ARGUMENT, "table_scales is present, expected none with table in %s",
-                      rondo_dtype_name(table->dtype));
+    return op_refuse("table_scales is present, expected none with table in %s", rondo_dtype_name(table->dtype));
   }
   if (table->shape[1] % EMBED_SCALE_GROUP)
-    return status_set(RONDO_INVALID_ARGUMENT, "table has rows of %" PRId64 ", expected a multiple of %d",
-                      table->shape[1], EMBED_SCALE_GROUP);
+    return op_refuse("table has rows of %" PRId64 ", expected a multiple of %d", table->shape[1], EMBED_SCALE_GROUP);
   return op_expect("table_scales", scales, RONDO_E4M3, 2,
                    (int64_t[]){table->shape[0], table->shape[1] / EMBED_SCALE_GROUP});
 }
@@ -41,13 +39,13 @@ rondo_status embed_check(const struct op_task *task) {
   const struct op_operand *ids = &task->operands[EMBED_IDS], *out = &task->operands[EMBED_OUT];
   const struct embed_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
   rondo_status status = check_table(task);
   if (status != RONDO_OK) return status;
   if (!ids->present || ids->rank != 1 || ids->dtype != RONDO_I32) return op_unexpected("ids", ids, "[count] i32");
   int64_t shape[] = {ids->shape[0], task->operands[EMBED_TABLE].shape[1]};
   if (out->present && !rows_are_numbers(out->dtype))
-    return status_set(RONDO_INVALID_ARGUMENT, "out is %s, expected f32, f16 or bf16", rondo_dtype_name(out->dtype));
+    return op_refuse("out is %s, expected f32, f16 or bf16", rondo_dtype_name(out->dtype));
   return op_expect("out", out, out->present ? out->dtype : RONDO_BF16, 2, shape);
 }
 

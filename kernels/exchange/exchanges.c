@@ -27,11 +27,9 @@ int64_t exchange_row_bytes(uint64_t bytes) {
 rondo_status rondo_exchange_state(rondo_graph *graph, const char *name, uint32_t ranks, uint64_t bytes,
                                   rondo_tensor *tensor) {
   if (ranks < 1 || ranks > RONDO_MAX_RANKS)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_exchange_state: %u ranks, expected 1 to %d", ranks,
-                      RONDO_MAX_RANKS);
+    return op_refuse("describe: rondo_exchange_state: %u ranks, expected 1 to %d", ranks, RONDO_MAX_RANKS);
   if (bytes > (uint64_t)RONDO_MAX_ELEMENTS)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: rondo_exchange_state: %" PRIu64 " bytes, expected at most 2^31", bytes);
+    return op_refuse("describe: rondo_exchange_state: %" PRIu64 " bytes, expected at most 2^31", bytes);
   return rondo_state(graph, name ? name : "exchange", RONDO_U8, 2, (int64_t[]){ranks, exchange_row_bytes(bytes)},
                      tensor);
 }
@@ -53,15 +51,15 @@ uint32_t exchange_senders(const struct exchange_attributes *a) {
 /* What must hold before the states are looked at. */
 static rondo_status ranks_check(const rondo_exchange_desc *desc, enum exchange_kind kind) {
   if (desc->ranks < 1 || desc->ranks > RONDO_MAX_RANKS)
-    return status_set(RONDO_INVALID_ARGUMENT, "%u ranks, expected 1 to %d", desc->ranks, RONDO_MAX_RANKS);
+    return op_refuse("%u ranks, expected 1 to %d", desc->ranks, RONDO_MAX_RANKS);
   if (desc->rank >= desc->ranks)
-    return status_set(RONDO_INVALID_ARGUMENT, "rank is %u, expected less than the %u ranks", desc->rank, desc->ranks);
+    return op_refuse("rank is %u, expected less than the %u ranks", desc->rank, desc->ranks);
   const bool has_peer = kind == EXCHANGE_BROADCAST || kind == EXCHANGE_SEND || kind == EXCHANGE_RECEIVE;
   if (has_peer && desc->peer >= desc->ranks)
-    return status_set(RONDO_INVALID_ARGUMENT, "peer is %u, expected less than the %u ranks", desc->peer, desc->ranks);
+    return op_refuse("peer is %u, expected less than the %u ranks", desc->peer, desc->ranks);
   if (has_peer && kind != EXCHANGE_BROADCAST && desc->peer == desc->rank)
-    return status_set(RONDO_INVALID_ARGUMENT, "peer is %u, the rank itself", desc->peer);
-  if (!desc->exchange) return status_set(RONDO_INVALID_ARGUMENT, "exchange is NULL, expected the ranks' states");
+    return op_refuse("peer is %u, the rank itself", desc->peer);
+  if (!desc->exchange) return op_refuse("exchange is NULL, expected the ranks' states");
   return RONDO_OK;
 }
 
@@ -74,7 +72,7 @@ rondo_status exchange_states_borrow(rondo_graph *graph, const rondo_tensor *stat
     struct op_argument *argument = &arguments[r];
     rondo_tensor state = states[r];
     argument->name = state_names[r];
-    if (!state.graph) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent", state_names[r]);
+    if (!state.graph) return op_refuse("%s is absent", state_names[r]);
     if (!(touched >> r & 1)) continue;
     argument->tensor = state;
     argument->access = r == rank ? RONDO_READ_WRITE : RONDO_WRITE;
@@ -111,7 +109,7 @@ static rondo_status exchange_add(rondo_graph *graph, const rondo_exchange_desc *
 /* Borrowed states and the task are added together or not at all. */
 #define EXCHANGE_FUNCTION(function, kind, op)                                                                          \
   rondo_status function(rondo_graph *graph, const rondo_exchange_desc *desc) {                                         \
-    if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: " #function ": the description is NULL");          \
+    if (!desc) return op_refuse("describe: " #function ": the description is NULL");                                   \
     struct graph_mark mark;                                                                                            \
     rondo_status status = graph_begin(graph, #function, &mark);                                                        \
     return status == RONDO_OK ? graph_end(graph, &mark, exchange_add(graph, desc, kind, op)) : status;                 \
@@ -132,7 +130,7 @@ static rondo_status numbers_check(const char *name, const struct op_operand *ope
 
 static rondo_status absent_check(const char *name, const struct op_operand *operand, const char *why) {
   if (!operand->present) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s is given, %s", name, why);
+  return op_refuse("%s is given, %s", name, why);
 }
 
 /* `longer` has the shape of `part`, but `ranks` times as much in the dimension. */
@@ -140,8 +138,8 @@ static rondo_status parts_check(const struct exchange_attributes *attributes, co
                                 const struct op_operand *part, const char *name, const struct op_operand *longer) {
   int64_t shape[RONDO_MAX_RANK];
   if (attributes->dimension >= part->rank)
-    return status_set(RONDO_INVALID_ARGUMENT, "dimension is %u, expected less than the rank of %s, %u",
-                      attributes->dimension, part_name, part->rank);
+    return op_refuse("dimension is %u, expected less than the rank of %s, %u", attributes->dimension, part_name,
+                     part->rank);
   memcpy(shape, part->shape, sizeof shape);
   shape[attributes->dimension] *= attributes->ranks;
   return op_expect(name, longer, longer->dtype, part->rank, shape);
@@ -202,8 +200,8 @@ static rondo_status state_check(const struct exchange_attributes *attributes, ui
       (state->shape[1] - exchange_row_bytes(0)) % (INT64_C(2) * EXCHANGE_SLOT_MULTIPLE) == 0 && !state->offset_bytes &&
       state->stride[0] == state->shape[1])
     return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s is no rondo_exchange_state of %u rank%s", state_names[r],
-                    attributes->ranks, PLURAL(attributes->ranks));
+  return op_refuse("%s is no rondo_exchange_state of %u rank%s", state_names[r], attributes->ranks,
+                   PLURAL(attributes->ranks));
 }
 
 /* All states that the task touches are alike, and large enough. */
@@ -217,8 +215,8 @@ static rondo_status states_check(const struct op_task *task) {
   for (uint32_t r = 0; r < attributes->ranks && status == RONDO_OK; r++)
     if (states[r].present) status = op_expect(state_names[r], &states[r], RONDO_U8, 2, own->shape);
   if (status != RONDO_OK || own->shape[1] >= exchange_row_bytes((uint64_t)bytes)) return status;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s is too small, expected one for at least %" PRId64 " bytes",
-                    state_names[attributes->rank], bytes);
+  return op_refuse("%s is too small, expected one for at least %" PRId64 " bytes", state_names[attributes->rank],
+                   bytes);
 }
 
 rondo_status exchange_check(const struct op_task *task) {

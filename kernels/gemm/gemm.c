@@ -17,7 +17,7 @@ static const struct {
 enum { NEEDED = 3, NAMED = 5 }; /* the first three must be there */
 
 rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemm: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_gemm: the description is NULL");
   struct op_argument arguments[GEMM_OPERANDS] = {
       [GEMV_WEIGHTS] = {"weights", desc->weights, RONDO_READ, 0},
       [GEMV_WEIGHT_SCALES] = {"weight_scales", desc->weight_scales, RONDO_READ, 0},
@@ -45,19 +45,17 @@ rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
 static rondo_status check_dtypes(const struct op_task *task) {
   const rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype, vectors = task->operands[GEMV_VECTORS].dtype;
   if (weights != RONDO_F16 && weights != RONDO_BF16 && weights != RONDO_E4M3 && weights != RONDO_NVFP4)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights are %s, expected f16, bf16, e4m3 or nvfp4",
-                      rondo_dtype_name(weights));
+    return op_refuse("weights are %s, expected f16, bf16, e4m3 or nvfp4", rondo_dtype_name(weights));
   if (weights == RONDO_NVFP4 && vectors != RONDO_F16 && vectors != RONDO_BF16)
-    return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected f16 or bf16 with weights in nvfp4",
-                      rondo_dtype_name(vectors));
+    return op_refuse("vectors are %s, expected f16 or bf16 with weights in nvfp4", rondo_dtype_name(vectors));
   if (weights != RONDO_NVFP4 && vectors != weights)
-    return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected %s as weights are", rondo_dtype_name(vectors),
-                      rondo_dtype_name(weights));
+    return op_refuse("vectors are %s, expected %s as weights are", rondo_dtype_name(vectors),
+                     rondo_dtype_name(weights));
   for (uint32_t i = NEEDED - 1; i < NAMED; i++) {
     const struct op_operand *operand = &task->operands[operands_of_gemm[i].index];
     if (operand->present && !rows_are_numbers(operand->dtype))
-      return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected f16, bf16 or f32", operands_of_gemm[i].name,
-                        rondo_dtype_name(operand->dtype));
+      return op_refuse("%s is %s, expected f16, bf16 or f32", operands_of_gemm[i].name,
+                       rondo_dtype_name(operand->dtype));
   }
   return RONDO_OK;
 }
@@ -68,24 +66,23 @@ static rondo_status check_sizes(const struct op_task *task) {
   if (status != RONDO_OK) return status;
   const int64_t count = vectors->shape[vectors->rank - 2];
   if (count < 1 || count > GEMM_MOST_ROWS)
-    return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);
+    return op_refuse("vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);
   if (weights->shape[weights->rank - 2] > INT32_MAX)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " rows, expected at most 2^31 - 1",
-                      weights->shape[weights->rank - 2]);
+    return op_refuse("weights have %" PRId64 " rows, expected at most 2^31 - 1", weights->shape[weights->rank - 2]);
   return RONDO_OK;
 }
 
 static rondo_status check_attributes(const struct op_task *task) {
   const struct gemv_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
   if (attributes->one_order != 0 && attributes->one_order != 1)
-    return status_set(RONDO_INVALID_ARGUMENT, "one_order is %d, expected 0 or 1", (int)attributes->one_order);
+    return op_refuse("one_order is %d, expected 0 or 1", (int)attributes->one_order);
   if (attributes->silu_mul != 0 && attributes->silu_mul != 1)
-    return status_set(RONDO_INVALID_ARGUMENT, "silu_mul is %d, expected 0 or 1", (int)attributes->silu_mul);
+    return op_refuse("silu_mul is %d, expected 0 or 1", (int)attributes->silu_mul);
   if (attributes->silu_mul && gemv_shape_of(task).m % 2)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " row%s, expected an even number with silu_mul",
-                      gemv_shape_of(task).m, PLURAL(gemv_shape_of(task).m));
+    return op_refuse("weights have %" PRId64 " row%s, expected an even number with silu_mul", gemv_shape_of(task).m,
+                     PLURAL(gemv_shape_of(task).m));
   return RONDO_OK;
 }
 
@@ -95,8 +92,8 @@ static rondo_status check_e4m3(const struct op_task *task) {
   const int64_t lists[] = {shape.batch, shape.count};
   const uint32_t rank = task->operands[GEMV_WEIGHTS].rank;
   if (task->operands[GEMV_VECTORS].dtype == RONDO_E4M3 && gemm_has_norms(task))
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is present, expected none with vectors in e4m3",
-                      task->operands[GEMM_NORMED].present ? "normed" : "vector_squares");
+    return op_refuse("%s is present, expected none with vectors in e4m3",
+                     task->operands[GEMM_NORMED].present ? "normed" : "vector_squares");
   return gemv_check_scales(task, GEMV_VECTOR_SCALES, RONDO_SCALES_BY_ROW, rank, lists + 3 - rank);
 }
 
@@ -116,18 +113,16 @@ static rondo_status check_norms(const struct op_task *task, int64_t columns) {
     if (status == RONDO_OK) status = op_expect("normed", normed, dtype, rank, results + first);
     if (status == RONDO_OK) status = op_expect("squares", &operands[GEMM_SQUARES], RONDO_F32, rank, squares + first);
     if (status == RONDO_OK && (attributes->silu_mul || attributes->one_order))
-      status = status_set(RONDO_INVALID_ARGUMENT, "%s is 1, expected 0 with normed",
-                          attributes->silu_mul ? "silu_mul" : "one_order");
+      status = op_refuse("%s is 1, expected 0 with normed", attributes->silu_mul ? "silu_mul" : "one_order");
   }
   if (status != RONDO_OK) return status;
   if (!operands[GEMM_VECTOR_SQUARES].present) {
     if (attributes->norm_epsilon == 0) return RONDO_OK;
-    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected 0 without vector_squares",
-                      (double)attributes->norm_epsilon);
+    return op_refuse("norm_epsilon is %g, expected 0 without vector_squares", (double)attributes->norm_epsilon);
   }
   if (!isfinite(attributes->norm_epsilon) || attributes->norm_epsilon < 0)
-    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected a finite number that is not negative",
-                      (double)attributes->norm_epsilon);
+    return op_refuse("norm_epsilon is %g, expected a finite number that is not negative",
+                     (double)attributes->norm_epsilon);
   return op_expect("vector_squares", &operands[GEMM_VECTOR_SQUARES], RONDO_F32, rank, of_vectors + first);
 }
 
@@ -135,7 +130,7 @@ rondo_status gemm_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *bias = &operands[GEMV_BIAS];
   for (uint32_t i = 0; i < NEEDED; i++)
     if (!operands[operands_of_gemm[i].index].present)
-      return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", operands_of_gemm[i].name);
+      return op_refuse("%s is absent, expected a tensor", operands_of_gemm[i].name);
   rondo_status status = check_dtypes(task);
   if (status == RONDO_OK) status = check_sizes(task);
   if (status == RONDO_OK) status = check_attributes(task);

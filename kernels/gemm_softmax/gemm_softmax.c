@@ -6,7 +6,7 @@
 #include "gemm_softmax.h"
 
 rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemm_rowmax: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_gemm_rowmax: the description is NULL");
   struct op_argument arguments[] = {
       [GEMM_A] = {"a", desc->a, RONDO_READ, 0},
       [GEMM_B] = {"b", desc->b, RONDO_READ, 0},
@@ -17,7 +17,7 @@ rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_d
 }
 
 rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemm_softmax: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_gemm_softmax: the description is NULL");
   struct op_argument arguments[] = {
       [GEMM_A] = {"a", desc->a, RONDO_READ, 0},
       [GEMM_B] = {"b", desc->b, RONDO_READ, 0},
@@ -33,8 +33,8 @@ rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax
 static rondo_status extent_check(const char *name, const struct op_operand *operand, uint32_t at, const char *what,
                                  int64_t expected, const char *other) {
   if (operand->shape[at] == expected) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRId64 " %s%s, %s has %" PRId64, name, operand->shape[at], what,
-                    PLURAL(operand->shape[at]), other, expected);
+  return op_refuse("%s has %" PRId64 " %s%s, %s has %" PRId64, name, operand->shape[at], what,
+                   PLURAL(operand->shape[at]), other, expected);
 }
 
 static rondo_status product_check(const struct op_task *task, const char *out_name, uint32_t out_rank_less) {
@@ -43,19 +43,16 @@ static rondo_status product_check(const struct op_task *task, const char *out_na
   if (!b->present) return op_unexpected("b", b, "a tensor");
   if (!out->present) return op_unexpected(out_name, out, "a tensor");
   if (a->dtype != RONDO_F16 && a->dtype != RONDO_BF16)
-    return status_set(RONDO_INVALID_ARGUMENT, "a is %s, expected f16 or bf16", rondo_dtype_name(a->dtype));
+    return op_refuse("a is %s, expected f16 or bf16", rondo_dtype_name(a->dtype));
   if (b->dtype != a->dtype)
-    return status_set(RONDO_INVALID_ARGUMENT, "b is %s, expected the dtype of a, %s", rondo_dtype_name(b->dtype),
-                      rondo_dtype_name(a->dtype));
+    return op_refuse("b is %s, expected the dtype of a, %s", rondo_dtype_name(b->dtype), rondo_dtype_name(a->dtype));
   if (a->rank != 2 && a->rank != 3)
-    return status_set(RONDO_INVALID_ARGUMENT, "a has %" PRIu32 " dimension%s, expected [m, k] or [batch, m, k]",
-                      a->rank, PLURAL(a->rank));
+    return op_refuse("a has %" PRIu32 " dimension%s, expected [m, k] or [batch, m, k]", a->rank, PLURAL(a->rank));
   if (b->rank != a->rank)
-    return status_set(RONDO_INVALID_ARGUMENT, "b has %" PRIu32 " dimension%s, expected those of a, %" PRIu32, b->rank,
-                      PLURAL(b->rank), a->rank);
+    return op_refuse("b has %" PRIu32 " dimension%s, expected those of a, %" PRIu32, b->rank, PLURAL(b->rank), a->rank);
   if (out->rank != a->rank - out_rank_less)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRIu32 " dimension%s, expected %" PRIu32, out_name, out->rank,
-                      PLURAL(out->rank), a->rank - out_rank_less);
+    return op_refuse("%s has %" PRIu32 " dimension%s, expected %" PRIu32, out_name, out->rank, PLURAL(out->rank),
+                     a->rank - out_rank_less);
   uint32_t row = a->rank - 2;
   rondo_status status = extent_check("b", b, row + 1, "column", a->shape[row + 1], "a");
   if (status == RONDO_OK && row) status = extent_check("b", b, 0, "item", a->shape[0], "a");
@@ -64,7 +61,7 @@ static rondo_status product_check(const struct op_task *task, const char *out_na
   if (status != RONDO_OK) return status;
   const struct gemm_softmax_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
   return RONDO_OK;
 }
 
@@ -72,7 +69,7 @@ rondo_status gemm_rowmax_check(const struct op_task *task) {
   rondo_status status = product_check(task, "max", 1);
   if (status != RONDO_OK) return status;
   rondo_dtype dtype = task->operands[GEMM_OUT].dtype;
-  if (dtype != RONDO_F32) return status_set(RONDO_INVALID_ARGUMENT, "max is %s, expected f32", rondo_dtype_name(dtype));
+  if (dtype != RONDO_F32) return op_refuse("max is %s, expected f32", rondo_dtype_name(dtype));
   return RONDO_OK;
 }
 
@@ -81,11 +78,10 @@ rondo_status gemm_softmax_check(const struct op_task *task) {
   if (status != RONDO_OK) return status;
   const struct op_operand *b = &task->operands[GEMM_B], *p = &task->operands[GEMM_OUT];
   if (p->dtype != RONDO_F32 && p->dtype != RONDO_F16 && p->dtype != RONDO_BF16)
-    return status_set(RONDO_INVALID_ARGUMENT, "p is %s, expected f16, bf16 or f32", rondo_dtype_name(p->dtype));
+    return op_refuse("p is %s, expected f16, bf16 or f32", rondo_dtype_name(p->dtype));
   if (p->shape[p->rank - 1] != b->shape[b->rank - 2])
-    return status_set(RONDO_INVALID_ARGUMENT, "p has %" PRId64 " column%s, b has %" PRId64 " row%s",
-                      p->shape[p->rank - 1], PLURAL(p->shape[p->rank - 1]), b->shape[b->rank - 2],
-                      PLURAL(b->shape[b->rank - 2]));
+    return op_refuse("p has %" PRId64 " column%s, b has %" PRId64 " row%s", p->shape[p->rank - 1],
+                     PLURAL(p->shape[p->rank - 1]), b->shape[b->rank - 2], PLURAL(b->shape[b->rank - 2]));
   return RONDO_OK;
 }
 

@@ -37,7 +37,7 @@ void gemv_describe(const rondo_gemv_desc *desc, struct op_argument *arguments, s
 rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
   struct op_argument arguments[GEMV_OPERANDS];
   struct gemv_attributes attributes;
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemv: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_gemv: the description is NULL");
   gemv_describe(desc, arguments, &attributes);
   return graph_add(graph, &op_gemv, desc->name, arguments, GEMV_OPERANDS, &attributes, sizeof attributes);
 }
@@ -51,8 +51,8 @@ static rondo_status expect(const struct op_task *task, uint32_t index, rondo_dty
 
 static rondo_status expect_absent(const struct op_task *task, uint32_t index, uint32_t owner) {
   if (!task->operands[index].present) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s is present, expected none with %s in %s", operand_names[index],
-                    operand_names[owner], rondo_dtype_name(task->operands[owner].dtype));
+  return op_refuse("%s is present, expected none with %s in %s", operand_names[index], operand_names[owner],
+                   rondo_dtype_name(task->operands[owner].dtype));
 }
 
 static rondo_status check_dtypes(const struct op_task *task) {
@@ -72,32 +72,29 @@ static rondo_status check_dtypes(const struct op_task *task) {
     fits = vectors == RONDO_F16 || vectors == RONDO_BF16 || vectors == RONDO_NVFP4, expected = "f16, bf16 or nvfp4";
     break;
   default:
-    return status_set(RONDO_INVALID_ARGUMENT, "weights are %s, expected f16, bf16, e4m3 or nvfp4",
-                      rondo_dtype_name(weights));
+    return op_refuse("weights are %s, expected f16, bf16, e4m3 or nvfp4", rondo_dtype_name(weights));
   }
   if (!fits)
-    return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected %s with weights in %s",
-                      rondo_dtype_name(vectors), expected, rondo_dtype_name(weights));
+    return op_refuse("vectors are %s, expected %s with weights in %s", rondo_dtype_name(vectors), expected,
+                     rondo_dtype_name(weights));
   if (!rows_are_numbers(out) && out != RONDO_NVFP4)
-    return status_set(RONDO_INVALID_ARGUMENT, "out is %s, expected f16, bf16, f32 or nvfp4", rondo_dtype_name(out));
+    return op_refuse("out is %s, expected f16, bf16, f32 or nvfp4", rondo_dtype_name(out));
   for (uint32_t i = GEMV_BIAS; i <= GEMV_RESIDUAL; i++)
     if (task->operands[i].present && !rows_are_numbers(task->operands[i].dtype))
-      return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected f16, bf16 or f32", operand_names[i],
-                        rondo_dtype_name(task->operands[i].dtype));
+      return op_refuse("%s is %s, expected f16, bf16 or f32", operand_names[i],
+                       rondo_dtype_name(task->operands[i].dtype));
   return RONDO_OK;
 }
 
 rondo_status gemv_check_matrices(const struct op_task *task) {
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
   if (weights->rank != 2 && weights->rank != 3)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have rank %u, expected 2 or 3", weights->rank);
+    return op_refuse("weights have rank %u, expected 2 or 3", weights->rank);
   if (vectors->rank != weights->rank)
-    return status_set(RONDO_INVALID_ARGUMENT, "vectors have rank %u, expected %u as weights have", vectors->rank,
-                      weights->rank);
+    return op_refuse("vectors have rank %u, expected %u as weights have", vectors->rank, weights->rank);
   const int64_t k = weights->shape[weights->rank - 1];
   if (weights->dtype == RONDO_NVFP4 && k % GEMV_BLOCK)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have rows of %" PRId64 ", expected a multiple of %d", k,
-                      GEMV_BLOCK);
+    return op_refuse("weights have rows of %" PRId64 ", expected a multiple of %d", k, GEMV_BLOCK);
   return RONDO_OK;
 }
 
@@ -106,8 +103,7 @@ static rondo_status check_sizes(const struct op_task *task) {
   const rondo_status status = gemv_check_matrices(task);
   if (status != RONDO_OK) return status;
   const int64_t count = vectors->shape[vectors->rank - 2];
-  if (count < 1 || count > GEMV_COUNT)
-    return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMV_COUNT);
+  if (count < 1 || count > GEMV_COUNT) return op_refuse("vectors are %" PRId64 ", expected 1 to %d", count, GEMV_COUNT);
   return RONDO_OK;
 }
 
@@ -119,14 +115,13 @@ static rondo_status check_attributes(const struct op_task *task) {
     int32_t value;
   } flags[] = {{"one_order", attributes->one_order}, {"silu_mul", attributes->silu_mul}};
   if (!isfinite(attributes->scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
   for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
     if (flags[i].value != 0 && flags[i].value != 1)
-      return status_set(RONDO_INVALID_ARGUMENT, "%s is %d, expected 0 or 1", flags[i].name, (int)flags[i].value);
+      return op_refuse("%s is %d, expected 0 or 1", flags[i].name, (int)flags[i].value);
   float epsilon = attributes->norm_epsilon;
   if (!(epsilon >= 0) || isinf(epsilon))
-    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected a finite number that is not negative",
-                      (double)epsilon);
+    return op_refuse("norm_epsilon is %g, expected a finite number that is not negative", (double)epsilon);
   return RONDO_OK;
 }
 
@@ -140,10 +135,9 @@ static rondo_status check_blocked(const struct op_task *task, uint32_t index, ui
   if (status != RONDO_OK || op_elements(scales) == 0) return status;
   for (uint32_t i = rank; i-- > 0; dense *= shape[i])
     if (shape[i] > 1 && scales->stride[i] != dense)
-      return status_set(RONDO_INVALID_ARGUMENT,
-                        "%s has a stride of %" PRId64 " in dimension %u, expected %" PRId64
-                        ": RONDO_SCALES_128X4 is dense",
-                        operand_names[index], scales->stride[i], i, dense);
+      return op_refuse("%s has a stride of %" PRId64 " in dimension %u, expected %" PRId64
+                       ": RONDO_SCALES_128X4 is dense",
+                       operand_names[index], scales->stride[i], i, dense);
   return RONDO_OK;
 }
 
@@ -152,14 +146,13 @@ rondo_status gemv_check_scales(const struct op_task *task, uint32_t index, int32
   const struct op_operand *owner = &task->operands[index - 1];
   const char *layout_name = index == GEMV_WEIGHT_SCALES ? "weight_scale_layout" : "vector_scale_layout";
   if (layout != RONDO_SCALES_BY_ROW && layout != RONDO_SCALES_128X4)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is %d, expected RONDO_SCALES_BY_ROW or RONDO_SCALES_128X4",
-                      layout_name, (int)layout);
+    return op_refuse("%s is %d, expected RONDO_SCALES_BY_ROW or RONDO_SCALES_128X4", layout_name, (int)layout);
   if (owner->dtype == RONDO_NVFP4)
     return layout == RONDO_SCALES_128X4 ? check_blocked(task, index, rank, blocks)
                                         : expect(task, index, RONDO_E4M3, rank, blocks);
   if (layout != RONDO_SCALES_BY_ROW)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is RONDO_SCALES_128X4, expected RONDO_SCALES_BY_ROW with %s in %s",
-                      layout_name, operand_names[index - 1], rondo_dtype_name(owner->dtype));
+    return op_refuse("%s is RONDO_SCALES_128X4, expected RONDO_SCALES_BY_ROW with %s in %s", layout_name,
+                     operand_names[index - 1], rondo_dtype_name(owner->dtype));
   if (owner->dtype != RONDO_E4M3) return expect_absent(task, index, index - 1);
   return task->operands[index].present ? expect(task, index, RONDO_F32, rank - 1, blocks) : RONDO_OK;
 }
@@ -169,10 +162,9 @@ static rondo_status check_norm(const struct op_task *task, const struct gemv_sha
   rondo_dtype vectors = task->operands[GEMV_VECTORS].dtype;
   bool present = task->operands[GEMV_NORM].present;
   if (attributes->norm_epsilon > 0 && vectors == RONDO_NVFP4)
-    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected 0 with vectors in nvfp4",
-                      (double)attributes->norm_epsilon);
+    return op_refuse("norm_epsilon is %g, expected 0 with vectors in nvfp4", (double)attributes->norm_epsilon);
   if (present && attributes->norm_epsilon == 0)
-    return status_set(RONDO_INVALID_ARGUMENT, "norm is present, expected none where norm_epsilon is 0");
+    return op_refuse("norm is present, expected none where norm_epsilon is 0");
   return present ? expect(task, GEMV_NORM, vectors, 1, &shape->k) : RONDO_OK;
 }
 
@@ -183,16 +175,13 @@ static rondo_status check_quantised(const struct op_task *task, uint32_t rank, c
   rondo_dtype out = task->operands[GEMV_OUT].dtype;
   int64_t columns = out_shape[rank - 1], shape[3] = {out_shape[0], out_shape[1]};
   if (out != RONDO_NVFP4 && global_scale != 0)
-    return status_set(RONDO_INVALID_ARGUMENT, "out_global_scale is %g, expected 0 with out in %s", (double)global_scale,
-                      rondo_dtype_name(out));
+    return op_refuse("out_global_scale is %g, expected 0 with out in %s", (double)global_scale, rondo_dtype_name(out));
   if (out != RONDO_NVFP4) return expect_absent(task, GEMV_OUT_SCALES, GEMV_OUT);
   if (columns % GEMV_BLOCK)
-    return status_set(RONDO_INVALID_ARGUMENT, "out has rows of %" PRId64 ", expected a multiple of %d in nvfp4",
-                      columns, GEMV_BLOCK);
+    return op_refuse("out has rows of %" PRId64 ", expected a multiple of %d in nvfp4", columns, GEMV_BLOCK);
   if (global_scale != 0 && (!(global_scale > 0) || !isfinite(448.0f * global_scale)))
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "out_global_scale is %g, expected 0 or a positive number, 448 times which is finite",
-                      (double)global_scale);
+    return op_refuse("out_global_scale is %g, expected 0 or a positive number, 448 times which is finite",
+                     (double)global_scale);
   shape[rank - 1] = columns / GEMV_BLOCK;
   return expect(task, GEMV_OUT_SCALES, RONDO_E4M3, rank, shape);
 }
@@ -204,8 +193,8 @@ static rondo_status check_finish(const struct op_task *task, const struct gemv_s
   int64_t out_shape[] = {shape->batch, shape->count, shape->columns}, bias_shape[] = {shape->batch, shape->m};
   const int64_t *out = out_shape + 3 - rank;
   if (attributes->silu_mul && shape->m % 2)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " row%s, expected an even number with silu_mul",
-                      shape->m, PLURAL(shape->m));
+    return op_refuse("weights have %" PRId64 " row%s, expected an even number with silu_mul", shape->m,
+                     PLURAL(shape->m));
   rondo_status status = expect(task, GEMV_OUT, operands[GEMV_OUT].dtype, rank, out);
   if (status == RONDO_OK) status = check_quantised(task, rank, out);
   if (status == RONDO_OK && bias->present) { /* one for all matrices, or one for each */
@@ -221,7 +210,7 @@ rondo_status gemv_check(const struct op_task *task) {
   static const uint32_t needed[] = {GEMV_WEIGHTS, GEMV_VECTORS, GEMV_OUT};
   for (uint32_t i = 0; i < 3; i++)
     if (!task->operands[needed[i]].present)
-      return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", operand_names[needed[i]]);
+      return op_refuse("%s is absent, expected a tensor", operand_names[needed[i]]);
   rondo_status status = check_dtypes(task);
   if (status == RONDO_OK) status = check_sizes(task);
   if (status == RONDO_OK) status = check_attributes(task);

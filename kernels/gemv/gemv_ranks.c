@@ -84,7 +84,7 @@ rondo_status summed_gemv_check(const struct op_task *task) {
   if (status != RONDO_OK) return status;
   const struct gemv_attributes *attributes = op_attributes(task);
   if (attributes->silu_mul || task->operands[GEMV_BIAS].present || task->operands[GEMV_OUT_SCALES].present)
-    return status_set(RONDO_INVALID_ARGUMENT, "out is a sum over ranks, expected no bias, silu_mul and out_scales");
+    return op_refuse("out is a sum over ranks, expected no bias, silu_mul and out_scales");
   sum_step(&call, &step);
   return op_all_reduce.check(&step.task);
 }

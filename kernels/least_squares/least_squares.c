@@ -4,7 +4,7 @@
 #include "least_squares_choose.h"
 
 rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_least_squares: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_least_squares: the description is NULL");
   struct op_argument arguments[] = {
       [LEAST_SQUARES_A] = {"a", desc->a, RONDO_READ, 0},
       [LEAST_SQUARES_B] = {"b", desc->b, RONDO_READ, 0},

@@ -8,7 +8,7 @@
 #include "../common/rows.h"
 
 rondo_status rondo_add_silu_mul(rondo_graph *graph, const rondo_silu_mul_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_silu_mul: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_silu_mul: the description is NULL");
   struct op_argument arguments[] = {
       [ELEMENTWISE_OUT] = {"out", desc->out, RONDO_WRITE, 0},
       [ELEMENTWISE_A] = {"gate", desc->gate, RONDO_READ, ELEMENTWISE_OUT + 1},
@@ -18,7 +18,7 @@ rondo_status rondo_add_silu_mul(rondo_graph *graph, const rondo_silu_mul_desc *d
 }
 
 rondo_status rondo_add_add(rondo_graph *graph, const rondo_add_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_add: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_add: the description is NULL");
   struct op_argument arguments[] = {
       [ELEMENTWISE_OUT] = {"out", desc->out, RONDO_WRITE, 0},
       [ELEMENTWISE_A] = {"a", desc->a, RONDO_READ, ELEMENTWISE_OUT + 1},

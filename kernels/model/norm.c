@@ -8,7 +8,7 @@
 #include "../common/rows.h"
 
 rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_rms_norm: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_rms_norm: the description is NULL");
   struct op_argument arguments[] = {
       [RMS_NORM_X] = {"x", desc->x, RONDO_READ, 0},
       [RMS_NORM_NORM] = {"norm", desc->norm, RONDO_READ, 0},
@@ -25,8 +25,7 @@ rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *d
 static rondo_status parts_check(const struct op_operand *parts, const struct op_operand *x) {
   if (!parts->present) return RONDO_OK;
   if (x->rank == RONDO_MAX_RANK)
-    return status_set(RONDO_INVALID_ARGUMENT, "x has rank %d, expected less: x_parts has one dimension more than x",
-                      RONDO_MAX_RANK);
+    return op_refuse("x has rank %d, expected less: x_parts has one dimension more than x", RONDO_MAX_RANK);
   int64_t shape[RONDO_MAX_RANK] = {larger(parts->shape[0], 1)};
   memcpy(shape + 1, x->shape, x->rank * sizeof *shape);
   return op_expect("x_parts", parts, RONDO_F32, x->rank + 1, shape);
@@ -37,8 +36,7 @@ rondo_status rms_norm_check(const struct op_task *task) {
   const struct op_operand *out = &task->operands[RMS_NORM_OUT];
   const struct rms_norm_attributes *attributes = op_attributes(task);
   if (!(attributes->epsilon >= 0) || isinf(attributes->epsilon))
-    return status_set(RONDO_INVALID_ARGUMENT, "epsilon is %g, expected a finite number that is not negative",
-                      (double)attributes->epsilon);
+    return op_refuse("epsilon is %g, expected a finite number that is not negative", (double)attributes->epsilon);
   if (!x->present || !rows_are_numbers(x->dtype)) return op_unexpected("x", x, "f32, f16 or bf16");
   if (norm->present && !rows_are_numbers(norm->dtype)) return op_unexpected("norm", norm, "f32, f16 or bf16");
   if (out->present && !rows_are_numbers(out->dtype)) return op_unexpected("out", out, "f32, f16 or bf16");

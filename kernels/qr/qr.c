@@ -8,7 +8,7 @@
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
 
 #define DESC_CHECK(desc, function)                                                                                     \
-  if (!(desc)) return status_set(RONDO_INVALID_ARGUMENT, "describe: " function ": the description is NULL")
+  if (!(desc)) return op_refuse("describe: " function ": the description is NULL")
 
 rondo_status rondo_add_qr(rondo_graph *graph, const rondo_qr_desc *desc) {
   DESC_CHECK(desc, "rondo_add_qr");
@@ -93,7 +93,7 @@ static bool is_wide(rondo_dtype dtype) { return dtype == RONDO_F32 || dtype == R
 
 static rondo_status layout_check(int32_t layout) {
   if (layout != RONDO_COLUMN_MAJOR && layout != RONDO_ROW_MAJOR)
-    return status_set(RONDO_INVALID_ARGUMENT, "layout is %d, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", layout);
+    return op_refuse("layout is %d, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", layout);
   return RONDO_OK;
 }
 
@@ -126,12 +126,10 @@ static rondo_status tau_check(const struct op_operand *tau, const struct op_oper
 static rondo_status form_check(const struct op_task *task) {
   bool h = task->operands[QR_H].present, tau = task->operands[QR_TAU].present;
   bool r = task->operands[QR_R].present, q = task->operands[QR_Q].present;
-  if (h != tau) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent: h and tau come together", h ? "tau" : "h");
+  if (h != tau) return op_refuse("%s is absent: h and tau come together", h ? "tau" : "h");
   if (h && (r || q))
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is present beside h and tau: expected h and tau, or r, or q and r",
-                      r ? "r" : "q");
-  if (!h && !r && !q)
-    return status_set(RONDO_INVALID_ARGUMENT, "h is absent, and so are r and q: expected h and tau, or r, or q and r");
+    return op_refuse("%s is present beside h and tau: expected h and tau, or r, or q and r", r ? "r" : "q");
+  if (!h && !r && !q) return op_refuse("h is absent, and so are r and q: expected h and tau, or r, or q and r");
   return RONDO_OK;
 }
 
@@ -198,8 +196,7 @@ rondo_status qr_extract_check(const struct op_task *task) {
   if (status != RONDO_OK) return status;
   struct qr_sizes sizes = qr_sizes_of(h, layout);
   int64_t k = smaller(sizes.rows, sizes.columns);
-  if (!r->present && !q->present)
-    return status_set(RONDO_INVALID_ARGUMENT, "r is absent, and so is q: expected either");
+  if (!r->present && !q->present) return op_refuse("r is absent, and so is q: expected either");
   if (r->present) status = matrix_like_check("r", r, h, layout, k, sizes.columns);
   if (status == RONDO_OK && q->present) status = matrix_like_check("q", q, h, layout, sizes.rows, k);
   return status;

@@ -11,7 +11,7 @@
 #include "setting.h"
 
 rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_penalty: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_penalty: the description is NULL");
   struct op_argument arguments[] = {
       [PENALTY_X] = {"x", desc->x, RONDO_READ_WRITE, 0},
       [PENALTY_IDS] = {"ids", desc->ids, RONDO_READ, 0},

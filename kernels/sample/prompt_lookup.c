@@ -8,7 +8,7 @@
 #include "recent.h"
 
 rondo_status rondo_add_prompt_lookup(rondo_graph *graph, const rondo_prompt_lookup_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_prompt_lookup: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_prompt_lookup: the description is NULL");
   struct op_argument arguments[] = {
       [LOOKUP_CHOSEN] = {"chosen", desc->chosen, RONDO_READ, 0},
       [LOOKUP_TOKENS] = {"tokens", desc->tokens, RONDO_READ_WRITE, 0},
@@ -50,7 +50,7 @@ rondo_status prompt_lookup_check(const struct op_task *task) {
   rondo_status status = chosen_check(task);
   if (status == RONDO_OK) status = one_check(task, LOOKUP_POSITION, "position");
   if (status == RONDO_OK && last->present && chosen->shape[0] > 1)
-    return status_set(RONDO_INVALID_ARGUMENT, "last is there, expected none with %" PRId64 " rows", chosen->shape[0]);
+    return op_refuse("last is there, expected none with %" PRId64 " rows", chosen->shape[0]);
   if (status == RONDO_OK && last->present) status = one_check(task, LOOKUP_LAST, "last");
   if (status != RONDO_OK) return status;
   if (!is_list(&operands[LOOKUP_HISTORY], 1, INT32_MAX))

@@ -25,7 +25,7 @@ static rondo_status sample_add(rondo_graph *graph, const rondo_sample_desc *desc
 }
 
 rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc) {
-  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_sample: the description is NULL");
+  if (!desc) return op_refuse("describe: rondo_add_sample: the description is NULL");
   return sample_add(graph, desc, 0);
 }
 
@@ -46,8 +46,7 @@ rondo_status sample_check(const struct op_task *task) {
   if (!x->present || x->rank != 2 || !rows_are_numbers(x->dtype))
     return op_unexpected("x", x, "[count, n] f32, f16 or bf16");
   if (x->shape[1] < 1 || x->shape[1] > SAMPLE_MOST_COLUMNS)
-    return status_set(RONDO_INVALID_ARGUMENT, "x has rows of %" PRId64 ", expected 1 to %d", x->shape[1],
-                      SAMPLE_MOST_COLUMNS);
+    return op_refuse("x has rows of %" PRId64 ", expected 1 to %d", x->shape[1], SAMPLE_MOST_COLUMNS);
   rondo_status status = op_expect("out", &task->operands[SAMPLE_OUT], RONDO_I32, 1, x->shape);
   for (size_t i = 0; status == RONDO_OK && i < sizeof settings / sizeof *settings; i++)
     if (!settings[i].optional || task->operands[settings[i].index].present)
