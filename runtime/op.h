@@ -187,6 +187,12 @@ rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name
 void shape_describe(char *text, size_t bytes, rondo_dtype dtype, uint32_t rank, const int64_t *shape);
 /* A check's answer to a wrong argument: the sentence names it, and says what was expected. */
 #define op_refuse(...) status_set(RONDO_INVALID_ARGUMENT, __VA_ARGS__)
+/* Returns from the function that has it, if the call fails. */
+#define OP_TRY(call)                                                                                                   \
+  do {                                                                                                                 \
+    const rondo_status op_status = (call);                                                                             \
+    if (op_status != RONDO_OK) return op_status;                                                                       \
+  } while (0)
 /* "tau is [3] f32, expected ...", or "tau is absent, expected ...". */
 rondo_status op_unexpected(const char *name, const struct op_operand *operand, const char *expected);
 /* The operand must be there, with exactly this type and shape. */

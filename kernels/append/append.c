@@ -49,8 +49,7 @@ rondo_status append_check(const struct op_task *task) {
   if (dst->dtype == RONDO_NVFP4 && dimension == dst->rank - 1)
     return op_refuse("dimension is %" PRIu32 ", the last of dst, expected less: an nvfp4 value is half a byte",
                      dimension);
-  rondo_status status = rows_check(&task->operands[APPEND_SRC], dst, dimension);
-  if (status != RONDO_OK) return status;
+  OP_TRY(rows_check(&task->operands[APPEND_SRC], dst, dimension));
   return op_expect_list("position", position, RONDO_I32, dimension ? dst->shape[0] : 1);
 }
 

@@ -100,8 +100,7 @@ static rondo_status heads_check(const struct op_task *task, uint32_t index, cons
     return op_refuse("%s has rank %" PRIu32 ", expected 4: %s, heads, %s, head dimension (BSHD: the middle two "
                      "exchanged)",
                      name, operand->rank, pool ? "pages" : "batch", pool ? "page rows" : "sequence");
-  rondo_status status = type_check(task, index, name);
-  if (status != RONDO_OK) return status;
+  OP_TRY(type_check(task, index, name));
   int64_t dimension = operand->shape[3];
   if (dimension != 32 && dimension != 64 && dimension != 128 && dimension != 256)
     return op_refuse("%s has head dimension %" PRId64 ", expected 32, 64, 128 or 256", name, dimension);
@@ -125,10 +124,9 @@ static rondo_status scale_check(const struct op_task *task, uint32_t index, cons
 
 static rondo_status scales_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
-  rondo_status status = scale_check(task, ATTENTION_Q, "q", attributes->q_scale);
-  if (status == RONDO_OK) status = scale_check(task, ATTENTION_K, "k", attributes->k_scale);
-  if (status == RONDO_OK) status = scale_check(task, ATTENTION_V, "v", attributes->v_scale);
-  if (status != RONDO_OK) return status;
+  OP_TRY(scale_check(task, ATTENTION_Q, "q", attributes->q_scale));
+  OP_TRY(scale_check(task, ATTENTION_K, "k", attributes->k_scale));
+  OP_TRY(scale_check(task, ATTENTION_V, "v", attributes->v_scale));
   /* Of a factor of 0, hidden scores of -infinity would become NaN. Kernels multiply it by log2(e). */
   const float scale = attention_score_scale(task);
   if (!(fabsf(scale) <= FLT_MAX / 2) || scale == 0.0f)
@@ -173,8 +171,8 @@ static rondo_status same_size(const struct op_task *task, uint32_t index, const 
 static rondo_status optional_check(const struct op_task *task) {
   const struct op_operand *lengths = &task->operands[ATTENTION_KV_LENGTHS], *lse = &task->operands[ATTENTION_LSE];
   const int64_t *q = task->operands[ATTENTION_Q].shape, items = attention_items(task);
-  rondo_status status = lengths->present ? op_expect("kv_lengths", lengths, RONDO_I32, 1, &items) : RONDO_OK;
-  if (status != RONDO_OK || !lse->present) return status;
+  if (lengths->present) OP_TRY(op_expect("kv_lengths", lengths, RONDO_I32, 1, &items));
+  if (!lse->present) return RONDO_OK;
   return op_expect("lse", lse, RONDO_F32, 3,
                    (int64_t[]){q[0], q[attention_head_axis(task)], q[attention_position_axis(task)]});
 }
@@ -184,26 +182,21 @@ rondo_status attention_task_check(const struct op_task *task) {
     uint32_t index;
     const char *name;
   } heads[] = {{ATTENTION_Q, "q"}, {ATTENTION_K, "k"}, {ATTENTION_V, "v"}, {ATTENTION_O, "o"}};
-  rondo_status status = attributes_check(task);
-  if (status == RONDO_OK) status = offsets_check(task);
-  for (uint32_t i = 0; i < 4 && status == RONDO_OK; i++) status = heads_check(task, heads[i].index, heads[i].name);
-  if (status != RONDO_OK) return status;
+  OP_TRY(attributes_check(task));
+  OP_TRY(offsets_check(task));
+  for (uint32_t i = 0; i < 4; i++) OP_TRY(heads_check(task, heads[i].index, heads[i].name));
   int64_t query_heads = task->operands[ATTENTION_Q].shape[attention_head_axis(task)];
   int64_t kv_heads = task->operands[ATTENTION_K].shape[attention_head_axis(task)];
   if (kv_heads ? query_heads % kv_heads : query_heads)
     return op_refuse("k has %" PRId64 " head%s, q has %" PRId64 ": query heads must be a multiple", kv_heads,
                      PLURAL(kv_heads), query_heads);
-  status = scales_check(task);
-  if (status == RONDO_OK) status = pages_check(task);
-  if (status == RONDO_OK && paged(task)) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", 0, "page");
-  if (status == RONDO_OK)
-    status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", attention_head_axis(task), "head");
-  if (status == RONDO_OK)
-    status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", attention_position_axis(task), "position");
-  if (status == RONDO_OK)
-    status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", attention_head_axis(task), "head");
-  if (status == RONDO_OK)
-    status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", attention_position_axis(task), "position");
-  if (status == RONDO_OK) status = optional_check(task);
-  return status == RONDO_OK ? attention_append_check(task) : status;
+  OP_TRY(scales_check(task));
+  OP_TRY(pages_check(task));
+  if (paged(task)) OP_TRY(same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", 0, "page"));
+  OP_TRY(same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", attention_head_axis(task), "head"));
+  OP_TRY(same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", attention_position_axis(task), "position"));
+  OP_TRY(same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", attention_head_axis(task), "head"));
+  OP_TRY(same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", attention_position_axis(task), "position"));
+  OP_TRY(optional_check(task));
+  return attention_append_check(task);
 }

@@ -24,10 +24,7 @@ static rondo_status rope_check(const struct op_task *task) {
   if (attributes->rope_pairing != RONDO_ROPE_INTERLEAVED && attributes->rope_pairing != RONDO_ROPE_HALVES)
     return op_refuse("rope_pairing is %" PRId32 ", expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES",
                      attributes->rope_pairing);
-  if (frequencies->present) {
-    rondo_status status = op_expect("rope_frequencies", frequencies, RONDO_F32, 1, &pairs);
-    if (status != RONDO_OK) return status;
-  }
+  if (frequencies->present) OP_TRY(op_expect("rope_frequencies", frequencies, RONDO_F32, 1, &pairs));
   if ((attributes->rope_base > 0.0f || frequencies->present) && task->operands[ATTENTION_Q].dtype == RONDO_E4M3)
     return op_refuse("q is e4m3, expected f16 or bf16 beside a rotary embedding");
   return RONDO_OK;
@@ -42,8 +39,8 @@ static rondo_status new_rows_check(const struct op_task *task) {
   const int head = attributes->layout == RONDO_BHSD ? 1 : 2;
   int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2], q->shape[3]};
   shape[head] = k->shape[head];
-  rondo_status status = op_expect("new_k", &task->operands[ATTENTION_NEW_K], k->dtype, 4, shape);
-  return status == RONDO_OK ? op_expect("new_v", &task->operands[ATTENTION_NEW_V], k->dtype, 4, shape) : status;
+  OP_TRY(op_expect("new_k", &task->operands[ATTENTION_NEW_K], k->dtype, 4, shape));
+  return op_expect("new_v", &task->operands[ATTENTION_NEW_V], k->dtype, 4, shape);
 }
 
 static rondo_status position_check(const struct op_task *task) {
@@ -59,9 +56,8 @@ static rondo_status position_check(const struct op_task *task) {
 rondo_status attention_append_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   const bool appends = task->operands[ATTENTION_NEW_K].present || task->operands[ATTENTION_NEW_V].present;
-  rondo_status status = rope_check(task);
-  if (status == RONDO_OK && appends) status = new_rows_check(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(rope_check(task));
+  if (appends) OP_TRY(new_rows_check(task));
   if (appends || attributes->rope_base > 0.0f || task->operands[ATTENTION_ROPE_FREQUENCIES].present)
     return position_check(task);
   if (!task->operands[ATTENTION_POSITION].present) return RONDO_OK;

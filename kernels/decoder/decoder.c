@@ -142,12 +142,12 @@ static rondo_status stream_check(const struct op_task *task) {
   const int32_t most_rows = x->dtype == RONDO_F32 ? attributes->most_rows : DECODER_MOST_ROWS;
   if (x->shape[0] < 1 || x->shape[0] > most_rows)
     return op_refuse("x has %" PRId64 " rows, expected 1 to %d", x->shape[0], (int)most_rows);
-  rondo_status status = attributes_check(task);
-  if (status == RONDO_OK && operands[DECODER_X_PARTS].present) status = parts_check(task, DECODER_X_PARTS, "x_parts");
-  if (status == RONDO_OK && operands[DECODER_NORM].present) status = norm_check(task);
-  if (status == RONDO_OK) status = op_expect("out", &operands[DECODER_OUT], x->dtype, 2, x->shape);
-  if (status == RONDO_OK) status = decoder_ranks_check(task);
-  return status == RONDO_OK ? parts_check(task, DECODER_OUT_PARTS, "out_parts") : status;
+  OP_TRY(attributes_check(task));
+  if (operands[DECODER_X_PARTS].present) OP_TRY(parts_check(task, DECODER_X_PARTS, "x_parts"));
+  if (operands[DECODER_NORM].present) OP_TRY(norm_check(task));
+  OP_TRY(op_expect("out", &operands[DECODER_OUT], x->dtype, 2, x->shape));
+  OP_TRY(decoder_ranks_check(task));
+  return parts_check(task, DECODER_OUT_PARTS, "out_parts");
 }
 
 /* The first matrix determines the type of all, and its own number of rows. */
@@ -167,8 +167,7 @@ static rondo_status matrix_check(const struct op_task *task, uint32_t index, ron
   const struct op_operand *matrix = &task->operands[index], *scales = &task->operands[index + 1];
   char of_scales[32];
   snprintf(of_scales, sizeof of_scales, "%s_scales", name);
-  rondo_status status = op_expect(name, matrix, dtype, 2, (int64_t[]){rows, columns});
-  if (status != RONDO_OK) return status;
+  OP_TRY(op_expect(name, matrix, dtype, 2, (int64_t[]){rows, columns}));
   if (dtype == RONDO_NVFP4 && columns % DECODER_SCALE_GROUP)
     return op_refuse("%s has rows of %" PRId64 ", expected a multiple of %d in nvfp4", name, columns,
                      DECODER_SCALE_GROUP);
@@ -211,33 +210,28 @@ static rondo_status query_heads_check(const struct op_task *task) {
 /* attention checks position and rotary embedding itself, under the same names. */
 rondo_status attention_block_check(const struct op_task *task) {
   struct op_step step;
-  rondo_status status = stream_check(task);
-  if (status == RONDO_OK) status = first_matrix_check(task, ATTENTION_BLOCK_QKV, "qkv");
-  if (status == RONDO_OK) status = cache_check(task);
-  if (status == RONDO_OK) status = query_heads_check(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(stream_check(task));
+  OP_TRY(first_matrix_check(task, ATTENTION_BLOCK_QKV, "qkv"));
+  OP_TRY(cache_check(task));
+  OP_TRY(query_heads_check(task));
   const struct decoder_shape shape = decoder_shape_of(task);
   const int64_t columns = shape.query_heads * shape.head_dimension;
   const int64_t rows = columns + 2 * shape.kv_heads * shape.head_dimension;
-  status = matrix_check(task, ATTENTION_BLOCK_QKV, shape.weights, "qkv", rows, shape.hidden);
-  if (status == RONDO_OK)
-    status = matrix_check(task, ATTENTION_BLOCK_OUTPUT, shape.weights, "output", shape.hidden, columns);
-  if (status != RONDO_OK) return status;
+  OP_TRY(matrix_check(task, ATTENTION_BLOCK_QKV, shape.weights, "qkv", rows, shape.hidden));
+  OP_TRY(matrix_check(task, ATTENTION_BLOCK_OUTPUT, shape.weights, "output", shape.hidden, columns));
   attention_block_attention(&(struct op_call){.task = task, .data = op_nowhere}, &step);
   return op_attention.check(&step.task);
 }
 
 rondo_status feed_forward_check(const struct op_task *task) {
   const struct op_operand *gate_up = &task->operands[FEED_FORWARD_GATE_UP];
-  rondo_status status = stream_check(task);
-  if (status == RONDO_OK) status = first_matrix_check(task, FEED_FORWARD_GATE_UP, "gate_up");
-  if (status != RONDO_OK) return status;
+  OP_TRY(stream_check(task));
+  OP_TRY(first_matrix_check(task, FEED_FORWARD_GATE_UP, "gate_up"));
   if (gate_up->shape[0] < 2 || gate_up->shape[0] % 2)
     return op_refuse("gate_up has %" PRId64 " row%s, expected an even number of at least 2", gate_up->shape[0],
                      PLURAL(gate_up->shape[0]));
   const struct decoder_shape shape = decoder_shape_of(task);
-  status = matrix_check(task, FEED_FORWARD_GATE_UP, shape.weights, "gate_up", 2 * shape.columns, shape.hidden);
-  if (status != RONDO_OK) return status;
+  OP_TRY(matrix_check(task, FEED_FORWARD_GATE_UP, shape.weights, "gate_up", 2 * shape.columns, shape.hidden));
   return matrix_check(task, FEED_FORWARD_DOWN, shape.weights, "down", shape.hidden, shape.columns);
 }
 

@@ -40,8 +40,7 @@ rondo_status embed_check(const struct op_task *task) {
   const struct embed_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
     return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
-  rondo_status status = check_table(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(check_table(task));
   if (!ids->present || ids->rank != 1 || ids->dtype != RONDO_I32) return op_unexpected("ids", ids, "[count] i32");
   int64_t shape[] = {ids->shape[0], task->operands[EMBED_TABLE].shape[1]};
   if (out->present && !rows_are_numbers(out->dtype))

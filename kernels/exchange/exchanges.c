@@ -77,16 +77,14 @@ rondo_status exchange_states_borrow(rondo_graph *graph, const rondo_tensor *stat
     argument->tensor = state;
     argument->access = r == rank ? RONDO_READ_WRITE : RONDO_WRITE;
     if (state.graph == graph) continue;
-    rondo_status status = rondo_borrow(graph, state, &argument->tensor);
-    if (status != RONDO_OK) return status;
+    OP_TRY(rondo_borrow(graph, state, &argument->tensor));
   }
   return RONDO_OK;
 }
 
 static rondo_status exchange_add(rondo_graph *graph, const rondo_exchange_desc *desc, enum exchange_kind kind,
                                  const struct op *op) {
-  rondo_status status = ranks_check(desc, kind);
-  if (status != RONDO_OK) return status;
+  OP_TRY(ranks_check(desc, kind));
   struct op_argument arguments[EXCHANGE_OPERANDS] = {
       [EXCHANGE_IN] = {"in", desc->in, RONDO_READ, 0},
       [EXCHANGE_RESIDUAL] = {"residual", desc->residual, RONDO_READ, 0},
@@ -101,8 +99,7 @@ static rondo_status exchange_add(rondo_graph *graph, const rondo_exchange_desc *
       .timeout_ns = desc->timeout_ns,
   };
   const uint32_t touched = exchange_receivers(&attributes) | exchange_senders(&attributes) | 1u << desc->rank;
-  status = exchange_states_borrow(graph, desc->exchange, desc->rank, desc->ranks, touched, arguments + EXCHANGE_STATES);
-  if (status != RONDO_OK) return status;
+  OP_TRY(exchange_states_borrow(graph, desc->exchange, desc->rank, desc->ranks, touched, arguments + EXCHANGE_STATES));
   return graph_add(graph, op, desc->name, arguments, EXCHANGE_STATES + desc->ranks, &attributes, sizeof attributes);
 }
 
@@ -156,39 +153,37 @@ static rondo_status terms_check(const struct op_operand *in, const struct op_ope
 /* The source may have `out`, the other ranks have nothing else. */
 static rondo_status broadcast_check(bool is_source, const struct op_operand *in, const struct op_operand *out) {
   if (!is_source) {
-    rondo_status status = absent_check("in", in, "but only the peer's is sent");
-    return status == RONDO_OK ? numbers_check("out", out) : status;
+    OP_TRY(absent_check("in", in, "but only the peer's is sent"));
+    return numbers_check("out", out);
   }
-  rondo_status status = numbers_check("in", in);
-  return status == RONDO_OK && out->present ? op_expect("out", out, in->dtype, in->rank, in->shape) : status;
+  OP_TRY(numbers_check("in", in));
+  return out->present ? op_expect("out", out, in->dtype, in->rank, in->shape) : RONDO_OK;
 }
 
 static rondo_status shapes_check(const struct op_task *task) {
   const struct exchange_attributes *attributes = op_attributes(task);
   const struct op_operand *in = &task->operands[EXCHANGE_IN], *out = &task->operands[EXCHANGE_OUT];
   const struct op_operand *residual = &task->operands[EXCHANGE_RESIDUAL];
-  rondo_status status = RONDO_OK;
   switch ((enum exchange_kind)attributes->kind) {
   case EXCHANGE_ALL_REDUCE:
-    status = numbers_check("out", out);
-    if (status == RONDO_OK && residual->present)
-      status = op_expect("residual", residual, residual->dtype, out->rank, out->shape);
-    return status == RONDO_OK ? terms_check(in, out) : status;
+    OP_TRY(numbers_check("out", out));
+    if (residual->present) OP_TRY(op_expect("residual", residual, residual->dtype, out->rank, out->shape));
+    return terms_check(in, out);
   case EXCHANGE_ALL_GATHER:
-    status = numbers_check("in", in);
-    if (status == RONDO_OK) status = parts_check(attributes, "in", in, "out", out);
-    return status == RONDO_OK ? op_expect("out", out, in->dtype, out->rank, out->shape) : status;
+    OP_TRY(numbers_check("in", in));
+    OP_TRY(parts_check(attributes, "in", in, "out", out));
+    return op_expect("out", out, in->dtype, out->rank, out->shape);
   case EXCHANGE_REDUCE_SCATTER:
-    status = numbers_check("out", out);
-    return status == RONDO_OK ? parts_check(attributes, "out", out, "in", in) : status;
+    OP_TRY(numbers_check("out", out));
+    return parts_check(attributes, "out", out, "in", in);
   case EXCHANGE_BROADCAST:
     return broadcast_check(attributes->rank == attributes->peer, in, out);
   case EXCHANGE_SEND:
-    status = numbers_check("in", in);
-    return status == RONDO_OK ? absent_check("out", out, "but the peer receives") : status;
+    OP_TRY(numbers_check("in", in));
+    return absent_check("out", out, "but the peer receives");
   case EXCHANGE_RECEIVE:
-    status = numbers_check("out", out);
-    return status == RONDO_OK ? absent_check("in", in, "but the peer sends") : status;
+    OP_TRY(numbers_check("out", out));
+    return absent_check("in", in, "but the peer sends");
   }
   return RONDO_OK;
 }
@@ -209,12 +204,11 @@ static rondo_status states_check(const struct op_task *task) {
   const struct exchange_attributes *attributes = op_attributes(task);
   const struct op_operand *states = task->operands + EXCHANGE_STATES, *own = &states[attributes->rank];
   const int64_t bytes = (int64_t)exchange_vectors(task) * EXCHANGE_VECTOR_BYTES;
-  rondo_status status = RONDO_OK;
-  for (uint32_t r = 0; r < attributes->ranks && status == RONDO_OK; r++)
-    if (states[r].present) status = state_check(attributes, r, &states[r]);
-  for (uint32_t r = 0; r < attributes->ranks && status == RONDO_OK; r++)
-    if (states[r].present) status = op_expect(state_names[r], &states[r], RONDO_U8, 2, own->shape);
-  if (status != RONDO_OK || own->shape[1] >= exchange_row_bytes((uint64_t)bytes)) return status;
+  for (uint32_t r = 0; r < attributes->ranks; r++)
+    if (states[r].present) OP_TRY(state_check(attributes, r, &states[r]));
+  for (uint32_t r = 0; r < attributes->ranks; r++)
+    if (states[r].present) OP_TRY(op_expect(state_names[r], &states[r], RONDO_U8, 2, own->shape));
+  if (own->shape[1] >= exchange_row_bytes((uint64_t)bytes)) return RONDO_OK;
   return op_refuse("%s is too small, expected one for at least %" PRId64 " bytes", state_names[attributes->rank],
                    bytes);
 }
@@ -222,11 +216,10 @@ static rondo_status states_check(const struct op_task *task) {
 rondo_status exchange_check(const struct op_task *task) {
   const struct exchange_attributes *attributes = op_attributes(task);
   static const char *const names[] = {"in", "residual", "out"};
-  rondo_status status = RONDO_OK;
-  for (uint32_t i = 0; i < EXCHANGE_STATES && status == RONDO_OK; i++)
-    if (task->operands[i].present) status = numbers_check(names[i], &task->operands[i]);
-  if (status == RONDO_OK && attributes->kind != EXCHANGE_ALL_REDUCE)
-    status = absent_check("residual", &task->operands[EXCHANGE_RESIDUAL], "but only rondo_add_all_reduce adds one");
-  if (status == RONDO_OK) status = shapes_check(task);
-  return status == RONDO_OK ? states_check(task) : status;
+  for (uint32_t i = 0; i < EXCHANGE_STATES; i++)
+    if (task->operands[i].present) OP_TRY(numbers_check(names[i], &task->operands[i]));
+  if (attributes->kind != EXCHANGE_ALL_REDUCE)
+    OP_TRY(absent_check("residual", &task->operands[EXCHANGE_RESIDUAL], "but only rondo_add_all_reduce adds one"));
+  OP_TRY(shapes_check(task));
+  return states_check(task);
 }

@@ -62,8 +62,7 @@ static rondo_status check_dtypes(const struct op_task *task) {
 
 static rondo_status check_sizes(const struct op_task *task) {
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
-  const rondo_status status = gemv_check_matrices(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(gemv_check_matrices(task));
   const int64_t count = vectors->shape[vectors->rank - 2];
   if (count < 1 || count > GEMM_MOST_ROWS)
     return op_refuse("vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);
@@ -107,15 +106,13 @@ static rondo_status check_norms(const struct op_task *task, int64_t columns) {
   const int64_t results[] = {shape.batch, shape.count, columns};
   const int64_t squares[] = {shape.batch, gemm_groups(columns), shape.count};
   const int64_t of_vectors[] = {shape.batch, gemm_groups(shape.k), shape.count};
-  rondo_status status = RONDO_OK;
   if (operands[GEMV_NORM].present || normed->present || operands[GEMM_SQUARES].present) {
-    status = op_expect("norm", &operands[GEMV_NORM], dtype, 1, &columns);
-    if (status == RONDO_OK) status = op_expect("normed", normed, dtype, rank, results + first);
-    if (status == RONDO_OK) status = op_expect("squares", &operands[GEMM_SQUARES], RONDO_F32, rank, squares + first);
-    if (status == RONDO_OK && (attributes->silu_mul || attributes->one_order))
-      status = op_refuse("%s is 1, expected 0 with normed", attributes->silu_mul ? "silu_mul" : "one_order");
+    OP_TRY(op_expect("norm", &operands[GEMV_NORM], dtype, 1, &columns));
+    OP_TRY(op_expect("normed", normed, dtype, rank, results + first));
+    OP_TRY(op_expect("squares", &operands[GEMM_SQUARES], RONDO_F32, rank, squares + first));
+    if (attributes->silu_mul || attributes->one_order)
+      return op_refuse("%s is 1, expected 0 with normed", attributes->silu_mul ? "silu_mul" : "one_order");
   }
-  if (status != RONDO_OK) return status;
   if (!operands[GEMM_VECTOR_SQUARES].present) {
     if (attributes->norm_epsilon == 0) return RONDO_OK;
     return op_refuse("norm_epsilon is %g, expected 0 without vector_squares", (double)attributes->norm_epsilon);
@@ -131,10 +128,9 @@ rondo_status gemm_check(const struct op_task *task) {
   for (uint32_t i = 0; i < NEEDED; i++)
     if (!operands[operands_of_gemm[i].index].present)
       return op_refuse("%s is absent, expected a tensor", operands_of_gemm[i].name);
-  rondo_status status = check_dtypes(task);
-  if (status == RONDO_OK) status = check_sizes(task);
-  if (status == RONDO_OK) status = check_attributes(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(check_dtypes(task));
+  OP_TRY(check_sizes(task));
+  OP_TRY(check_attributes(task));
 
   const struct gemv_shape shape = gemv_shape_of(task);
   const struct gemv_attributes *attributes = op_attributes(task);
@@ -142,18 +138,17 @@ rondo_status gemm_check(const struct op_task *task) {
   const uint32_t rank = operands[GEMV_WEIGHTS].rank, first = 3 - rank; /* of [batch, .., ..] */
   const int64_t vectors[] = {shape.batch, shape.count, shape.k}, out[] = {shape.batch, shape.count, columns};
   const int64_t biases[] = {shape.batch, shape.m}, blocks[] = {shape.batch, shape.m, shape.k / GEMV_BLOCK};
-  status = op_expect("vectors", &operands[GEMV_VECTORS], operands[GEMV_VECTORS].dtype, rank, vectors + first);
-  if (status == RONDO_OK)
-    status = gemv_check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, blocks + first);
-  if (status == RONDO_OK) status = op_expect("out", &operands[GEMV_OUT], operands[GEMV_OUT].dtype, rank, out + first);
-  if (status == RONDO_OK && bias->present) { /* one for all matrices, or one for each */
+  OP_TRY(op_expect("vectors", &operands[GEMV_VECTORS], operands[GEMV_VECTORS].dtype, rank, vectors + first));
+  OP_TRY(gemv_check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, blocks + first));
+  OP_TRY(op_expect("out", &operands[GEMV_OUT], operands[GEMV_OUT].dtype, rank, out + first));
+  if (bias->present) { /* one for all matrices, or one for each */
     const uint32_t bias_rank = rank == 3 && bias->rank == 2 ? 2 : 1;
-    status = op_expect("bias", bias, bias->dtype, bias_rank, biases + 2 - bias_rank);
+    OP_TRY(op_expect("bias", bias, bias->dtype, bias_rank, biases + 2 - bias_rank));
   }
-  if (status == RONDO_OK && operands[GEMV_RESIDUAL].present)
-    status = op_expect("residual", &operands[GEMV_RESIDUAL], operands[GEMV_RESIDUAL].dtype, rank, out + first);
-  if (status == RONDO_OK) status = check_e4m3(task);
-  return status == RONDO_OK ? check_norms(task, columns) : status;
+  if (operands[GEMV_RESIDUAL].present)
+    OP_TRY(op_expect("residual", &operands[GEMV_RESIDUAL], operands[GEMV_RESIDUAL].dtype, rank, out + first));
+  OP_TRY(check_e4m3(task));
+  return check_norms(task, columns);
 }
 
 /* As measured on an H200 (README.md): few rows, or short ones. Still fewer rows are faster in gemv's kernels, or as

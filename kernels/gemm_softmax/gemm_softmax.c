@@ -54,11 +54,10 @@ static rondo_status product_check(const struct op_task *task, const char *out_na
     return op_refuse("%s has %" PRIu32 " dimension%s, expected %" PRIu32, out_name, out->rank, PLURAL(out->rank),
                      a->rank - out_rank_less);
   uint32_t row = a->rank - 2;
-  rondo_status status = extent_check("b", b, row + 1, "column", a->shape[row + 1], "a");
-  if (status == RONDO_OK && row) status = extent_check("b", b, 0, "item", a->shape[0], "a");
-  if (status == RONDO_OK && row) status = extent_check(out_name, out, 0, "item", a->shape[0], "a");
-  if (status == RONDO_OK) status = extent_check(out_name, out, row, "row", a->shape[row], "a");
-  if (status != RONDO_OK) return status;
+  OP_TRY(extent_check("b", b, row + 1, "column", a->shape[row + 1], "a"));
+  if (row) OP_TRY(extent_check("b", b, 0, "item", a->shape[0], "a"));
+  if (row) OP_TRY(extent_check(out_name, out, 0, "item", a->shape[0], "a"));
+  OP_TRY(extent_check(out_name, out, row, "row", a->shape[row], "a"));
   const struct gemm_softmax_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
     return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
@@ -66,16 +65,14 @@ static rondo_status product_check(const struct op_task *task, const char *out_na
 }
 
 rondo_status gemm_rowmax_check(const struct op_task *task) {
-  rondo_status status = product_check(task, "max", 1);
-  if (status != RONDO_OK) return status;
+  OP_TRY(product_check(task, "max", 1));
   rondo_dtype dtype = task->operands[GEMM_OUT].dtype;
   if (dtype != RONDO_F32) return op_refuse("max is %s, expected f32", rondo_dtype_name(dtype));
   return RONDO_OK;
 }
 
 rondo_status gemm_softmax_check(const struct op_task *task) {
-  rondo_status status = product_check(task, "p", 0);
-  if (status != RONDO_OK) return status;
+  OP_TRY(product_check(task, "p", 0));
   const struct op_operand *b = &task->operands[GEMM_B], *p = &task->operands[GEMM_OUT];
   if (p->dtype != RONDO_F32 && p->dtype != RONDO_F16 && p->dtype != RONDO_BF16)
     return op_refuse("p is %s, expected f16, bf16 or f32", rondo_dtype_name(p->dtype));

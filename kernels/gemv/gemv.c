@@ -100,8 +100,7 @@ rondo_status gemv_check_matrices(const struct op_task *task) {
 
 static rondo_status check_sizes(const struct op_task *task) {
   const struct op_operand *vectors = &task->operands[GEMV_VECTORS];
-  const rondo_status status = gemv_check_matrices(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(gemv_check_matrices(task));
   const int64_t count = vectors->shape[vectors->rank - 2];
   if (count < 1 || count > GEMV_COUNT) return op_refuse("vectors are %" PRId64 ", expected 1 to %d", count, GEMV_COUNT);
   return RONDO_OK;
@@ -131,8 +130,8 @@ static rondo_status check_blocked(const struct op_task *task, uint32_t index, ui
   int64_t shape[3] = {blocks[0]}, dense = 1;
   shape[rank - 2] = round_up(blocks[rank - 2], GEMV_SCALE_ROWS);
   shape[rank - 1] = round_up(blocks[rank - 1], GEMV_SCALE_COLUMNS);
-  rondo_status status = expect(task, index, RONDO_E4M3, rank, shape);
-  if (status != RONDO_OK || op_elements(scales) == 0) return status;
+  OP_TRY(expect(task, index, RONDO_E4M3, rank, shape));
+  if (op_elements(scales) == 0) return RONDO_OK;
   for (uint32_t i = rank; i-- > 0; dense *= shape[i])
     if (shape[i] > 1 && scales->stride[i] != dense)
       return op_refuse("%s has a stride of %" PRId64 " in dimension %u, expected %" PRId64
@@ -195,15 +194,14 @@ static rondo_status check_finish(const struct op_task *task, const struct gemv_s
   if (attributes->silu_mul && shape->m % 2)
     return op_refuse("weights have %" PRId64 " row%s, expected an even number with silu_mul", shape->m,
                      PLURAL(shape->m));
-  rondo_status status = expect(task, GEMV_OUT, operands[GEMV_OUT].dtype, rank, out);
-  if (status == RONDO_OK) status = check_quantised(task, rank, out);
-  if (status == RONDO_OK && bias->present) { /* one for all matrices, or one for each */
+  OP_TRY(expect(task, GEMV_OUT, operands[GEMV_OUT].dtype, rank, out));
+  OP_TRY(check_quantised(task, rank, out));
+  if (bias->present) { /* one for all matrices, or one for each */
     uint32_t bias_rank = rank == 3 && bias->rank == 2 ? 2 : 1;
-    status = expect(task, GEMV_BIAS, bias->dtype, bias_rank, bias_shape + 2 - bias_rank);
+    OP_TRY(expect(task, GEMV_BIAS, bias->dtype, bias_rank, bias_shape + 2 - bias_rank));
   }
-  if (status == RONDO_OK && operands[GEMV_RESIDUAL].present)
-    status = expect(task, GEMV_RESIDUAL, operands[GEMV_RESIDUAL].dtype, rank, out);
-  return status;
+  if (operands[GEMV_RESIDUAL].present) OP_TRY(expect(task, GEMV_RESIDUAL, operands[GEMV_RESIDUAL].dtype, rank, out));
+  return RONDO_OK;
 }
 
 rondo_status gemv_check(const struct op_task *task) {
@@ -211,10 +209,9 @@ rondo_status gemv_check(const struct op_task *task) {
   for (uint32_t i = 0; i < 3; i++)
     if (!task->operands[needed[i]].present)
       return op_refuse("%s is absent, expected a tensor", operand_names[needed[i]]);
-  rondo_status status = check_dtypes(task);
-  if (status == RONDO_OK) status = check_sizes(task);
-  if (status == RONDO_OK) status = check_attributes(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(check_dtypes(task));
+  OP_TRY(check_sizes(task));
+  OP_TRY(check_attributes(task));
 
   const struct gemv_attributes *attributes = op_attributes(task);
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
@@ -223,13 +220,11 @@ rondo_status gemv_check(const struct op_task *task) {
   int64_t vector_shape[] = {shape.batch, shape.count, shape.k};
   int64_t weight_blocks[] = {shape.batch, shape.m, shape.k / GEMV_BLOCK};
   int64_t vector_blocks[] = {shape.batch, shape.count, shape.k / GEMV_BLOCK};
-  status = expect(task, GEMV_VECTORS, vectors->dtype, rank, vector_shape + first);
-  if (status == RONDO_OK)
-    status = gemv_check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, weight_blocks + first);
-  if (status == RONDO_OK)
-    status = gemv_check_scales(task, GEMV_VECTOR_SCALES, attributes->vector_scale_layout, rank, vector_blocks + first);
-  if (status == RONDO_OK) status = check_norm(task, &shape);
-  return status == RONDO_OK ? check_finish(task, &shape, rank) : status;
+  OP_TRY(expect(task, GEMV_VECTORS, vectors->dtype, rank, vector_shape + first));
+  OP_TRY(gemv_check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, weight_blocks + first));
+  OP_TRY(gemv_check_scales(task, GEMV_VECTOR_SCALES, attributes->vector_scale_layout, rank, vector_blocks + first));
+  OP_TRY(check_norm(task, &shape));
+  return check_finish(task, &shape, rank);
 }
 
 /* ---- Shape ------------------------------------------------------------------------------------------------------ */

@@ -80,8 +80,7 @@ uint64_t summed_gemv_scratch_bytes(const struct op_task *task) {
 rondo_status summed_gemv_check(const struct op_task *task) {
   const struct op_call call = {.task = task, .data = op_nowhere};
   struct op_step step;
-  rondo_status status = gemv_check(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(gemv_check(task));
   const struct gemv_attributes *attributes = op_attributes(task);
   if (attributes->silu_mul || task->operands[GEMV_BIAS].present || task->operands[GEMV_OUT_SCALES].present)
     return op_refuse("out is a sum over ranks, expected no bias, silu_mul and out_scales");
@@ -104,9 +103,8 @@ rondo_status summed_gemv_select(const struct op_call *call, const struct chip *c
   struct op_launches of_sum;
   product_step(call, &product), sum_step(call, &sum);
   if (call->lets_successors_start && gemv_rows_select(&product.call, &sum.call, chip, launches)) return RONDO_OK;
-  rondo_status status = gemv_select(&product.call, chip, launches);
-  if (status == RONDO_OK) status = op_all_reduce.select(&sum.call, chip, &of_sum);
-  if (status != RONDO_OK) return status;
+  OP_TRY(gemv_select(&product.call, chip, launches));
+  OP_TRY(op_all_reduce.select(&sum.call, chip, &of_sum));
   assert(launches->count + of_sum.count <= call->task->op->launches_most);
   for (uint32_t i = 0; i < of_sum.count; i++) launches->items[launches->count++] = of_sum.items[i];
   return RONDO_OK;

@@ -30,8 +30,7 @@ rondo_status quantize_check(const struct op_task *task) {
   /* 448 is the largest scale: no divisor overflows, so no quotient is NaN. */
   if (!(global_scale > 0) || !isfinite(448.0f * global_scale))
     return op_refuse("global_scale is %g, expected a positive number, 448 times which is finite", (double)global_scale);
-  rondo_status status = op_expect("codes", &task->operands[QUANTIZE_CODES], RONDO_NVFP4, x->rank, x->shape);
-  if (status != RONDO_OK) return status;
+  OP_TRY(op_expect("codes", &task->operands[QUANTIZE_CODES], RONDO_NVFP4, x->rank, x->shape));
   int64_t scale_shape[RONDO_MAX_RANK];
   for (uint32_t i = 0; i < x->rank; i++) scale_shape[i] = x->shape[i];
   scale_shape[x->rank - 1] = k / GEMV_BLOCK;

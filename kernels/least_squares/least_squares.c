@@ -27,8 +27,7 @@ rondo_status least_squares_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands;
   const struct op_operand *a = &operands[LEAST_SQUARES_A], *b = &operands[LEAST_SQUARES_B];
   int32_t layout = qr_layout_of(task);
-  rondo_status status = matrix_check("a", a, layout);
-  if (status != RONDO_OK) return status;
+  OP_TRY(matrix_check("a", a, layout));
   struct qr_problem problem = qr_problem_nowhere(task);
   if (problem.n < 1 || problem.m < problem.n)
     return op_unexpected("a", a,
@@ -38,13 +37,13 @@ rondo_status least_squares_check(const struct op_task *task) {
   if (!b->present || b->rank != a->rank)
     return op_unexpected("b", b, a->rank == 2 ? "one matrix, as a is" : "a batch of matrices, as a is");
   int64_t rhs_count = least_squares_rhs_count(task);
-  status = matrix_like_check("b", b, a, layout, problem.m, rhs_count);
-  if (status == RONDO_OK && rhs_count < 1) status = op_unexpected("b", b, "at least one right-hand side");
-  if (status == RONDO_OK) status = matrix_like_check("x", &operands[LEAST_SQUARES_X], a, layout, problem.n, rhs_count);
-  if (status == RONDO_OK) status = vector_check("residual", &operands[LEAST_SQUARES_RESIDUAL], a, rhs_count);
-  if (status == RONDO_OK && operands[LEAST_SQUARES_INFO].present)
-    status = op_expect("info", &operands[LEAST_SQUARES_INFO], RONDO_I32, 1, &problem.batch);
-  return status;
+  OP_TRY(matrix_like_check("b", b, a, layout, problem.m, rhs_count));
+  if (rhs_count < 1) return op_unexpected("b", b, "at least one right-hand side");
+  OP_TRY(matrix_like_check("x", &operands[LEAST_SQUARES_X], a, layout, problem.n, rhs_count));
+  OP_TRY(vector_check("residual", &operands[LEAST_SQUARES_RESIDUAL], a, rhs_count));
+  if (operands[LEAST_SQUARES_INFO].present)
+    OP_TRY(op_expect("info", &operands[LEAST_SQUARES_INFO], RONDO_I32, 1, &problem.batch));
+  return RONDO_OK;
 }
 
 /* ---- Scratch ----------------------------------------------------------------------------------------------------- */

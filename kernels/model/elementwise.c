@@ -40,8 +40,7 @@ rondo_status position_add(rondo_graph *graph, const char *name, rondo_tensor pos
 /* The other operands must have the first one's type and shape. */
 static rondo_status check_others(const struct op_task *task, const char *second) {
   const struct op_operand *a = &task->operands[ELEMENTWISE_A];
-  rondo_status status = op_expect(second, &task->operands[ELEMENTWISE_B], a->dtype, a->rank, a->shape);
-  if (status != RONDO_OK) return status;
+  OP_TRY(op_expect(second, &task->operands[ELEMENTWISE_B], a->dtype, a->rank, a->shape));
   return op_expect("out", &task->operands[ELEMENTWISE_OUT], a->dtype, a->rank, a->shape);
 }
 

@@ -40,10 +40,8 @@ rondo_status rms_norm_check(const struct op_task *task) {
   if (!x->present || !rows_are_numbers(x->dtype)) return op_unexpected("x", x, "f32, f16 or bf16");
   if (norm->present && !rows_are_numbers(norm->dtype)) return op_unexpected("norm", norm, "f32, f16 or bf16");
   if (out->present && !rows_are_numbers(out->dtype)) return op_unexpected("out", out, "f32, f16 or bf16");
-  rondo_status status = RONDO_OK;
-  if (norm->present) status = op_expect("norm", norm, norm->dtype, 1, &x->shape[x->rank - 1]);
-  if (status == RONDO_OK) status = parts_check(&task->operands[RMS_NORM_X_PARTS], x);
-  if (status != RONDO_OK) return status;
+  if (norm->present) OP_TRY(op_expect("norm", norm, norm->dtype, 1, &x->shape[x->rank - 1]));
+  OP_TRY(parts_check(&task->operands[RMS_NORM_X_PARTS], x));
   return op_expect("out", out, out->present ? out->dtype : x->dtype, x->rank, x->shape);
 }
 

@@ -38,17 +38,15 @@ rondo_status rope_check(const struct op_task *task) {
   const struct rope_attributes *attributes = op_attributes(task);
   if (attributes->layout != RONDO_BHSD && attributes->layout != RONDO_BSHD)
     return op_refuse("layout is %" PRId32 ", expected RONDO_BHSD or RONDO_BSHD", attributes->layout);
-  rondo_status status = rope_check_fields("", attributes->base, attributes->pairing);
-  if (status != RONDO_OK) return status;
+  OP_TRY(rope_check_fields("", attributes->base, attributes->pairing));
   if (!x->present || x->rank != 4 || !rows_are_numbers(x->dtype))
     return op_unexpected(
         "x", x, "[batch, heads, sequence, d] f32, f16 or bf16 (layout RONDO_BSHD: [batch, sequence, heads, d])");
   int64_t d = x->shape[3], pairs = d / 2;
   if (d % 2 || pairs > ROPE_MOST_PAIRS)
     return op_refuse("x has rows of %" PRId64 ", expected an even number up to %d", d, 2 * ROPE_MOST_PAIRS);
-  if (frequencies->present) status = op_expect("frequencies", frequencies, RONDO_F32, 1, &pairs);
-  if (status == RONDO_OK) status = op_expect("out", &task->operands[ROPE_OUT], x->dtype, 4, x->shape);
-  if (status != RONDO_OK) return status;
+  if (frequencies->present) OP_TRY(op_expect("frequencies", frequencies, RONDO_F32, 1, &pairs));
+  OP_TRY(op_expect("out", &task->operands[ROPE_OUT], x->dtype, 4, x->shape));
   return op_expect_list("position", position, RONDO_I32, x->shape[0]);
 }
 

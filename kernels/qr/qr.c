@@ -98,8 +98,7 @@ static rondo_status layout_check(int32_t layout) {
 }
 
 rondo_status matrix_check(const char *name, const struct op_operand *operand, int32_t layout) {
-  rondo_status status = layout_check(layout);
-  if (status != RONDO_OK) return status;
+  OP_TRY(layout_check(layout));
   if (!is_matrix(operand) || !is_wide(operand->dtype))
     return op_unexpected(name, operand, "a matrix or a batch of matrices, f32 or f64");
   return RONDO_OK;
@@ -150,27 +149,24 @@ static rondo_status factored_check(const struct op_task *task) {
 rondo_status qr_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *a = &operands[QR_A];
   int32_t layout = qr_layout_of(task);
-  rondo_status status = layout_check(layout);
-  if (status == RONDO_OK) status = factored_check(task);
-  if (status == RONDO_OK) status = form_check(task);
-  if (status != RONDO_OK) return status;
+  OP_TRY(layout_check(layout));
+  OP_TRY(factored_check(task));
+  OP_TRY(form_check(task));
   struct qr_sizes sizes = qr_sizes_of(a, layout);
   int64_t k = smaller(sizes.rows, sizes.columns);
   if (operands[QR_H].present) {
-    status = matrix_like_check("h", &operands[QR_H], a, layout, sizes.rows, sizes.columns);
-    return status == RONDO_OK ? tau_check(&operands[QR_TAU], a, k) : status;
+    OP_TRY(matrix_like_check("h", &operands[QR_H], a, layout, sizes.rows, sizes.columns));
+    return tau_check(&operands[QR_TAU], a, k);
   }
-  if (operands[QR_R].present) status = matrix_like_check("r", &operands[QR_R], a, layout, k, sizes.columns);
-  if (status == RONDO_OK && operands[QR_Q].present)
-    status = matrix_like_check("q", &operands[QR_Q], a, layout, sizes.rows, k);
-  return status;
+  if (operands[QR_R].present) OP_TRY(matrix_like_check("r", &operands[QR_R], a, layout, k, sizes.columns));
+  if (operands[QR_Q].present) OP_TRY(matrix_like_check("q", &operands[QR_Q], a, layout, sizes.rows, k));
+  return RONDO_OK;
 }
 
 rondo_status qr_panel_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[QR_PANEL_A];
   int32_t layout = qr_layout_of(task);
-  rondo_status status = matrix_check("a", a, layout);
-  if (status != RONDO_OK) return status;
+  OP_TRY(matrix_check("a", a, layout));
   struct qr_sizes sizes = qr_sizes_of(a, layout);
   return tau_check(&task->operands[QR_PANEL_TAU], a, smaller(sizes.rows, sizes.columns));
 }
@@ -178,12 +174,10 @@ rondo_status qr_panel_check(const struct op_task *task) {
 rondo_status qr_apply_check(const struct op_task *task) {
   const struct op_operand *v = &task->operands[QR_APPLY_V], *c = &task->operands[QR_APPLY_C];
   int32_t layout = qr_layout_of(task);
-  rondo_status status = matrix_check("v", v, layout);
-  if (status == RONDO_OK) status = matrix_check("c", c, layout);
-  if (status != RONDO_OK) return status;
+  OP_TRY(matrix_check("v", v, layout));
+  OP_TRY(matrix_check("c", c, layout));
   struct qr_sizes sizes = qr_sizes_of(v, layout);
-  status = tau_check(&task->operands[QR_APPLY_TAU], v, smaller(sizes.rows, sizes.columns));
-  if (status != RONDO_OK) return status;
+  OP_TRY(tau_check(&task->operands[QR_APPLY_TAU], v, smaller(sizes.rows, sizes.columns)));
   if (c->rank != v->rank) return op_unexpected("c", c, v->rank == 2 ? "one matrix, as v is" : "a batch, as v is");
   return matrix_like_check("c", c, v, layout, sizes.rows, qr_sizes_of(c, layout).columns);
 }
@@ -192,20 +186,18 @@ rondo_status qr_extract_check(const struct op_task *task) {
   const struct op_operand *h = &task->operands[QR_EXTRACT_H];
   const struct op_operand *r = &task->operands[QR_EXTRACT_R], *q = &task->operands[QR_EXTRACT_Q];
   int32_t layout = qr_layout_of(task);
-  rondo_status status = matrix_check("h", h, layout);
-  if (status != RONDO_OK) return status;
+  OP_TRY(matrix_check("h", h, layout));
   struct qr_sizes sizes = qr_sizes_of(h, layout);
   int64_t k = smaller(sizes.rows, sizes.columns);
   if (!r->present && !q->present) return op_refuse("r is absent, and so is q: expected either");
-  if (r->present) status = matrix_like_check("r", r, h, layout, k, sizes.columns);
-  if (status == RONDO_OK && q->present) status = matrix_like_check("q", q, h, layout, sizes.rows, k);
-  return status;
+  if (r->present) OP_TRY(matrix_like_check("r", r, h, layout, k, sizes.columns));
+  if (q->present) OP_TRY(matrix_like_check("q", q, h, layout, sizes.rows, k));
+  return RONDO_OK;
 }
 
 rondo_status triangular_inverse_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[TRIANGULAR_INVERSE_A];
-  rondo_status status = matrix_check("a", a, RONDO_ROW_MAJOR);
-  if (status != RONDO_OK) return status;
+  OP_TRY(matrix_check("a", a, RONDO_ROW_MAJOR));
   struct qr_sizes sizes = qr_sizes_of(a, RONDO_ROW_MAJOR);
   if (sizes.rows != sizes.columns || sizes.rows < 16 || sizes.rows > 128)
     return op_unexpected("a", a, "square matrices of 16 to 128 rows");

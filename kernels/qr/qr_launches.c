@@ -221,9 +221,8 @@ rondo_status triangular_inverse_select(const struct op_call *call, const struct 
   if (!batch) return RONDO_OK;
   const int64_t grid = divide_up(batch, matrices);
   const int64_t bytes = INT64_C(1) * matrices * triangular_inverse_bytes((int32_t)n, element_bytes); /* 77 KB at most */
-  const rondo_status status = launch_check_blocks("a", grid);
-  if (status == RONDO_OK)
-    launch_add(launches, names[element_bytes == 8], grid, INT64_C(1) * matrices * threads, (uint64_t)bytes, &parameters,
-               sizeof parameters);
-  return status;
+  OP_TRY(launch_check_blocks("a", grid));
+  launch_add(launches, names[element_bytes == 8], grid, INT64_C(1) * matrices * threads, (uint64_t)bytes, &parameters,
+             sizeof parameters);
+  return RONDO_OK;
 }

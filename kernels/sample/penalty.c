@@ -33,10 +33,9 @@ rondo_status penalty_check(const struct op_task *task) {
     snprintf(expected, sizeof expected, "[%" PRId64 ", up to %d] i32", x->shape[0], PENALTY_MOST_IDS);
     return op_unexpected("ids", ids, expected);
   }
-  rondo_status status = RONDO_OK;
-  for (uint32_t i = PENALTY_REPETITION; i < PENALTY_OPERANDS && status == RONDO_OK; i++)
-    if (task->operands[i].present) status = op_expect_list(names[i], &task->operands[i], RONDO_F32, x->shape[0]);
-  return status;
+  for (uint32_t i = PENALTY_REPETITION; i < PENALTY_OPERANDS; i++)
+    if (task->operands[i].present) OP_TRY(op_expect_list(names[i], &task->operands[i], RONDO_F32, x->shape[0]));
+  return RONDO_OK;
 }
 
 /* Of x at most one number for each id. */

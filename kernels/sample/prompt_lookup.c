@@ -47,19 +47,18 @@ rondo_status prompt_lookup_check(const struct op_task *task) {
                           *last = &operands[LOOKUP_LAST];
   if (!is_list(&operands[LOOKUP_TOKENS], 1, LOOKUP_MOST_ROWS))
     return op_unexpected("tokens", &operands[LOOKUP_TOKENS], "i32 [1 to 128]");
-  rondo_status status = chosen_check(task);
-  if (status == RONDO_OK) status = one_check(task, LOOKUP_POSITION, "position");
-  if (status == RONDO_OK && last->present && chosen->shape[0] > 1)
+  OP_TRY(chosen_check(task));
+  OP_TRY(one_check(task, LOOKUP_POSITION, "position"));
+  if (last->present && chosen->shape[0] > 1)
     return op_refuse("last is there, expected none with %" PRId64 " rows", chosen->shape[0]);
-  if (status == RONDO_OK && last->present) status = one_check(task, LOOKUP_LAST, "last");
-  if (status != RONDO_OK) return status;
+  if (last->present) OP_TRY(one_check(task, LOOKUP_LAST, "last"));
   if (!is_list(&operands[LOOKUP_HISTORY], 1, INT32_MAX))
     return op_unexpected("history", &operands[LOOKUP_HISTORY], "i32 [1 or more]");
   if (operands[LOOKUP_STOPS].present && !is_list(&operands[LOOKUP_STOPS], 0, LOOKUP_MOST_STOPS))
     return op_unexpected("stops", &operands[LOOKUP_STOPS], "i32 [up to 16]");
-  if (operands[LOOKUP_LIMIT].present) status = one_check(task, LOOKUP_LIMIT, "limit");
-  if (status == RONDO_OK) status = op_expect("accepted", &operands[LOOKUP_ACCEPTED], RONDO_I32, 1, chosen->shape);
-  return status == RONDO_OK ? one_check(task, LOOKUP_MATCHED, "matched") : status;
+  if (operands[LOOKUP_LIMIT].present) OP_TRY(one_check(task, LOOKUP_LIMIT, "limit"));
+  OP_TRY(op_expect("accepted", &operands[LOOKUP_ACCEPTED], RONDO_I32, 1, chosen->shape));
+  return one_check(task, LOOKUP_MATCHED, "matched");
 }
 
 RECENT_KERNELS(KERNEL_CONSTANT)

@@ -47,11 +47,11 @@ rondo_status sample_check(const struct op_task *task) {
     return op_unexpected("x", x, "[count, n] f32, f16 or bf16");
   if (x->shape[1] < 1 || x->shape[1] > SAMPLE_MOST_COLUMNS)
     return op_refuse("x has rows of %" PRId64 ", expected 1 to %d", x->shape[1], SAMPLE_MOST_COLUMNS);
-  rondo_status status = op_expect("out", &task->operands[SAMPLE_OUT], RONDO_I32, 1, x->shape);
-  for (size_t i = 0; status == RONDO_OK && i < sizeof settings / sizeof *settings; i++)
+  OP_TRY(op_expect("out", &task->operands[SAMPLE_OUT], RONDO_I32, 1, x->shape));
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
     if (!settings[i].optional || task->operands[settings[i].index].present)
-      status = op_expect_list(settings[i].name, &task->operands[settings[i].index], settings[i].dtype, x->shape[0]);
-  return status;
+      OP_TRY(op_expect_list(settings[i].name, &task->operands[settings[i].index], settings[i].dtype, x->shape[0]));
+  return RONDO_OK;
 }
 
 SAMPLE_KERNELS(KERNEL_CONSTANT)
