@@ -1,4 +1,4 @@
-/* size_range.h - the sizes that a row of a family's table of choices takes. */
+/* size_range.h - for the families' tables of choices: how a row begins, and the sizes that it takes. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,3 +11,6 @@ struct size_range {
 static inline bool is_in_range(int64_t size, struct size_range range) {
   return size >= range.least && (!range.most || size <= range.most);
 }
+
+/* The design's name, its planner and its launcher. */
+#define DESIGN(design, planner, launcher) .name = #design, .plan = (planner), .launch = (launcher)

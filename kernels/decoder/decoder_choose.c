@@ -7,121 +7,61 @@
 #include "../common/launch.h"
 #include "attention_several_tokens.h"
 
+#define ATTENTION(design)    .name = "attention_" #design, .op = &op_attention_block
+#define FEED_FORWARD(design) .name = "feed_forward_" #design, .op = &op_feed_forward
+
 static const struct decoder_choice choices[] = {
-    {.name = "attention_wide",
-     .op = &op_attention_block,
-     .rows = {1, 1},
-     .hidden = {2048, 2048},
-     .head_dimension = {64, 64},
-     .group = {2, ATTENTION_BLOCK_MOST_GROUP},
-     .lies_well = attention_one_token_lies_well,
-     .plan = attention_block_wide_plan,
-     .gather = attention_block_gather,
-     .fill = attention_block_fill,
+    {ATTENTION(wide), .rows = {1, 1}, .hidden = {2048, 2048}, .head_dimension = {64, 64},
+     .group = {2, ATTENTION_BLOCK_MOST_GROUP}, .lies_well = attention_one_token_lies_well,
+     .plan = attention_block_wide_plan, .gather = attention_block_gather, .fill = attention_block_fill,
      .why = "sizes are constants, and two blocks share a multiprocessor, so that sixteen clusters find room"},
-    {.name = "attention_one_token",
-     .op = &op_attention_block,
-     .rows = {1, 1},
-     .head_dimension = {64, 128},
-     .group = {1, ATTENTION_BLOCK_MOST_GROUP},
-     .hidden_step = ATTENTION_BLOCK_STEP,
-     .lies_well = attention_one_token_lies_well,
-     .plan = attention_block_plan,
+    {ATTENTION(one_token), .rows = {1, 1}, .head_dimension = {64, 128}, .group = {1, ATTENTION_BLOCK_MOST_GROUP},
+     .hidden_step = ATTENTION_BLOCK_STEP, .lies_well = attention_one_token_lies_well, .plan = attention_block_plan,
      .fill = attention_block_fill,
      .why = "a cluster has a KV head and holds its weights; two exchanges replace two ends of a grid"},
-    {.name = "attention_several_tokens",
-     .op = &op_attention_block,
-     .rows = {2, DECODER_MOST_TOKENS},
-     .head_dimension = {64, 64},
-     .group = {1, ATTENTION_BLOCK_MOST_GROUP},
-     .hidden_step = ATTENTION_BLOCK_STEP,
-     .lies_well = attention_several_tokens_lie_well,
-     .plan = attention_several_tokens_plan,
+    {ATTENTION(several_tokens), .rows = {2, DECODER_MOST_TOKENS}, .head_dimension = {64, 64},
+     .group = {1, ATTENTION_BLOCK_MOST_GROUP}, .hidden_step = ATTENTION_BLOCK_STEP,
+     .lies_well = attention_several_tokens_lie_well, .plan = attention_several_tokens_plan,
      .fill = attention_block_fill,
      .why = "eight tokens share a cluster's weights, which lie in registers; each block attends for one token"},
-    {.name = "attention_many_tokens",
-     .op = &op_attention_block,
-     .weights = RONDO_BF16,
-     .one_sequence = true,
-     .rows = {1, ATTENTION_MANY_TOKENS_MOST},
+    {ATTENTION(many_tokens), .weights = RONDO_BF16, .one_sequence = true, .rows = {1, ATTENTION_MANY_TOKENS_MOST},
      .head_dimension = {ATTENTION_MANY_TOKENS_DIMENSION, ATTENTION_MANY_TOKENS_DIMENSION},
-     .lies_well = attention_several_tokens_lie_well,
-     .plan = attention_many_tokens_plan,
+     .lies_well = attention_several_tokens_lie_well, .plan = attention_many_tokens_plan,
      .fill = attention_many_tokens_fill,
      .why = "a cluster has a KV head and 64 tokens: one launch has the norm, both products, the cache and attention"},
-    {.name = "attention_verified_tokens",
-     .op = &op_attention_block,
-     .weights = RONDO_BF16,
-     .one_sequence = true,
-     .as_tokens = true,
-     .rows = {1, ATTENTION_SEVERAL_TOKENS_TOKENS},
-     .head_dimension = {64, 64},
-     .group = {1, ATTENTION_BLOCK_MOST_GROUP},
-     .hidden_step = ATTENTION_BLOCK_STEP,
-     .lies_well = attention_tokens_lie_well,
-     .plan = attention_tokens_plan,
+    {ATTENTION(verified_tokens), .weights = RONDO_BF16, .one_sequence = true, .as_tokens = true,
+     .rows = {1, ATTENTION_SEVERAL_TOKENS_TOKENS}, .head_dimension = {64, 64}, .group = {1, ATTENTION_BLOCK_MOST_GROUP},
+     .hidden_step = ATTENTION_BLOCK_STEP, .lies_well = attention_tokens_lie_well, .plan = attention_tokens_plan,
      .fill = attention_block_fill,
      .why = "the kernel of attention_several_tokens, in which each token then has the bits that it has alone"},
-    {.name = "attention_steps", .op = &op_attention_block, .why = "no kernel takes these types, sizes or layouts"},
-    {.name = "feed_forward_stream",
-     .op = &op_feed_forward,
-     .weights = RONDO_NVFP4,
-     .rows = {1, 1},
-     .hidden = {1, FEED_FORWARD_STREAM_HIDDEN},
-     .x_parts = {0, FEED_FORWARD_STREAM_PARTS},
-     .out_parts = {1, FEED_FORWARD_STREAM_PARTS},
+    {ATTENTION(steps), .why = "no kernel takes these types, sizes or layouts"},
+    {FEED_FORWARD(stream), .weights = RONDO_NVFP4, .rows = {1, 1}, .hidden = {1, FEED_FORWARD_STREAM_HIDDEN},
+     .x_parts = {0, FEED_FORWARD_STREAM_PARTS}, .out_parts = {1, FEED_FORWARD_STREAM_PARTS},
      .hidden_step = 256, /* whose scales are 16 bytes */
-     .columns_step = FEED_FORWARD_STREAM_GROUP,
-     .lies_well = decoder_operands_are_dense,
+     .columns_step = FEED_FORWARD_STREAM_GROUP, .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_stream_plan,
      .why = "weights come from memory: before x arrives the kernel fills shared memory, registers and L2"},
-    {.name = "feed_forward_one_token",
-     .op = &op_feed_forward,
-     .rows = {1, 1},
-     .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS},
-     .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
-     .lies_well = decoder_operands_are_dense,
+    {FEED_FORWARD(one_token), .rows = {1, 1}, .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS},
+     .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS}, .lies_well = decoder_operands_are_dense,
      .plan = feed_forward_known_plan,
      .why = "sizes are known to the compiler: all weights lie in registers before x arrives"},
-    {.name = "feed_forward_several_tokens",
-     .op = &op_feed_forward,
-     .rows = {2, DECODER_MOST_ROWS},
-     .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS},
-     .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
-     .lies_well = decoder_operands_are_dense,
-     .plan = feed_forward_known_plan,
-     .why = "the same with a token in each column of the product"},
-    {.name = "feed_forward_verified_tokens",
-     .op = &op_feed_forward,
-     .weights = RONDO_BF16,
-     .as_tokens = true,
-     .rows = {1, 8},
-     .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS},
-     .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
-     .lies_well = decoder_operands_are_dense,
-     .plan = feed_forward_tokens_plan,
+    {FEED_FORWARD(several_tokens), .rows = {2, DECODER_MOST_ROWS}, .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS},
+     .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS}, .lies_well = decoder_operands_are_dense,
+     .plan = feed_forward_known_plan, .why = "the same with a token in each column of the product"},
+    {FEED_FORWARD(verified_tokens), .weights = RONDO_BF16, .as_tokens = true, .rows = {1, 8},
+     .x_parts = {0, FEED_FORWARD_KNOWN_X_PARTS}, .out_parts = {FEED_FORWARD_KNOWN_PARTS, FEED_FORWARD_KNOWN_PARTS},
+     .lies_well = decoder_operands_are_dense, .plan = feed_forward_tokens_plan,
      .why = "the kernel of feed_forward_several_tokens, in which a token then has two columns, and the bits that it "
             "has alone"},
-    {.name = "feed_forward_many_tokens",
-     .op = &op_feed_forward,
-     .weights = RONDO_BF16,
-     .rows = {2, DECODER_MOST_TOKENS},
-     .lies_well = decoder_operands_are_dense,
-     .plan = feed_forward_many_tokens_plan,
+    {FEED_FORWARD(many_tokens), .weights = RONDO_BF16, .rows = {2, DECODER_MOST_TOKENS},
+     .lies_well = decoder_operands_are_dense, .plan = feed_forward_many_tokens_plan,
      .fill = feed_forward_many_tokens_fill,
      .why = "64 tokens and a sixth of the columns to a cluster, which exchanges rows by way of L2"},
-    {.name = "feed_forward_ring",
-     .op = &op_feed_forward,
-     .rows = {1, DECODER_MOST_ROWS},
-     .x_parts = {0, FEED_FORWARD_MOST_PARTS},
-     .out_parts = {1, FEED_FORWARD_MOST_PARTS},
-     .hidden_step = FEED_FORWARD_UNIT,
-     .columns_step = FEED_FORWARD_UNIT,
-     .lies_well = decoder_operands_are_dense,
-     .plan = feed_forward_plan,
-     .gather = feed_forward_gather,
+    {FEED_FORWARD(ring), .rows = {1, DECODER_MOST_ROWS}, .x_parts = {0, FEED_FORWARD_MOST_PARTS},
+     .out_parts = {1, FEED_FORWARD_MOST_PARTS}, .hidden_step = FEED_FORWARD_UNIT, .columns_step = FEED_FORWARD_UNIT,
+     .lies_well = decoder_operands_are_dense, .plan = feed_forward_plan, .gather = feed_forward_gather,
      .why = "each warp has a ring of slots that it fills before x arrives and runs through both products"},
-    {.name = "feed_forward_steps", .op = &op_feed_forward, .why = "no kernel takes these types, sizes or layouts"},
+    {FEED_FORWARD(steps), .why = "no kernel takes these types, sizes or layouts"},
 };
 
 const struct decoder_choice *decoder_choices(size_t *count) {
@@ -159,8 +99,7 @@ static rondo_status steps_launch(const struct op_call *call, const struct chip *
   struct op_step step;
   struct op_launches of_step;
   for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) {
-    rondo_status status = step.task.op->select(&step.call, chip, &of_step);
-    if (status != RONDO_OK) return status;
+    OP_TRY(step.task.op->select(&step.call, chip, &of_step));
     assert(launches->count + of_step.count <= call->task->op->launches_most);
     for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
   }
@@ -207,9 +146,8 @@ static rondo_status after_sum_launch(const struct op_call *call, const struct ch
   struct op_launches of_half;
   decoder_sum_over_ranks(call, &sum);
   decoder_half_after_sum(call, &half);
-  rondo_status status = op_all_reduce.select(&sum.call, chip, launches);
-  if (status == RONDO_OK) status = decoder_select(&half.call, chip, &of_half);
-  if (status != RONDO_OK) return status;
+  OP_TRY(op_all_reduce.select(&sum.call, chip, launches));
+  OP_TRY(decoder_select(&half.call, chip, &of_half));
   assert(launches->count + of_half.count <= call->task->op->launches_most);
   for (uint32_t i = 0; i < of_half.count; i++) launches->items[launches->count++] = of_half.items[i];
   launches->choice = of_half.choice, launches->why = of_half.why;
@@ -238,8 +176,7 @@ rondo_status decoder_select(const struct op_call *call, const struct chip *chip,
   struct decoder_plan plan = {0};
   const struct decoder_choice *choice = choose(call->task, &shape, chip, &plan);
   if (gathers(call, chip)) {
-    rondo_status status = gather_plan(call, choice, &shape, chip, &plan);
-    if (status != RONDO_OK) return status;
+    OP_TRY(gather_plan(call, choice, &shape, chip, &plan));
   } else if (decoder_has_sum(call->task)) {
     return after_sum_launch(call, chip, launches);
   }

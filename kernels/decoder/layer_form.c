@@ -23,7 +23,7 @@ enum {
 
 /* A case of layers in halves. */
 struct measured {
-  bool one_sequence; /* a prompt's rows; else a token of each sequence */
+  bool one_sequence;
   int64_t head_dimension;
   struct size_range rows, hidden;
   rondo_dtype weights;     /* 0: bf16 and NVFP4 */
@@ -31,41 +31,24 @@ struct measured {
   bool last_part_is_late;  /* next to the 128 blocks of attention_block_wide.cu */
 };
 
+/* A token of each sequence, or a prompt's rows. */
+#define TOKENS(heads_of) .head_dimension = heads_of
+#define PROMPT(heads_of) .one_sequence = true, .head_dimension = heads_of
+
 static const struct measured cases[] = {
-    {.head_dimension = 128, .rows = {1, 1}, .hidden = {1, SMALL_HIDDEN}},
-    {.head_dimension = 64, .rows = {1, CHAINED_ROWS}, .hidden = {1, SMALL_HIDDEN}},
-    {.head_dimension = 64,
-     .rows = {1, 1},
-     .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
-     .last_part_is_late = true},
-    {.head_dimension = 64,
-     .rows = {2, DECODER_MOST_ROWS},
-     .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
-     .weights = RONDO_BF16,
+    {TOKENS(128), .rows = {1, 1}, .hidden = {1, SMALL_HIDDEN}},
+    {TOKENS(64), .rows = {1, CHAINED_ROWS}, .hidden = {1, SMALL_HIDDEN}},
+    {TOKENS(64), .rows = {1, 1}, .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN}, .last_part_is_late = true},
+    {TOKENS(64), .rows = {2, DECODER_MOST_ROWS}, .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
+     .weights = RONDO_BF16, .attention_is_steps = true},
+    {PROMPT(64), .rows = {8, DECODER_MOST_ROWS}, .hidden = {1, SMALL_HIDDEN}, .attention_is_steps = true},
+    {PROMPT(64), .rows = {DECODER_MOST_ROWS + 1, CHAINED_ROWS}, .hidden = {1, SMALL_HIDDEN}, .weights = RONDO_NVFP4,
      .attention_is_steps = true},
-    {.one_sequence = true,
-     .head_dimension = 64,
-     .rows = {8, DECODER_MOST_ROWS},
-     .hidden = {1, SMALL_HIDDEN},
-     .attention_is_steps = true},
-    {.one_sequence = true,
-     .head_dimension = 64,
-     .rows = {DECODER_MOST_ROWS + 1, CHAINED_ROWS},
-     .hidden = {1, SMALL_HIDDEN},
-     .weights = RONDO_NVFP4,
-     .attention_is_steps = true},
-    {.one_sequence = true,
-     .head_dimension = 64,
-     .rows = {2, DECODER_MOST_ROWS},
-     .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN - 1},
-     .weights = RONDO_BF16,
-     .attention_is_steps = true},
-    {.one_sequence = true,
-     .head_dimension = 64,
-     .rows = {2, 8}, /* more are products of many rows: ../gemm */
-     .hidden = {ATTENTION_BLOCK_WIDE_HIDDEN, ATTENTION_BLOCK_WIDE_HIDDEN},
-     .weights = RONDO_BF16,
-     .attention_is_steps = true},
+    {PROMPT(64), .rows = {2, DECODER_MOST_ROWS}, .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN - 1},
+     .weights = RONDO_BF16, .attention_is_steps = true},
+    /* More rows are products of many rows: ../gemm. */
+    {PROMPT(64), .rows = {2, 8}, .hidden = {ATTENTION_BLOCK_WIDE_HIDDEN, ATTENTION_BLOCK_WIDE_HIDDEN},
+     .weights = RONDO_BF16, .attention_is_steps = true},
 };
 
 static const struct measured *case_of(const struct layer_sizes *layer) {

@@ -23,15 +23,11 @@ enum { PAIR_ROWS = 64, MOST_ROWS_OF_PARTS = 128, LEAST_K_OF_PARTS = 2048, LEAST_
 GEMM_WGMMA_KERNELS(WGMMA_CONSTANT)
 GEMM_PORTABLE_KERNELS(PORTABLE_CONSTANT)
 
-#define WGMMA(tile)                                                                                                    \
-  .name = #tile, .kernel = &rondo_gemm_##tile, .needs_maps = true, .plan = gemm_wgmma_plan, .launch = gemm_wgmma_launch
+#define WGMMA(tile)    DESIGN(tile, gemm_wgmma_plan, gemm_wgmma_launch), .kernel = &rondo_gemm_##tile, .needs_maps = true
+#define PORTABLE(tile) DESIGN(tile, gemm_portable_plan, gemm_portable_launch), .kernel = &rondo_gemm_##tile
 
 static const struct gemm_choice choices[] = {
-    {.name = "gemv",
-     .has_order_of_its_own = true,
-     .rows = {1, GEMV_COUNT},
-     .plan = gemm_few_plan,
-     .launch = gemm_few_launch,
+    {DESIGN(gemv, gemm_few_plan, gemm_few_launch), .has_order_of_its_own = true, .rows = {1, GEMV_COUNT},
      .why = "for up to 16 rows gemv's kernels read W at the rate of memory"},
     {WGMMA(32x64_parts_any), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
      .why = "half of the rows that 64x64 would multiply, for every type; two blocks have half of k each"},
@@ -72,21 +68,9 @@ static const struct gemm_choice choices[] = {
      .why = "the same with three parts of k, where two would leave multiprocessors idle"},
     {WGMMA(nvfp4_128x64_parts), .has_order_of_its_own = true, .rows = {PAIR_ROWS + 1, 0}, .k = {LEAST_K_OF_CODES, 0},
      .why = "two parts of k as in nvfp4_64x64_parts, where twice as many tiles would be more than a wave"},
-    {.name = "portable_128",
-     .kernel = &rondo_gemm_portable_128,
-     .plan = gemm_portable_plan,
-     .launch = gemm_portable_launch,
-     .why = "mma.sync: every chip, every alignment"},
-    {.name = "portable_64",
-     .kernel = &rondo_gemm_portable_64,
-     .plan = gemm_portable_plan,
-     .launch = gemm_portable_launch,
-     .why = "mma.sync with small tiles: they fill more multiprocessors"},
-    {.name = "portable_nvfp4_64",
-     .kernel = &rondo_gemm_portable_nvfp4_64,
-     .plan = gemm_portable_plan,
-     .launch = gemm_portable_launch,
-     .why = "as portable_64; threads decode W on its way to shared memory"},
+    {PORTABLE(portable_128), .why = "mma.sync: every chip, every alignment"},
+    {PORTABLE(portable_64), .why = "mma.sync with small tiles: they fill more multiprocessors"},
+    {PORTABLE(portable_nvfp4_64), .why = "as portable_64; threads decode W on its way to shared memory"},
 };
 enum { CHOICES = sizeof choices / sizeof *choices };
 

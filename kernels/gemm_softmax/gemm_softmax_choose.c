@@ -294,37 +294,21 @@ static void launch_portable(const struct op_call *call, const struct gemm_softma
 /* ---- The table -------------------------------------------------------------------------------------------------- */
 
 enum {
+  LEAST_STREAM = 129,   /* columns: for fewer half of a warpgroup would be idle */
   WIDEST_STREAM = 1024, /* columns of a cluster that streams, and makes a row once */
   WIDEST_RESIDENT = 8 * RESIDENT_COLUMNS,
   SHORT_K = RESIDENT_MOST_STEPS * WGMMA_DEPTH
 };
 
 static const struct gemm_softmax_choice choices[] = {
-    {.name = "staggered",
-     .needs_maps = true,
-     .needs_deal = true,
-     .n = {WIDEST_STREAM + 1, WIDEST_RESIDENT},
-     .k = {1, SHORT_K},
-     .plan = plan_staggered,
-     .launch = launch_staggered,
+    {DESIGN(staggered, plan_staggered, launch_staggered), .needs_maps = true, .needs_deal = true,
+     .n = {WIDEST_STREAM + 1, WIDEST_RESIDENT}, .k = {1, SHORT_K},
      .why = "B stays in shared memory; of three warpgroups one multiplies, one takes exponentials and one stores"},
-    {.name = "resident",
-     .needs_maps = true,
-     .n = {WIDEST_STREAM + 1, WIDEST_RESIDENT},
-     .k = {1, SHORT_K},
-     .plan = plan_resident,
-     .launch = launch_wgmma,
-     .why = "B stays in shared memory, and a cluster holds whole rows: the product is made once"},
-    {.name = "streamed",
-     .needs_maps = true,
-     .n = {129, MOST}, /* for fewer columns half of a warpgroup would be idle */
-     .k = {1, MOST},
-     .plan = plan_streamed,
-     .launch = launch_wgmma,
+    {DESIGN(resident, plan_resident, launch_wgmma), .needs_maps = true, .n = {WIDEST_STREAM + 1, WIDEST_RESIDENT},
+     .k = {1, SHORT_K}, .why = "B stays in shared memory, and a cluster holds whole rows: the product is made once"},
+    {DESIGN(streamed, plan_streamed, launch_wgmma), .needs_maps = true, .n = {LEAST_STREAM, MOST}, .k = {1, MOST},
      .why = "panels of A and B pass through a ring while warpgroups multiply: any k, any number of columns"},
-    {.name = "portable",
-     .plan = plan_portable,
-     .launch = launch_portable,
+    {DESIGN(portable, plan_portable, launch_portable),
      .why = "mma.sync with online normalisation: every chip, every alignment"},
 };
 

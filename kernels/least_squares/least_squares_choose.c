@@ -136,32 +136,19 @@ static rondo_status launch_two(const struct op_call *call, const struct qr_probl
       .leading = (int32_t)smaller(qr_leading(m), INT32_MAX),
   };
   if (plan->is_in_scratch) parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * rhs_count};
-  const rondo_status status = launch_factoring(call, chip, &scratch, launches);
-  if (status == RONDO_OK) qr_launch_add(launches, plan, &parameters, sizeof parameters);
-  return status;
+  OP_TRY(launch_factoring(call, chip, &scratch, launches));
+  qr_launch_add(launches, plan, &parameters, sizeof parameters);
+  return RONDO_OK;
 }
 
 /* ---- The table -------------------------------------------------------------------------------------------------- */
 
 static const struct least_squares_choice choices[] = {
-    {
-        .name = "tile",
-        .plan = least_squares_plan_tile,
-        .launch = launch_tile,
-        .why = "right-hand sides become Q'b while A is factored; neither Q nor R is written",
-    },
-    {
-        .name = "block_after_qr",
-        .plan = plan_block,
-        .launch = launch_two,
-        .why = "no tile holds A, or would factor it too often; a block's threads hold all rows of the right-hand sides",
-    },
-    {
-        .name = "warp_after_qr",
-        .plan = plan_warp,
-        .launch = launch_two,
-        .why = "more rows than the threads of a block hold",
-    },
+    {DESIGN(tile, least_squares_plan_tile, launch_tile),
+     .why = "right-hand sides become Q'b while A is factored; neither Q nor R is written"},
+    {DESIGN(block_after_qr, plan_block, launch_two),
+     .why = "no tile holds A, or would factor it too often; a block's threads hold all rows of the right-hand sides"},
+    {DESIGN(warp_after_qr, plan_warp, launch_two), .why = "more rows than the threads of a block hold"},
 };
 
 const struct least_squares_choice *least_squares_choices(size_t *count) {
@@ -177,9 +164,9 @@ rondo_status least_squares_select(const struct op_call *call, const struct chip 
   launches->count = 0;
   if (!problem.batch) return RONDO_OK;
   for (; !choice->plan(&problem, rhs_count, chip, &plan); choice++) plan = (struct qr_plan){0}; /* the last takes all */
-  rondo_status status = launch_check_blocks("a", plan.grid);
-  if (status == RONDO_OK) status = choice->launch(call, &problem, chip, &plan, launches);
+  OP_TRY(launch_check_blocks("a", plan.grid));
+  OP_TRY(choice->launch(call, &problem, chip, &plan, launches));
   launches->choice = choice->name; /* after qr's */
   launches->why = choice->why;
-  return status;
+  return RONDO_OK;
 }

@@ -89,60 +89,20 @@ static bool plan_apply_global(const struct qr_problem *problem, const struct chi
 enum { F32 = 1 << RONDO_F32, F64 = 1 << RONDO_F64, NARROW = 1 << RONDO_F16 | 1 << RONDO_BF16 };
 
 static const struct qr_choice choices[] = {
-    {
-        .name = "tile",
-        .work = QR_FACTORS,
-        .types = F32 | F64 | NARROW,
-        .m = {.most = 1024},
-        .n = {.most = 160},
-        .plan = qr_plan_tile,
-        .launch = qr_launch_tile,
-        .why = "the matrix stays in registers between one read and one write",
-    },
-    {
-        .name = "panels",
-        .work = QR_FACTORS,
-        .m = {.most = 2048},
-        .plan = qr_plan_panels,
-        .launch = qr_launch_panels,
-        .why = "each number is read and written once, panel by panel; reflectors are read again from memory",
-    },
-    {
-        .name = "blocked",
-        .work = QR_FACTORS,
-        .plan = plan_blocked,
-        .launch = qr_launch_blocked,
-        .why = "too many rows for registers: panels of a few columns stay in shared memory",
-    },
-    {
-        .name = "global",
-        .work = QR_FACTORS,
-        .plan = plan_global,
-        .launch = qr_launch_blocked,
-        .why = "not even four columns fit twice in shared memory: it works in place",
-    },
-    {
-        .name = "apply_tile",
-        .work = QR_APPLIES,
-        .m = {.most = 2048},
-        .plan = qr_plan_apply_tile,
-        .launch = qr_launch_apply_tile,
-        .why = "C stays in registers, and V comes through shared memory once",
-    },
-    {
-        .name = "apply_shared",
-        .work = QR_APPLIES,
-        .plan = plan_apply_shared,
-        .launch = qr_launch_apply,
-        .why = "too many rows for registers: a few columns of C stay in shared memory",
-    },
-    {
-        .name = "apply_global",
-        .work = QR_APPLIES,
-        .plan = plan_apply_global,
-        .launch = qr_launch_apply,
-        .why = "not even one column and one reflector fit in shared memory: it works in place",
-    },
+    {DESIGN(tile, qr_plan_tile, qr_launch_tile), .work = QR_FACTORS, .types = F32 | F64 | NARROW, .m = {.most = 1024},
+     .n = {.most = 160}, .why = "the matrix stays in registers between one read and one write"},
+    {DESIGN(panels, qr_plan_panels, qr_launch_panels), .work = QR_FACTORS, .m = {.most = 2048},
+     .why = "each number is read and written once, panel by panel; reflectors are read again from memory"},
+    {DESIGN(blocked, plan_blocked, qr_launch_blocked), .work = QR_FACTORS,
+     .why = "too many rows for registers: panels of a few columns stay in shared memory"},
+    {DESIGN(global, plan_global, qr_launch_blocked), .work = QR_FACTORS,
+     .why = "not even four columns fit twice in shared memory: it works in place"},
+    {DESIGN(apply_tile, qr_plan_apply_tile, qr_launch_apply_tile), .work = QR_APPLIES, .m = {.most = 2048},
+     .why = "C stays in registers, and V comes through shared memory once"},
+    {DESIGN(apply_shared, plan_apply_shared, qr_launch_apply), .work = QR_APPLIES,
+     .why = "too many rows for registers: a few columns of C stay in shared memory"},
+    {DESIGN(apply_global, plan_apply_global, qr_launch_apply), .work = QR_APPLIES,
+     .why = "not even one column and one reflector fit in shared memory: it works in place"},
 };
 
 const struct qr_choice *qr_choices(size_t *count) {
@@ -176,9 +136,9 @@ static rondo_status select_by(enum qr_work work, bool is_empty, const struct qr_
                       rondo_dtype_name(problem->dtype));
   launches->choice = choice->name;
   launches->why = choice->why;
-  const rondo_status status = launch_check_blocks("a", plan.grid);
-  if (status == RONDO_OK) choice->launch(call, problem, &plan, launches);
-  return status;
+  OP_TRY(launch_check_blocks("a", plan.grid));
+  choice->launch(call, problem, &plan, launches);
+  return RONDO_OK;
 }
 
 rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
