@@ -68,10 +68,6 @@ struct block_place {
 
 template <typename Size> DEVICE void set_up(memory<Size> &m) {
   if (threadIdx.x == 0) {
-    const auto begin = [](uint64_t &barrier, uint32_t bytes) {
-      barrier_init(shared_address(&barrier), 1);
-      barrier_expect(shared_address(&barrier), bytes);
-    };
     unroll<Size::panels>([&](int i) { begin(m.x_here[i], Size::panel_bytes); });
     unroll<Size::tiles>([&](int i) { begin(m.k_here[i], Size::panel_bytes), begin(m.v_here[i], Size::panel_bytes); });
     unroll<Size::group>([&](int i) { begin(m.attended_here[i], Size::panel_bytes); });
@@ -365,26 +361,6 @@ DEVICE void send_panel(const memory<Size> &m, const block_place &at, const unsig
                   address_in_block(shared_address(barrier), block));
 }
 
-/* ---- Results ----------------------------------------------------------------------------------------------------- */
-
-/* What was attended times the block's rows of the output. */
-template <typename Size> DEVICE void multiply_attended(const memory<Size> &m, float (&sum)[Size::results / 2]) {
-  const uint64_t attended = operand_descriptor(shared_address(m.x), 0),
-                 w = operand_descriptor(shared_address(m.second), 0);
-  unroll<Size::group>([&](uint32_t head) {
-    barrier_wait_cluster(shared_address(&m.attended_here[head]), 0);
-    wgmma_fence();
-    unroll<4>([&](uint32_t step) {
-      warpgroup_product<__nv_bfloat16, Size::results>::shared(
-          sum, operand_further(attended, head * Size::panel_bytes + step * 32),
-          operand_further(w, head * Size::second_panel_bytes + step * 32), head + step > 0);
-    });
-    wgmma_commit();
-  });
-  wgmma_wait<0>();
-  pin(sum);
-}
-
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* The block's head of q, K or V, to where it is needed. */
@@ -392,7 +368,7 @@ template <typename Size>
 DEVICE void make_head(const attention_many_tokens_parameters &p, const memory<Size> &m, const block_place &at,
                       int32_t position) {
   float sum[32];
-  multiply_tokens<Size::hidden>(m, sum);
+  multiply_panels<Size::panels, 64>(m.x_here, m.x, m.first, sum);
   warps_meet(BARRIER_OF_TABLE, ATTENTION_MANY_TOKENS_THREADS); /* and all of the weights have been read */
   unroll<32>([&](int i) { sum[i] *= p.half.scale; });
   if (p.has_rope && at.role != VALUE) rotate<Size>(m, at, p.rope_is_halves, sum);
@@ -454,7 +430,7 @@ template <typename Size> DEVICE void attention(const attention_many_tokens_param
   }
   if (at.warpgroup != 0) return;
   float result[Size::results / 2];
-  multiply_attended<Size>(m, result);
+  multiply_panels<Size::group, Size::results>(m.attended_here, m.x, m.second, result);
   store_results<Size::hidden>(result,
                               p.half.out_parts + (at.kv_head * p.half.rows + at.tile * Size::tile) * Size::hidden +
                                   at.rank * Size::results,

@@ -47,14 +47,8 @@ struct block_place {
 
 template <typename Size> DEVICE void set_up(memory<Size> &m) {
   if (threadIdx.x == 0) {
-    unroll<Size::panels>([&](int i) {
-      barrier_init(shared_address(&m.x_here[i]), 1);
-      barrier_expect(shared_address(&m.x_here[i]), Size::panel_bytes);
-    });
-    unroll<Size::cluster>([&](int i) {
-      barrier_init(shared_address(&m.gated_here[i]), 1);
-      barrier_expect(shared_address(&m.gated_here[i]), Size::gated_bytes);
-    });
+    unroll<Size::panels>([&](int i) { begin(m.x_here[i], Size::panel_bytes); });
+    unroll<Size::cluster>([&](int i) { begin(m.gated_here[i], Size::gated_bytes); });
     barriers_are_initialised();
   }
   __syncwarp();
@@ -153,7 +147,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_many_tokens
                             0xff, m.x, m.x_here);
   if (at.warp < 4) {
     float sum[32];
-    multiply_tokens<Size::hidden>(m, sum);
+    multiply_panels<Size::panels, 64>(m.x_here, m.x, m.first, sum);
     send_gated<Size>(m, at, exchange + Size::panels * ATOM_BYTES, sum, p.half.scale);
     float result[Size::results / 2];
     multiply_gated<Size>(m, result);

@@ -50,6 +50,12 @@ DEVICE uint2 load_early_two(const void *address) {
  * i, which are rows 8 r + i. */
 DEVICE uint32_t token_of_row(uint32_t row) { return row / 8 + row % 8 * 8; }
 
+/* A barrier that waits for these bytes. */
+DEVICE void begin(uint64_t &barrier, uint32_t bytes) {
+  barrier_init(shared_address(&barrier), 1);
+  barrier_expect(shared_address(&barrier), bytes);
+}
+
 /* A warp's half of a token: fours lane + 32 k of it. */
 template <uint32_t Hidden> struct half_row {
   static constexpr uint32_t fours = Hidden / 8, lane_fours = (fours + 31) / 32; /* of the half; of a lane */
@@ -163,18 +169,19 @@ DEVICE void send_tokens(const layer_half_parameters &half, uint32_t rank, uint32
   if (has_token && writes_out) x.store(half.out + token * Hidden, lane);
 }
 
-/* ---- The first product ------------------------------------------------------------------------------------------- */
+/* ---- Products ---------------------------------------------------------------------------------------------------- */
 
-/* The tokens times the block's rows of the first matrix: each panel as soon as it is there. */
-template <uint32_t Hidden, typename Memory> DEVICE void multiply_tokens(const Memory &m, float (&sum)[32]) {
-  const uint64_t x = operand_descriptor(shared_address(m.x), 0), w = operand_descriptor(shared_address(m.first), 0);
-  unroll<Hidden / PANEL_COLUMNS>([&](uint32_t panel) {
-    barrier_wait_cluster(shared_address(&m.x_here[panel]), 0);
+/* Panels of 64 rows, each as soon as it is there, times panels of `Results` rows. */
+template <uint32_t Panels, int Results>
+DEVICE void multiply_panels(const uint64_t *here, const void *rows, const void *weights, float (&sum)[Results / 2]) {
+  const uint64_t x = operand_descriptor(shared_address(rows), 0), w = operand_descriptor(shared_address(weights), 0);
+  unroll<Panels>([&](uint32_t panel) {
+    barrier_wait_cluster(shared_address(&here[panel]), 0);
     wgmma_fence();
     unroll<4>([&](uint32_t step) {
-      const uint32_t further = panel * (64 * PANEL_ROW_BYTES) + step * 32;
-      warpgroup_product<__nv_bfloat16, 64>::shared(sum, operand_further(x, further), operand_further(w, further),
-                                                   panel + step > 0);
+      warpgroup_product<__nv_bfloat16, Results>::shared(
+          sum, operand_further(x, panel * (64 * PANEL_ROW_BYTES) + step * 32),
+          operand_further(w, panel * (Results * PANEL_ROW_BYTES) + step * 32), panel + step > 0);
     });
     wgmma_commit();
   });
