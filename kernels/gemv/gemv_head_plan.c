@@ -10,7 +10,6 @@
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
-#include "gemv_head.h"
 #include "gemv_plan.h"
 
 #define ONE(chips, parameters, name, threads, blocks, V, scale_groups)                                                 \
@@ -33,7 +32,7 @@ static bool begin(const struct gemv_problem *problem, const struct gemv_head_ker
   if (!kernel || problem->batch > problem->multiprocessors) return false;
   plan->kernel = &kernel->of.kernel;
   plan->parts = plan->groups = plan->chunks = plan->tiles = 1;
-  plan->design.head.kernel = kernel;
+  plan->of.head = kernel;
   return true;
 }
 
@@ -49,9 +48,9 @@ enum {
 bool gemv_head_one_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   const struct gemv_head_kernel *kernel =
       GEMV_KERNEL_FOR(problem, problem->k <= SMALLER_K ? "b9" : "b15", kernels_of_one);
-  struct gemv_head_layout *layout = &plan->design.head;
+  struct gemv_head_parameters *layout = &plan->told.head;
   if (!begin(problem, kernel, plan)) return false;
-  layout->block_rows = round_up(share_of(problem), GEMV_ONE_ROWS);
+  layout->block_rows = (uint32_t)round_up(share_of(problem), GEMV_ONE_ROWS);
   const int64_t groups = layout->block_rows / GEMV_ONE_ROWS;
   const int64_t row_bytes = GEMV_ONE_PITCH(kernel->width) + problem->k / GEMV_BLOCK;
   plan->parts = problem->k / COPIED;
@@ -72,20 +71,21 @@ enum {
 
 /* What gemv_head.cu lays out: the vectors, slots. */
 static bool lay_out(const struct gemv_problem *problem, struct gemv_plan *plan) {
-  struct gemv_head_layout *layout = &plan->design.head;
-  const int64_t k = problem->k, vectors = 8 * layout->kernel->width;
+  struct gemv_head_parameters *layout = &plan->told.head;
+  const int64_t k = problem->k, vectors = 8 * plan->of.head->width;
   const int64_t lane_bytes = GEMV_BLOCK * (int64_t)rondo_dtype_bits(problem->weights) / 8;
   const int64_t scales = problem->weights == RONDO_NVFP4 ? k / GEMV_BLOCK : 0;
   const int64_t groups = layout->block_rows / GEMV_HEAD_ROWS;
-  layout->first_slot = round_up(GEMV_HEAD_FACTOR_BYTES + vectors * GEMV_HEAD_VECTOR_PITCH(k), GEMV_SHARED_ALIGNMENT);
-  layout->slot_bytes = GEMV_HEAD_ROWS * (GEMV_HEAD_PITCH(k, lane_bytes) + scales);
+  layout->first_slot =
+      (uint32_t)round_up(GEMV_HEAD_FACTOR_BYTES + vectors * GEMV_HEAD_VECTOR_PITCH(k), GEMV_SHARED_ALIGNMENT);
+  layout->slot_bytes = (uint32_t)(GEMV_HEAD_ROWS * (GEMV_HEAD_PITCH(k, lane_bytes) + scales));
   plan->parts = k * lane_bytes / GEMV_BLOCK / 16; /* loads of 16 bytes of a row */
   const int64_t slots = (GEMV_MOST_SHARED_BYTES - layout->first_slot) / layout->slot_bytes;
   const int64_t most = smaller(slots, GEMV_HEAD_WARPS);
   if (most < FEWEST_WARPS) return false;
   const int64_t turns = divide_up(groups, most);
-  layout->slots = larger(divide_up(groups, turns), FEWEST_WARPS);
-  plan->threads = 32 * layout->slots;
+  layout->slots = (uint32_t)larger(divide_up(groups, turns), FEWEST_WARPS);
+  plan->threads = INT64_C(32) * layout->slots;
   plan->shared_bytes = layout->first_slot + layout->slots * layout->slot_bytes;
   return true;
 }
@@ -95,9 +95,9 @@ bool gemv_head_plan(const struct gemv_problem *problem, struct gemv_plan *plan) 
                                       : problem->count == 1 && problem->k % REMAINDER == 0)
     return false;
   const struct gemv_head_kernel *kernel = GEMV_KERNEL_FOR(problem, problem->count > 8 ? "q1x2" : "q1", kernels);
-  struct gemv_head_layout *layout = &plan->design.head;
+  struct gemv_head_parameters *layout = &plan->told.head;
   if (!begin(problem, kernel, plan)) return false;
-  layout->block_rows = round_up(share_of(problem), GEMV_HEAD_ROWS);
+  layout->block_rows = (uint32_t)round_up(share_of(problem), GEMV_HEAD_ROWS);
   plan->blocks = divide_up(problem->m, layout->block_rows);
   return layout->block_rows / GEMV_HEAD_ROWS >= FEWEST_WARPS && lay_out(problem, plan);
 }
@@ -109,13 +109,14 @@ enum { COLUMNS_A_TILE = 128 /* of a block's tiles: with fewer, slots are not fil
 /* What gemv_head_16.cu lays out. At the largest k there are two slots. */
 bool gemv_head_16_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   const struct gemv_head_kernel *kernel = GEMV_KERNEL_FOR(problem, problem->count > 8 ? "q1x2" : "q1", kernels_of_16);
-  struct gemv_head_layout *layout = &plan->design.head;
+  struct gemv_head_parameters *layout = &plan->told.head;
   if (!begin(problem, kernel, plan)) return false;
   const int64_t vectors = GEMV_HEAD_16_FIXED_BYTES + 8 * kernel->width * GEMV_HEAD_16_VECTOR_PITCH(problem->k);
-  layout->first_slot = round_up(vectors, GEMV_SHARED_ALIGNMENT);
-  layout->slot_bytes = INT64_C(2) * GEMV_HEAD_ROWS * problem->k;
-  layout->slots = smaller((GEMV_MOST_SHARED_BYTES - layout->first_slot) / layout->slot_bytes, GEMV_HEAD_16_WARPS);
-  layout->early_slots = divide_up(layout->slots, 2);
+  layout->first_slot = (uint32_t)round_up(vectors, GEMV_SHARED_ALIGNMENT);
+  layout->slot_bytes = (uint32_t)(INT64_C(2) * GEMV_HEAD_ROWS * problem->k);
+  layout->slots =
+      (uint32_t)smaller((GEMV_MOST_SHARED_BYTES - layout->first_slot) / layout->slot_bytes, GEMV_HEAD_16_WARPS);
+  layout->early_slots = (uint32_t)divide_up(layout->slots, 2);
   plan->tiles = divide_up(problem->m, GEMV_HEAD_ROWS);
   plan->blocks = problem->multiprocessors / problem->batch, plan->threads = INT64_C(32) * GEMV_HEAD_16_WARPS;
   plan->shared_bytes = layout->first_slot + layout->slots * layout->slot_bytes;

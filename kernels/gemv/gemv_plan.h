@@ -7,7 +7,10 @@
 
 #include "../common/launch.h"
 #include "../common/size_range.h"
+#include "gemv_head.h"
 #include "gemv_quads.h"
+#include "gemv_ring.h"
+#include "gemv_stream.h"
 
 enum {
   GEMV_MOST_SHARED_BYTES = 227 << 10, /* of a block, with compute capability 9.0 and 10.0 */
@@ -72,10 +75,6 @@ struct gemv_ring_kernel {
   int64_t blocks; /* as above */
   int64_t rows, part, beyond;
 };
-struct gemv_ring_layout {
-  const struct gemv_ring_kernel *kernel;
-  int64_t block_rows, group_rows, stages, early_stages, stage_bytes, first_stage, pitch, own_memory, own_bytes;
-};
 
 /* A kernel of gemv_stream.cu: see GEMV_STREAM_KERNELS. */
 struct gemv_stream_kernel {
@@ -84,20 +83,20 @@ struct gemv_stream_kernel {
 };
 /* Elements of k that a warp has at once. */
 static inline int64_t gemv_stream_part(const struct gemv_stream_kernel *kernel) { return 128 * kernel->slices; }
-struct gemv_stream_layout {
-  const struct gemv_stream_kernel *kernel;
-  int64_t first_stage, early_stages;
-};
 
-/* A kernel of gemv_head.cu, gemv_head_16.cu (operands B) or gemv_head_one.cu (scale groups of a lane): see gemv_head.h,
- * which has the layout's fields too. */
+/* A kernel of gemv_head.cu, gemv_head_16.cu (operands B) or gemv_head_one.cu (scale groups of a lane): see gemv_head.h.
+ */
 struct gemv_head_kernel {
   struct gemv_kernel of;
   int64_t width;
 };
-struct gemv_head_layout {
-  const struct gemv_head_kernel *kernel;
-  int64_t block_rows, slots, early_slots, slot_bytes, first_slot;
+
+/* What a kernel is told. A planner sets what follows the common parameters. */
+union gemv_told {
+  struct gemv_rows_parameters rows;
+  struct gemv_head_parameters head;
+  struct gemv_ring_parameters ring;
+  struct gemv_stream_parameters stream;
 };
 
 struct gemv_plan {
@@ -109,12 +108,13 @@ struct gemv_plan {
   int64_t chunks;  /* how often they do so, one after the other, to come to the end of k */
   int64_t tiles;   /* of one matrix, or of a block of the ring */
   bool starts_one; /* see enum gemv_early */
-  union {          /* what the design's own kernels are told */
+  union {          /* the kernel in the design's own table */
     const struct gemv_quads_kernel *quads;
-    struct gemv_head_layout head;
-    struct gemv_ring_layout ring;
-    struct gemv_stream_layout stream;
-  } design;
+    const struct gemv_head_kernel *head;
+    const struct gemv_ring_kernel *ring;
+    const struct gemv_stream_kernel *stream;
+  } of;
+  union gemv_told told;
 };
 
 /* ---- Choices ---------------------------------------------------------------------------------------------------- */
@@ -136,11 +136,10 @@ typedef bool gemv_planner(const struct gemv_problem *problem, struct gemv_plan *
 gemv_planner gemv_head_one_plan, gemv_head_plan, gemv_head_16_plan, gemv_ring_plan, gemv_stream_plan, gemv_integer_plan,
     gemv_quads_plan, gemv_scalar_plan;
 
-/* Adds the launch; `parameters` has what all designs are told of the problem. gemv_launch is for kernels that are told
- * no more: quads and integer. */
+/* Adds the launch; `parameters` has what all designs are told of the problem. */
 typedef void gemv_launcher(const struct op_call *call, const struct gemv_plan *plan,
                            const struct gemv_parameters *parameters, struct op_launches *launches);
-gemv_launcher gemv_head_launch, gemv_ring_launch, gemv_stream_launch, gemv_scalar_launch, gemv_launch;
+gemv_launcher gemv_launch, gemv_scalar_launch;
 
 struct gemv_choice {
   const char *name;

@@ -207,7 +207,7 @@ static int64_t vectors_of(const struct gemv_quads_kernel *kernel) {
 /* See the kernels for what lies there: with chunks or clusters, the sums of all of a block's tiles too, for `count`
  * vectors. */
 static int64_t shared_bytes(const struct gemv_plan *plan, int64_t count, int64_t tiles) {
-  const struct gemv_quads_kernel *v = plan->design.quads;
+  const struct gemv_quads_kernel *v = plan->of.quads;
   int64_t rows = plan->groups * v->rows;
   int64_t floats =
       v->quads ? plan->parts * vectors_of(v) * (2 * (rows + GEMV_PITCH_PADDING) + 1) : 2 * plan->parts * rows;
@@ -217,14 +217,14 @@ static int64_t shared_bytes(const struct gemv_plan *plan, int64_t count, int64_t
 
 /* With any count, as all counts of a class are to have the same plan. */
 static bool fits(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_quads_kernel *kernel = plan->design.quads;
+  const struct gemv_quads_kernel *kernel = plan->of.quads;
   return plan->groups * kernel->rows <= problem->m && 32 * plan->parts * plan->groups <= kernel->of.kernel.threads &&
          shared_bytes(plan, vectors_of(kernel), 1) <= QUADS_SHARED_BYTES;
 }
 
 /* The warps of a block: k to its parts, as many groups as the rule would have and finishing can do with. */
 static bool deal(const struct gemv_problem *problem, const struct rule *rule, struct gemv_plan *plan) {
-  const struct gemv_quads_kernel *kernel = plan->design.quads;
+  const struct gemv_quads_kernel *kernel = plan->of.quads;
   const int64_t steps = divide_up(problem->k, part_elements(kernel)), most_warps = kernel->of.kernel.threads / 32;
   const int64_t groups_multiple = larger(problem->row_multiple / kernel->rows, 1);
   int64_t most_parts = smaller(rule->parts, most_warps);
@@ -248,7 +248,7 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
     return false;
   /* Within 32 rows, blocked scales are as far apart as others are; so these must not begin just anywhere. */
   if (problem->blocked_scales && problem->m % kernel->rows) return false;
-  plan->design.quads = kernel;
+  plan->of.quads = kernel;
   if (!deal(problem, rule, plan)) return false;
 
   plan->tiles = divide_up(problem->m, plan->groups * kernel->rows);

@@ -7,7 +7,6 @@
 
 #include "../../runtime/integer.h"
 #include "gemv_plan.h"
-#include "gemv_ring.h"
 
 #define RING(chips, parameters, name, threads, blocks, vectors, rows, part, beyond, ...)                               \
   {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, vectors), blocks, rows, part, beyond},
@@ -56,22 +55,22 @@ enum {
 /* To this many blocks, or one more or less: each has the same rows, except for a matrix's last. */
 static void deal_rows(const struct gemv_problem *problem, const struct rule *rule, int64_t blocks,
                       struct gemv_plan *plan) {
-  struct gemv_ring_layout *layout = &plan->design.ring;
+  struct gemv_ring_parameters *layout = &plan->told.ring;
   const int64_t tile_rows = plan->groups * layout->group_rows;
-  layout->block_rows = round_up(divide_up(problem->m, blocks), problem->row_multiple);
+  layout->block_rows = (uint32_t)round_up(divide_up(problem->m, blocks), problem->row_multiple);
   plan->blocks = divide_up(problem->m, layout->block_rows);
   plan->tiles = divide_up(layout->block_rows, tile_rows);
-  layout->stages = smaller(rule->stages, plan->tiles);
+  layout->stages = (uint32_t)smaller(rule->stages, plan->tiles);
   layout->early_stages = problem->vectors == RONDO_NVFP4 ? layout->stages : 1;
-  layout->pitch = plan->tiles * tile_rows + GEMV_PITCH_PADDING;
+  layout->pitch = (uint32_t)(plan->tiles * tile_rows + GEMV_PITCH_PADDING);
+  const int64_t sums = plan->parts * layout->pitch * (int64_t)sizeof(float);
   layout->first_stage =
-      round_up(BARRIER_BYTES * layout->stages + SQUARES_BYTES + plan->parts * layout->pitch * (int64_t)sizeof(float),
-               GEMV_SHARED_ALIGNMENT);
+      (uint32_t)round_up(BARRIER_BYTES * layout->stages + SQUARES_BYTES + sums, GEMV_SHARED_ALIGNMENT);
   layout->own_memory = layout->first_stage + layout->stages * layout->stage_bytes;
-  layout->own_bytes = problem->vectors == RONDO_NVFP4 ? 0 : layout->kernel->part * 2;
+  layout->own_bytes = problem->vectors == RONDO_NVFP4 ? 0 : (uint32_t)plan->of.ring->part * 2;
   plan->shared_bytes = layout->own_memory + (plan->parts * plan->groups + 1) * layout->own_bytes;
   /* Blocks that start early do not share a multiprocessor beside an idle one. */
-  if (problem->vectors != RONDO_NVFP4 && layout->kernel->blocks == 1 &&
+  if (problem->vectors != RONDO_NVFP4 && plan->of.ring->blocks == 1 &&
       plan->blocks * problem->batch <= problem->multiprocessors)
     plan->shared_bytes = larger(plan->shared_bytes, ALONE_BYTES);
 }
@@ -84,16 +83,16 @@ static bool fills_waves(int64_t blocks, int64_t at_once) {
 /* The warps of a block, and a stage. */
 static bool deal_warps(const struct gemv_problem *problem, const struct rule *rule,
                        const struct gemv_ring_kernel *kernel, struct gemv_plan *plan) {
-  struct gemv_ring_layout *layout = &plan->design.ring;
-  layout->kernel = kernel;
-  layout->group_rows = kernel->rows * rule->passes;
+  struct gemv_ring_parameters *layout = &plan->told.ring;
+  plan->of.ring = kernel;
+  layout->group_rows = (uint32_t)(kernel->rows * rule->passes);
   plan->kernel = &kernel->of.kernel;
   plan->parts = divide_up(problem->k, kernel->part);
   plan->groups = rule->groups, plan->chunks = 1;
   const int64_t warps = plan->parts * plan->groups + 1; /* the last one copies */
   plan->threads = 32 * warps;
-  layout->stage_bytes =
-      round_up(plan->groups * layout->group_rows * (problem->k / 2 + problem->k / GEMV_BLOCK), GEMV_SHARED_ALIGNMENT);
+  const int64_t row_bytes = problem->k / 2 + problem->k / GEMV_BLOCK;
+  layout->stage_bytes = (uint32_t)round_up(plan->groups * layout->group_rows * row_bytes, GEMV_SHARED_ALIGNMENT);
   return plan->parts * kernel->part - problem->k < kernel->beyond && plan->threads <= kernel->of.kernel.threads;
 }
 

@@ -3,11 +3,8 @@
  */
 #include "../../runtime/integer.h"
 #include "../exchange/exchanges.h"
-#include "gemv_head.h"
 #include "gemv_plan.h"
-#include "gemv_ring.h"
 #include "gemv_scalar.h"
-#include "gemv_stream.h"
 
 enum { WIDE_LOAD = 16 }; /* bytes */
 
@@ -204,47 +201,11 @@ static void add(const struct op_call *call, const struct gemv_plan *plan, const 
   launch->grid[1] = (uint32_t)gemv_shape_of(call->task).batch;
 }
 
-/* A kernel that is told no more than all designs are, or nothing of ranks. */
 void gemv_launch(const struct op_call *call, const struct gemv_plan *plan, const struct gemv_parameters *parameters,
                  struct op_launches *launches) {
-  const struct gemv_rows_parameters p = {.common = dealt(plan, parameters)};
-  add(call, plan, &p, plan->kernel->parameter_bytes, launches);
-}
-
-void gemv_head_launch(const struct op_call *call, const struct gemv_plan *plan,
-                      const struct gemv_parameters *parameters, struct op_launches *launches) {
-  const struct gemv_head_layout *layout = &plan->design.head;
-  const struct gemv_head_parameters p = {.common = dealt(plan, parameters),
-                                         .block_rows = (uint32_t)layout->block_rows,
-                                         .slots = (uint32_t)layout->slots,
-                                         .early_slots = (uint32_t)layout->early_slots,
-                                         .slot_bytes = (uint32_t)layout->slot_bytes,
-                                         .first_slot = (uint32_t)layout->first_slot};
-  add(call, plan, &p, sizeof p, launches);
-}
-
-void gemv_ring_launch(const struct op_call *call, const struct gemv_plan *plan,
-                      const struct gemv_parameters *parameters, struct op_launches *launches) {
-  const struct gemv_ring_layout *layout = &plan->design.ring;
-  const struct gemv_ring_parameters p = {.common = dealt(plan, parameters),
-                                         .block_rows = (uint32_t)layout->block_rows,
-                                         .group_rows = (uint32_t)layout->group_rows,
-                                         .stages = (uint32_t)layout->stages,
-                                         .early_stages = (uint32_t)layout->early_stages,
-                                         .stage_bytes = (uint32_t)layout->stage_bytes,
-                                         .first_stage = (uint32_t)layout->first_stage,
-                                         .pitch = (uint32_t)layout->pitch,
-                                         .own_memory = (uint32_t)layout->own_memory,
-                                         .own_bytes = (uint32_t)layout->own_bytes};
-  add(call, plan, &p, sizeof p, launches);
-}
-
-void gemv_stream_launch(const struct op_call *call, const struct gemv_plan *plan,
-                        const struct gemv_parameters *parameters, struct op_launches *launches) {
-  const struct gemv_stream_parameters p = {.common = dealt(plan, parameters),
-                                           .first_stage = (uint32_t)plan->design.stream.first_stage,
-                                           .early_stages = (uint32_t)plan->design.stream.early_stages};
-  add(call, plan, &p, sizeof p, launches);
+  union gemv_told told = plan->told;
+  told.rows.common = dealt(plan, parameters); /* which all kernels' parameters begin with */
+  add(call, plan, &told, plan->kernel->parameter_bytes, launches);
 }
 
 /* Any number of matrices, of any alignment. */

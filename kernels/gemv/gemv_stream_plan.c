@@ -7,7 +7,6 @@
 
 #include "../../runtime/integer.h"
 #include "gemv_plan.h"
-#include "gemv_stream.h"
 
 #define STREAM(chips, parameters, name, threads, vectors, operands, slices, stages, cluster)                           \
   {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, vectors), operands, slices, stages, cluster},
@@ -70,18 +69,19 @@ enum {
 
 /* See gemv_stream.cu for what lies there: with clusters, the sums of all of a block's tiles too. */
 static void set_memory(const struct gemv_problem *problem, int64_t tiles, struct gemv_plan *plan) {
-  const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
+  const struct gemv_stream_kernel *kernel = plan->of.stream;
   const int64_t sums = kernel->operands * 2 * 16 * GEMV_STREAM_SLOT_BYTES;
   const int64_t held = kernel->cluster > 1 ? tiles * problem->count * plan->groups * ROWS * (int64_t)sizeof(float) : 0;
   const int64_t piece = ROWS * gemv_stream_part(kernel) / 16 * 9;
-  plan->design.stream.first_stage = round_up(sums + GEMV_STREAM_FIXED_BYTES + held, GEMV_SHARED_ALIGNMENT);
+  const int64_t first_stage = round_up(sums + GEMV_STREAM_FIXED_BYTES + held, GEMV_SHARED_ALIGNMENT);
   const int64_t norm =
       problem->vectors != RONDO_NVFP4 && kernel->cluster == 1 && kernel->operands == 1 ? 256 * kernel->slices : 0;
-  plan->shared_bytes = plan->design.stream.first_stage + plan->parts * plan->groups * (kernel->stages * piece + norm);
+  plan->told.stream.first_stage = (uint32_t)first_stage;
+  plan->shared_bytes = first_stage + plan->parts * plan->groups * (kernel->stages * piece + norm);
 }
 
 static void deal_rows(const struct gemv_problem *problem, struct gemv_plan *plan) {
-  const int64_t cluster = plan->design.stream.kernel->cluster;
+  const int64_t cluster = plan->of.stream->cluster;
   plan->tiles = divide_up(problem->m, plan->groups * ROWS);
   int64_t clusters = smaller(plan->tiles, larger(problem->multiprocessors / cluster / problem->batch, 1));
   for (;; clusters = smaller(2 * clusters, plan->tiles)) {
@@ -116,7 +116,7 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
   const int64_t part = gemv_stream_part(kernel), least_groups = larger(problem->row_multiple / ROWS, 1);
   if (problem->scale_bytes < part / 32 || problem->k % (part / 2)) return false; /* copies of half of a row's scales */
   const int64_t pieces = divide_up(problem->k, part), most_parts = GEMV_MOST_PARTS / least_groups;
-  plan->design.stream.kernel = kernel;
+  plan->of.stream = kernel;
   plan->kernel = &kernel->of.kernel;
   plan->chunks = divide_up(pieces, most_parts * kernel->cluster);
   plan->parts = divide_up(pieces, plan->chunks * kernel->cluster);
@@ -124,7 +124,7 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
   /* Two groups convert two operands in half of the time, which is worth some idle multiprocessors. */
   const bool converts = kernel->operands > 1 && kernel->cluster == 1 && problem->vectors != RONDO_NVFP4;
   const bool is_large = problem->m * problem->batch * 10 >= MOST_ROWS * problem->multiprocessors * (converts ? 7 : 10);
-  plan->design.stream.early_stages = early_stages(problem, kernel);
+  plan->told.stream.early_stages = (uint32_t)early_stages(problem, kernel);
   plan->groups = plan->parts * MOST_GROUPS <= GEMV_MOST_PARTS && is_large ? MOST_GROUPS : least_groups;
   if (problem->m < plan->groups * ROWS) return false;
   plan->threads = 32 * plan->parts * plan->groups;

@@ -300,7 +300,7 @@ Test(gemv_plan, a_streams_tile_has_all_rows_that_the_epilogue_takes_at_a_time) {
       struct gemv_problem problem = gemv_dense_problem(RONDO_NVFP4, RONDO_F16, 1, 7168, 16384, count);
       problem.finishing = true, problem.row_multiple = multiple;
       const struct gemv_plan plan = gemv_plan_of("stream", &problem);
-      cr_assert(plan.kernel && plan.design.stream.kernel->cluster > 1);
+      cr_assert(plan.kernel && plan.of.stream->cluster > 1);
       cr_assert_eq(plan.groups * 16 % multiple, 0);
     }
 }

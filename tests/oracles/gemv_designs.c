@@ -98,8 +98,8 @@ static struct gemv_problem draw_one(struct random *random) {
 
 /* The vector, then rows and scales of all of a block's rows. */
 static struct gemv_share share_one(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_head_layout *layout = &plan->design.head;
-  const int64_t rows = layout->block_rows, pitch = 32 * layout->kernel->width;
+  const struct gemv_head_parameters *layout = &plan->told.head;
+  const int64_t rows = layout->block_rows, pitch = 32 * plan->of.head->width;
   const int64_t after = rows * (problem->k / 16) + 4;
   return (struct gemv_share){.rows = rows,
                              .pieces = plan->blocks,
@@ -110,8 +110,8 @@ static struct gemv_share share_one(const struct gemv_problem *problem, const str
 
 static void check_one(const struct gemv_problem *problem, const struct gemv_plan *plan) {
   enum { VECTOR_BYTES = 16, MOST_GROUPS = 16 * 4 };
-  const struct gemv_head_layout *layout = &plan->design.head;
-  const struct gemv_head_kernel *kernel = layout->kernel;
+  const struct gemv_head_parameters *layout = &plan->told.head;
+  const struct gemv_head_kernel *kernel = plan->of.head;
   require_types(problem, plan, &kernel->of);
   REQUIRE(kernel->width % 2 == 1);
   REQUIRE(kernel->width <= problem->k / 16 && problem->k / 16 <= 4 * kernel->width);
@@ -143,7 +143,7 @@ static struct gemv_problem draw_several(struct random *random) {
 
 /* A slot of each warp. */
 static struct gemv_share share_several(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_head_layout *layout = &plan->design.head;
+  const struct gemv_head_parameters *layout = &plan->told.head;
   return (struct gemv_share){.rows = layout->block_rows,
                              .pieces = plan->blocks,
                              .part = problem->weights == RONDO_E4M3 ? 16 : 32,
@@ -153,18 +153,18 @@ static struct gemv_share share_several(const struct gemv_problem *problem, const
 
 /* In shared memory rows are whole steps of 64 elements, an odd number of them. */
 static void check_several(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_head_layout *layout = &plan->design.head;
+  const struct gemv_head_parameters *layout = &plan->told.head;
   const bool in_e4m3 = problem->weights == RONDO_E4M3;
   const int64_t k = problem->k, step_bytes = in_e4m3 ? 64 : 32, steps = (k + 63) / 64;
-  const int64_t vectors = 8 * layout->kernel->width * (steps * 128 + 16), pitch = (steps | 1) * step_bytes;
-  require_types(problem, plan, &layout->kernel->of);
+  const int64_t vectors = 8 * plan->of.head->width * (steps * 128 + 16), pitch = (steps | 1) * step_bytes;
+  require_types(problem, plan, &plan->of.head->of);
   REQUIRE(k % (in_e4m3 ? 16 : 32) == 0 && k <= GEMV_HEAD_MOST_K);
   REQUIRE(plan->parts * 16 == (in_e4m3 ? k : k / 2));
   REQUIRE(layout->first_slot % 128 == 0 && layout->first_slot >= INT64_C(16) * NUMBER + vectors);
   REQUIRE(layout->slot_bytes % 16 == 0 && layout->slot_bytes >= 16 * (pitch + (in_e4m3 ? 0 : k / 16)));
   REQUIRE(layout->block_rows % 16 == 0);
   REQUIRE(plan->blocks * problem->batch <= problem->multiprocessors);
-  REQUIRE(problem->count <= 8 * layout->kernel->width);
+  REQUIRE(problem->count <= 8 * plan->of.head->width);
   REQUIRE(plan->threads / 32 >= problem->count); /* each converts a vector */
 }
 
@@ -189,18 +189,18 @@ static struct gemv_problem draw_ring(struct random *random) {
 
 /* Barriers and sums, then the stages. */
 static struct gemv_share share_ring(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_ring_layout *layout = &plan->design.ring;
+  const struct gemv_ring_parameters *layout = &plan->told.ring;
   (void)problem;
   return (struct gemv_share){.rows = layout->block_rows,
                              .pieces = plan->blocks,
-                             .part = layout->kernel->part,
+                             .part = plan->of.ring->part,
                              .cluster = 1,
                              .least_bytes = layout->own_memory + (plan->parts * plan->groups + 1) * layout->own_bytes};
 }
 
 static void check_ring(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_ring_layout *layout = &plan->design.ring;
-  const struct gemv_ring_kernel *kernel = layout->kernel;
+  const struct gemv_ring_parameters *layout = &plan->told.ring;
+  const struct gemv_ring_kernel *kernel = plan->of.ring;
   const int64_t tile_rows = plan->groups * layout->group_rows, beyond = plan->parts * kernel->part - problem->k;
   const int64_t sums = plan->parts * layout->pitch;
   require_types(problem, plan, &kernel->of);
@@ -238,13 +238,13 @@ static struct gemv_problem draw_stream(struct random *random) {
 
 /* Before the stages: sums, meeting point, factors, squares and, in clusters, the sums of all of a block's tiles. */
 static struct gemv_share share_stream(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
+  const struct gemv_stream_kernel *kernel = plan->of.stream;
   const int64_t part = 128 * kernel->slices, piece = TILE_ROWS * part / 2 + TILE_ROWS * part / 16;
   const int64_t teams = plan->blocks / kernel->cluster, tiles = (plan->tiles + teams - 1) / teams;
   int64_t first_stage =
       INT64_C(2) * 16 * NUMBER * TILE_ROWS * 8 * kernel->operands + 16 + INT64_C(16) * (1 + 16 + 16) * NUMBER;
   if (kernel->cluster > 1) first_stage += tiles * plan->groups * TILE_ROWS * problem->count * NUMBER;
-  if (first_stage < plan->design.stream.first_stage) first_stage = plan->design.stream.first_stage;
+  if (first_stage < plan->told.stream.first_stage) first_stage = plan->told.stream.first_stage;
   return (struct gemv_share){.rows = plan->groups * TILE_ROWS,
                              .pieces = plan->tiles,
                              .part = part,
@@ -253,10 +253,10 @@ static struct gemv_share share_stream(const struct gemv_problem *problem, const 
 }
 
 static void check_stream(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
+  const struct gemv_stream_kernel *kernel = plan->of.stream;
   const int64_t part = 128 * kernel->slices;
   require_types(problem, plan, &kernel->of);
-  REQUIRE(plan->design.stream.first_stage % 128 == 0);
+  REQUIRE(plan->told.stream.first_stage % 128 == 0);
   REQUIRE(plan->parts >= 1 && plan->parts <= GEMV_MOST_PARTS && (kernel->cluster > 1 || plan->chunks == 1));
   REQUIRE(plan->groups == 1 || (plan->groups == 2 && plan->parts <= 8)); /* sums lie in 16 slots */
   /* Two lanes copy the scales of a row of a piece: none of their copies crosses the end of k, all are aligned. */
@@ -288,7 +288,7 @@ static struct gemv_problem draw_16(struct random *random) {
 }
 
 static struct gemv_share share_16(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_head_layout *layout = &plan->design.head;
+  const struct gemv_head_parameters *layout = &plan->told.head;
   (void)problem;
   return (struct gemv_share){.rows = TILE_ROWS,
                              .pieces = plan->tiles,
@@ -298,17 +298,17 @@ static struct gemv_share share_16(const struct gemv_problem *problem, const stru
 
 /* Barriers, factors, then vectors, an odd number of pieces apart; a slot holds sixteen rows without gaps. */
 static void check_16(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_head_layout *layout = &plan->design.head;
-  const int64_t pieces = problem->k / 32, vectors = 8 * layout->kernel->width;
-  require_types(problem, plan, &layout->kernel->of);
+  const struct gemv_head_parameters *layout = &plan->told.head;
+  const int64_t pieces = problem->k / 32, vectors = 8 * plan->of.head->width;
+  require_types(problem, plan, &plan->of.head->of);
   REQUIRE(problem->k % 32 == 0 && problem->k <= GEMV_HEAD_16_MOST_K && problem->m >= TILE_ROWS);
   REQUIRE(layout->first_slot % 128 == 0 && layout->first_slot >= 16 * 8 + 16 * NUMBER + vectors * (pieces | 1) * 64);
   REQUIRE(layout->slot_bytes == INT64_C(2) * TILE_ROWS * problem->k);
   REQUIRE(plan->blocks * problem->batch <= problem->multiprocessors);
-  REQUIRE(problem->count <= 8 * layout->kernel->width);
-  REQUIRE(32 * problem->count <= layout->kernel->of.kernel.threads); /* each warp has a vector */
+  REQUIRE(problem->count <= 8 * plan->of.head->width);
+  REQUIRE(32 * problem->count <= plan->of.head->of.kernel.threads); /* each warp has a vector */
   REQUIRE(layout->early_slots >= 1 && layout->early_slots <= layout->slots);
-  REQUIRE(layout->slots >= 2 && 32 * layout->slots <= layout->kernel->of.kernel.threads);
+  REQUIRE(layout->slots >= 2 && 32 * layout->slots <= plan->of.head->of.kernel.threads);
 }
 
 static const char *const kernels_of_16[] = {GEMV_HEAD_16_KERNELS(NAME)};
@@ -357,7 +357,7 @@ static struct gemv_problem draw_integer(struct random *random) {
 /* Wide loads of all lanes, of which quads share rows. Sums: a warp's of each of the tile's rows and vectors and, in
  * chunks and clusters, those of all of a block's tiles. */
 static struct gemv_share share_quads(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_quads_kernel *kernel = plan->design.quads;
+  const struct gemv_quads_kernel *kernel = plan->of.quads;
   const int64_t lanes = kernel->quads ? 4 * kernel->quads : 32, rows = plan->groups * kernel->rows;
   const int64_t teams = plan->blocks / kernel->cluster, tiles = (plan->tiles + teams - 1) / teams;
   const int64_t sums = plan->parts * rows + (kernel->cut == GEMV_CHUNKED || kernel->cluster > 1 ? tiles * rows : 0);
@@ -370,7 +370,7 @@ static struct gemv_share share_quads(const struct gemv_problem *problem, const s
 }
 
 static void check_quads(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_quads_kernel *kernel = plan->design.quads;
+  const struct gemv_quads_kernel *kernel = plan->of.quads;
   const struct gemv_share share = share_quads(problem, plan);
   require_types(problem, plan, &kernel->of);
   REQUIRE(kernel->quads ? problem->count <= 8 / kernel->quads * kernel->operands : problem->count == 1);
