@@ -5,7 +5,6 @@
  * class counts, so that all n of a class have one order of sums. The rules were measured on an H200 (README.md) for the
  * shapes of small and large language models. */
 #include <stddef.h>
-#include <string.h>
 
 #include "../../runtime/integer.h"
 #include "gemv_plan.h"

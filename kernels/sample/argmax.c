@@ -39,9 +39,8 @@ rondo_status argmax_select(const struct op_call *call, const struct chip *chip, 
   };
   const bool clusters = row_has_cluster(x, ARGMAX_CLUSTER, chip);
   const int64_t blocks = x->shape[0] * (clusters ? ARGMAX_CLUSTER : 1);
-  const rondo_status status = launch_check_blocks("x", blocks);
-  if (status == RONDO_OK)
-    launch_add(launches, clusters ? &rondo_argmax_cluster : &rondo_argmax, blocks, ARGMAX_THREADS, 0, &parameters,
-               sizeof parameters);
-  return status;
+  OP_TRY(launch_check_blocks("x", blocks));
+  launch_add(launches, clusters ? &rondo_argmax_cluster : &rondo_argmax, blocks, ARGMAX_THREADS, 0, &parameters,
+             sizeof parameters);
+  return RONDO_OK;
 }

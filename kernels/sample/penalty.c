@@ -68,8 +68,7 @@ rondo_status penalty_select(const struct op_call *call, const struct chip *chip,
                                              .many_frequencies = setting_is_of_each_row(task, PENALTY_FREQUENCY),
                                              .many_presences = setting_is_of_each_row(task, PENALTY_PRESENCE),
                                          }};
-  const rondo_status status = launch_check_blocks("x", x->shape[0]);
-  if (status == RONDO_OK)
-    launch_add(launches, &rondo_recent, x->shape[0], PENALTY_THREADS, 0, &parameters, sizeof parameters);
-  return status;
+  OP_TRY(launch_check_blocks("x", x->shape[0]));
+  launch_add(launches, &rondo_recent, x->shape[0], PENALTY_THREADS, 0, &parameters, sizeof parameters);
+  return RONDO_OK;
 }

@@ -1,5 +1,4 @@
 /* prompt_lookup_host.c - accepts drafted tokens and drafts the next ones, on the host: one item. */
-#include "../../runtime/integer.h"
 #include "prompt_lookup.h"
 #include "recent.h"
 

@@ -90,9 +90,8 @@ rondo_status sample_select(const struct op_call *call, const struct chip *chip, 
   parameters.is_held = shared_bytes <= chip->shared_bytes - STATIC_BYTES;
   if (!parameters.is_held) shared_bytes = SAMPLE_SHARED_BYTES;
   const int64_t blocks = x->shape[0] * (clusters ? SAMPLE_CLUSTER : 1);
-  const rondo_status status = launch_check_blocks("x", blocks);
-  if (status == RONDO_OK)
-    launch_add(launches, clusters ? &rondo_sample_cluster : &rondo_sample, blocks, SAMPLE_THREADS,
-               (uint64_t)shared_bytes, &parameters, sizeof parameters);
-  return status;
+  OP_TRY(launch_check_blocks("x", blocks));
+  launch_add(launches, clusters ? &rondo_sample_cluster : &rondo_sample, blocks, SAMPLE_THREADS, (uint64_t)shared_bytes,
+             &parameters, sizeof parameters);
+  return RONDO_OK;
 }
