@@ -118,21 +118,52 @@ static rondo_status loops_check(const rondo_graph *graph, const rondo_exec_optio
   return RONDO_OK;
 }
 
-rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options_or_null,
-                               rondo_exec **exec_out) {
-  rondo_exec_options options = options_or_null ? *options_or_null : (rondo_exec_options){0};
-  if (!options.slots) options.slots = 1;
+/* What is wrong with the call, whatever the plan is. */
+static rondo_status instantiate_check(rondo_runtime *runtime, const rondo_graph *graph,
+                                      const rondo_exec_options *options, rondo_exec *const *exec) {
   rondo_status status = runtime_check(runtime, "rondo_instantiate");
   if (status == RONDO_OK) status = graph_check(graph, "rondo_instantiate");
   if (status == RONDO_OK) status = runtime_check_outside(runtime, "rondo_instantiate");
   if (status != RONDO_OK) return status;
-  if (!exec_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_instantiate: the exec's address is NULL");
-  if (options.slots > RONDO_MAX_SLOTS)
-    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", options.slots,
+  if (!exec) return status_set(RONDO_INVALID_ARGUMENT, "rondo_instantiate: the exec's address is NULL");
+  if (options->slots > RONDO_MAX_SLOTS)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", options->slots,
                       RONDO_MAX_SLOTS);
-  status = loops_check(graph, &options);
-  if (status == RONDO_OK) status = lane_exists(runtime, options.lane, "instantiate");
-  if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
+  status = loops_check(graph, options);
+  if (status == RONDO_OK) status = lane_exists(runtime, options->lane, "instantiate");
+  return status == RONDO_OK ? runtime->ops->health(runtime->device) : status;
+}
+
+/* Turns memory into graphs that can be replayed. */
+static rondo_status exec_build(rondo_exec *exec, const rondo_exec_options *options) {
+  const rondo_runtime *runtime = exec->runtime;
+  const uint64_t free_bytes = runtime_free_bytes(runtime);
+  rondo_status status = exec_settle(exec);
+  if (status == RONDO_OK) status = slots_create(exec);
+  if (status == RONDO_OK) status = exec_make_ready(exec, options->without_warm_up);
+  if (status != RONDO_OK) return status;
+  /* Other users of the GPU may have given some back meanwhile. */
+  const uint64_t left_bytes = runtime_free_bytes(runtime);
+  exec->memory.driver_bytes = left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0;
+  return options->keep_warm ? keep_warm(exec) : RONDO_OK;
+}
+
+/* Takes a half-built exec apart. */
+static rondo_status instantiate_failed(rondo_exec *exec, rondo_status status) {
+  const rondo_runtime *runtime = exec->runtime;
+  char cause[512]; /* the calls below may fail too, with a text of their own */
+  snprintf(cause, sizeof cause, "%s", rondo_error_text());
+  runtime->ops->drain(runtime->device, exec->lane); /* a warm replay may still run */
+  if (exec->warm_replays) exec_zero(exec);          /* or has written borrowed states */
+  exec_dismantle(exec);
+  return status_set(status, "%s", cause);
+}
+
+rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options_or_null,
+                               rondo_exec **exec_out) {
+  rondo_exec_options options = options_or_null ? *options_or_null : (rondo_exec_options){0};
+  if (!options.slots) options.slots = 1;
+  rondo_status status = instantiate_check(runtime, graph, &options, exec_out);
   if (status != RONDO_OK) return status;
   const struct plan *plan;
   status = plan_of(graph, &plan);
@@ -140,24 +171,8 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   rondo_exec *exec = NULL;
   status = exec_make(&exec, runtime, graph, plan, &options);
   if (status != RONDO_OK) return status;
-  uint64_t free_bytes = runtime_free_bytes(runtime);
-  status = exec_settle(exec);
-  if (status == RONDO_OK) status = slots_create(exec);
-  if (status == RONDO_OK) status = exec_make_ready(exec, options.without_warm_up);
-  if (status == RONDO_OK) {
-    uint64_t left_bytes = runtime_free_bytes(runtime);
-    /* Other users of the GPU may have given some back meanwhile. */
-    exec->memory.driver_bytes = left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0;
-  }
-  if (status == RONDO_OK && options.keep_warm) status = keep_warm(exec);
-  if (status != RONDO_OK) {
-    char cause[512]; /* the calls below may fail too, with a text of their own */
-    snprintf(cause, sizeof cause, "%s", rondo_error_text());
-    runtime->ops->drain(runtime->device, options.lane); /* a warm replay may still run */
-    if (exec->warm_replays) exec_zero(exec);            /* or has written borrowed states */
-    exec_dismantle(exec);
-    return status_set(status, "%s", cause);
-  }
+  status = exec_build(exec, &options);
+  if (status != RONDO_OK) return instantiate_failed(exec, status);
   exec->magic = exec_magic;
   atomic_store_explicit(&exec->serial, serial_draw(), memory_order_release); /* the states are zeros */
   *exec_out = exec;

@@ -49,18 +49,20 @@ static rondo_status explain_node(FILE *file, const rondo_graph *graph, const str
                                  const struct chip *chip, uint32_t *blocks) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task task;
+  char name[NAME_BYTES];
   if (node->kind == NODE_TASK) {
+    snprintf(name, sizeof name, "%s", graph->tasks[node->index].name);
     fprintf(file, "task %u '", node->index);
-    text_write(file, graph->tasks[node->index].name, "");
+    text_write(file, name, "");
     fputc('\'', file);
     task = graph_op_task(graph, &graph->tasks[node->index], operands);
   } else {
-    char name[NAME_BYTES];
     plan_node_name(graph, node, name);
     text_write(file, name, "");
     task = plan_node_task(graph, node, operands);
   }
-  return explain_task(file, &task, chip, blocks);
+  const rondo_status status = explain_task(file, &task, chip, blocks);
+  return status == RONDO_OK ? status : status_set(status, "task '%s': %s", name, rondo_error_text());
 }
 
 rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char *path) {
@@ -76,11 +78,15 @@ rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char 
   rondo_status status = report_open_plan(&report, graph, path, "rondo_explain", &plan);
   if (status != RONDO_OK) return status;
   rondo_status first = RONDO_OK;
+  char cause[512] = ""; /* of the first; the text of a later one would replace it */
   uint64_t words = 0;
   for (uint32_t n = 0; n < plan->node_count; n++) {
     uint32_t blocks = 0;
     status = explain_node(report.file, graph, &plan->nodes[n], chip, &blocks);
-    if (first == RONDO_OK) first = status;
+    if (status != RONDO_OK && first == RONDO_OK) {
+      first = status;
+      snprintf(cause, sizeof cause, "%s", rondo_error_text());
+    }
     /* One end that cannot publish, or too many blocks in all: then a node does. */
     if (!plan->is_awaited[n]) words += blocks ? blocks : COMPLETION_WORDS + 1;
   }
@@ -89,5 +95,5 @@ rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char 
   else if (chip->version)
     fputs("completion: rondo_point\n", report.file);
   status = report_close(&report);
-  return first != RONDO_OK ? first : status;
+  return first != RONDO_OK ? status_set(first, "rondo_explain: %s", cause) : status;
 }

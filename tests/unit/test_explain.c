@@ -154,3 +154,22 @@ Test(explain, other_chips_are_refused) {
     REQUIRE_ERROR(rondo_explain(graph, others[i], "/tmp/x"), RONDO_INVALID_ARGUMENT, "expected 0, 80, 90 or 100");
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
+
+/* A block for each of 2^31 rows is one more than a grid has. The report goes on after it. */
+Test(explain, names_the_first_task_without_a_kernel) {
+  rondo_graph *graph = graph_new();
+  rondo_tensor x, out[2];
+  const int64_t rows = INT64_C(1) << 31;
+  REQUIRE_OK(rondo_input(graph, "x", RONDO_F16, 2, (int64_t[]){rows, 1}, &x));
+  for (int i = 0; i < 2; i++) {
+    REQUIRE_OK(rondo_output(graph, NULL, RONDO_I32, 1, &rows, &out[i]));
+    REQUIRE_OK(rondo_add_argmax(graph, &(rondo_argmax_desc){.name = i ? "second" : "first", .x = x, .out = out[i]}));
+  }
+  struct report_file file = report_file_open();
+  REQUIRE_ERROR(rondo_explain(graph, 90, file.path), RONDO_UNSUPPORTED,
+                "rondo_explain: task 'first': x needs 2147483648 blocks, expected at most 2147483647");
+  char *text = report_file_read(file);
+  cr_assert_eq(occurrences(text, ": argmax: no kernel\n"), 2, "%s", text);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
