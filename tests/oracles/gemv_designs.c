@@ -206,14 +206,14 @@ static void check_ring(const struct gemv_problem *problem, const struct gemv_pla
   require_types(problem, plan, &kernel->of);
   REQUIRE(problem->k / 2 % 16 == 0 && problem->k / 16 % 16 == 0); /* copies are multiples of rows */
   REQUIRE(layout->stage_bytes % 128 == 0 && layout->stage_bytes >= tile_rows * (problem->k / 2 + problem->k / 16));
-  REQUIRE(layout->first_stage % 128 == 0 && layout->first_stage >= 16 * layout->stages + sums * NUMBER);
+  REQUIRE(layout->first_stage % 128 == 0 && layout->first_stage >= 16 * (int64_t)layout->stages + sums * NUMBER);
   REQUIRE(layout->pitch >= plan->tiles * tile_rows);
   REQUIRE(kernel->blocks * (plan->shared_bytes + BLOCK_BYTES) <= MULTIPROCESSOR_BYTES);
   REQUIRE(plan->tiles * tile_rows >= layout->block_rows && (plan->tiles - 1) * tile_rows < layout->block_rows);
   REQUIRE(layout->stages >= 1 && layout->stages <= plan->tiles && layout->group_rows % kernel->rows == 0);
   REQUIRE(beyond >= 0 && beyond < kernel->beyond);
   REQUIRE(plan->threads == 32 * (plan->parts * plan->groups + 1)); /* and the warp that copies */
-  REQUIRE(layout->own_memory >= layout->first_stage + layout->stages * layout->stage_bytes);
+  REQUIRE(layout->own_memory >= layout->first_stage + (int64_t)layout->stages * layout->stage_bytes);
   REQUIRE(layout->own_bytes == (problem->vectors == RONDO_NVFP4 ? 0 : 2 * kernel->part) && problem->count == 1);
 }
 
