@@ -1,10 +1,9 @@
 /* graph_gemv.c - the ready-made graph of a product with vectors: weights as constants, vectors in, results out, and
  * before the product a quantisation where it is asked for. */
 #include <math.h>
-#include <stdio.h>
 
-#include "../runtime/graph.h"
 #include "../runtime/integer.h"
+#include "graph_part.h"
 #include <rondo_graphs.h>
 
 enum { NVFP4_BLOCK = 16, SCALE_ROWS = 128, SCALE_COLUMNS = 4 }; /* elements that share a scale; a tile of scales */
@@ -13,32 +12,25 @@ enum { GEMV_MOST_VECTORS = 16 };
 struct builder {
   rondo_graph *graph;
   const rondo_graph_gemv_desc *desc;
+  const char *name;
   int64_t count;
 };
-
-typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
-                                        const int64_t *shape, rondo_tensor *tensor);
-
-static const char *name_of(const struct builder *builder, char *text, size_t bytes, const char *part) {
-  snprintf(text, bytes, "%s %s", builder->desc->name ? builder->desc->name : "gemv", part);
-  return text;
-}
 
 /* [batch, rows, columns], or [rows, columns] if there is no batch dimension. */
 static rondo_status matrix_add(const struct builder *builder, tensor_function add, const char *part, rondo_dtype dtype,
                                int64_t rows, int64_t columns, rondo_tensor *tensor) {
-  char name[64];
+  char name[NAME_BYTES];
   int64_t batch = builder->desc->batch, shape[] = {batch, rows, columns};
-  return add(builder->graph, name_of(builder, name, sizeof name, part), dtype, batch ? 3 : 2, shape + (batch ? 0 : 1),
+  return add(builder->graph, part_name(name, builder->name, part), dtype, batch ? 3 : 2, shape + (batch ? 0 : 1),
              tensor);
 }
 
 /* [batch, columns], or [columns] if there is no batch dimension. */
 static rondo_status rows_add(const struct builder *builder, const char *part, rondo_dtype dtype, int64_t columns,
                              rondo_tensor *tensor) {
-  char name[64];
+  char name[NAME_BYTES];
   int64_t batch = builder->desc->batch, shape[] = {batch, columns};
-  return rondo_constant(builder->graph, name_of(builder, name, sizeof name, part), dtype, batch ? 2 : 1,
+  return rondo_constant(builder->graph, part_name(name, builder->name, part), dtype, batch ? 2 : 1,
                         shape + (batch ? 0 : 1), tensor);
 }
 
@@ -67,7 +59,7 @@ static rondo_status vectors_add(const struct builder *builder, rondo_graph_gemv_
                                 rondo_tensor *scales) {
   const rondo_graph_gemv_desc *desc = builder->desc;
   bool packed = desc->vectors == RONDO_NVFP4, quantize = desc->quantize_from != 0;
-  char name[64];
+  char name[NAME_BYTES];
   rondo_status status = matrix_add(builder, rondo_input, "vectors", quantize ? desc->quantize_from : desc->vectors,
                                    builder->count, desc->k, &tensors->vectors);
   if (status == RONDO_OK && packed)
@@ -82,7 +74,7 @@ static rondo_status vectors_add(const struct builder *builder, rondo_graph_gemv_
   status = matrix_add(builder, rondo_temporary, "vector codes", RONDO_NVFP4, builder->count, desc->k, vectors);
   if (status != RONDO_OK) return status;
   return rondo_add_quantize_nvfp4(builder->graph,
-                                  &(rondo_quantize_nvfp4_desc){.name = name_of(builder, name, sizeof name, "quantize"),
+                                  &(rondo_quantize_nvfp4_desc){.name = part_name(name, builder->name, "quantize"),
                                                                .x = tensors->vectors,
                                                                .codes = *vectors,
                                                                .scales = *scales,
@@ -107,10 +99,10 @@ static rondo_status desc_check(const rondo_graph_gemv_desc *desc) {
 static rondo_status results_add(const struct builder *builder, rondo_graph_gemv_tensors *tensors) {
   const rondo_graph_gemv_desc *desc = builder->desc;
   int64_t columns = desc->silu_mul ? desc->m / 2 : desc->m;
-  char name[64];
+  char name[NAME_BYTES];
   rondo_status status = matrix_add(builder, rondo_output, "out", desc->out, builder->count, columns, &tensors->out);
   if (status == RONDO_OK && desc->norm_epsilon != 0)
-    status = rondo_constant(builder->graph, name_of(builder, name, sizeof name, "norm"), desc->vectors, 1, &desc->k,
+    status = rondo_constant(builder->graph, part_name(name, builder->name, "norm"), desc->vectors, 1, &desc->k,
                             &tensors->norm);
   if (status == RONDO_OK && desc->bias) status = rows_add(builder, "bias", desc->bias, desc->m, &tensors->bias);
   if (status == RONDO_OK && desc->residual)
@@ -139,7 +131,7 @@ static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_
   if (status == RONDO_OK) status = results_add(builder, tensors);
   if (status != RONDO_OK) return status;
   if (is_for_gemm(builder))
-    return rondo_add_gemm(builder->graph, &(rondo_gemm_desc){.name = desc->name ? desc->name : "gemv",
+    return rondo_add_gemm(builder->graph, &(rondo_gemm_desc){.name = builder->name,
                                                              .weights = tensors->weights,
                                                              .weight_scales = tensors->weight_scales,
                                                              .weight_scale_layout = desc->weight_scale_layout,
@@ -151,7 +143,7 @@ static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_
                                                              .bias = tensors->bias,
                                                              .residual = tensors->residual});
   return rondo_add_gemv(builder->graph,
-                        &(rondo_gemv_desc){.name = desc->name ? desc->name : "gemv",
+                        &(rondo_gemv_desc){.name = builder->name,
                                            .weights = tensors->weights,
                                            .weight_scales = tensors->weight_scales,
                                            .vectors = vectors,
@@ -179,7 +171,8 @@ rondo_status rondo_graph_gemv(rondo_graph *graph, const rondo_graph_gemv_desc *d
   struct graph_mark mark;
   rondo_status status = graph_begin(graph, "rondo_graph_gemv", &mark);
   if (status != RONDO_OK) return status;
-  struct builder builder = {.graph = graph, .desc = desc, .count = desc->count ? desc->count : 1};
+  struct builder builder = {
+      .graph = graph, .desc = desc, .name = desc->name ? desc->name : "gemv", .count = desc->count ? desc->count : 1};
   rondo_graph_gemv_tensors made = {0};
   status = desc_check(desc);
   if (status == RONDO_OK) status = product_add(&builder, &made);

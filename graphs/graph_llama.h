@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "../runtime/graph.h"
 #include "../runtime/layer_form.h"
+#include "graph_part.h"
 #include <rondo_graphs.h>
 
 enum {
@@ -49,9 +49,6 @@ struct llama_builder {
   int64_t chain_count;
 };
 
-typedef rondo_status (*llama_tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
-                                              const int64_t *shape, rondo_tensor *tensor);
-
 /* Are caches a lender's pages, but without a list of them? */
 static inline bool llama_takes_pages_in_order(const rondo_graph_llama_desc *desc) {
   return desc->lender && desc->lender->kv_pages.graph && !desc->page_rows;
@@ -80,9 +77,8 @@ const char *llama_name(const struct llama_builder *b, char text[NAME_BYTES], con
     __attribute__((format(printf, 3, 4)));
 
 /* A constant or state of the graph's own, or the lender's. */
-rondo_status llama_resident_add(const struct llama_builder *b, llama_tensor_function add, const char *name,
-                                rondo_dtype dtype, uint32_t rank, const int64_t *shape, rondo_tensor lent,
-                                rondo_tensor *tensor);
+rondo_status llama_resident_add(const struct llama_builder *b, tensor_function add, const char *name, rondo_dtype dtype,
+                                uint32_t rank, const int64_t *shape, rondo_tensor lent, rondo_tensor *tensor);
 rondo_status llama_norm_add(const struct llama_builder *b, const char *name, rondo_tensor lent, rondo_tensor *tensor);
 /* A matrix of weights, and its scales if its type has any. */
 rondo_status llama_weights_add(const struct llama_builder *b, const char *name, rondo_dtype dtype, int64_t rows,
@@ -93,8 +89,8 @@ rondo_status llama_stream_add(const struct llama_builder *b, rondo_gemv_desc pro
 /* Adds a product that ends the norm. */
 rondo_status llama_normed_product_add(const struct llama_builder *b, rondo_gemv_desc product);
 /* i32 or f32 [count]. */
-rondo_status llama_list_add(const struct llama_builder *b, llama_tensor_function add, const char *part,
-                            rondo_dtype dtype, int64_t count, rondo_tensor *tensor);
+rondo_status llama_list_add(const struct llama_builder *b, tensor_function add, const char *part, rondo_dtype dtype,
+                            int64_t count, rondo_tensor *tensor);
 /* Adds a product with `rows` vectors, with the scale, the order of sums and the epsilon that all products of the graph
  * have. With many rows the norm is a task before it, "NAME norm", which writes b->normed. */
 rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, int64_t rows,

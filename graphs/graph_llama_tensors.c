@@ -16,9 +16,8 @@ const char *llama_name(const struct llama_builder *b, char text[NAME_BYTES], con
   return text;
 }
 
-rondo_status llama_resident_add(const struct llama_builder *b, llama_tensor_function add, const char *name,
-                                rondo_dtype dtype, uint32_t rank, const int64_t *shape, rondo_tensor lent,
-                                rondo_tensor *tensor) {
+rondo_status llama_resident_add(const struct llama_builder *b, tensor_function add, const char *name, rondo_dtype dtype,
+                                uint32_t rank, const int64_t *shape, rondo_tensor lent, rondo_tensor *tensor) {
   if (!b->desc.lender) return add(b->graph, name, dtype, rank, shape, tensor);
   if (!lent.graph) return status_set(RONDO_INVALID_ARGUMENT, "the lender has no '%s'", name);
   rondo_status status = rondo_borrow(b->graph, lent, tensor);
@@ -33,8 +32,8 @@ rondo_status llama_resident_add(const struct llama_builder *b, llama_tensor_func
   return status_set(RONDO_INVALID_ARGUMENT, "the lender's '%s' is %s, expected %s", name, has, expected);
 }
 
-rondo_status llama_list_add(const struct llama_builder *b, llama_tensor_function add, const char *part,
-                            rondo_dtype dtype, int64_t count, rondo_tensor *tensor) {
+rondo_status llama_list_add(const struct llama_builder *b, tensor_function add, const char *part, rondo_dtype dtype,
+                            int64_t count, rondo_tensor *tensor) {
   char name[NAME_BYTES];
   return add(b->graph, llama_name(b, name, "%s", part), dtype, 1, &count, tensor);
 }

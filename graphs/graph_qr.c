@@ -10,46 +10,39 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "../runtime/graph.h"
 #include "../runtime/integer.h"
 #include "../runtime/qr_form.h"
+#include "graph_part.h"
 #include <rondo_graphs.h>
 
 /* What is being built. */
 struct builder {
   rondo_graph *graph;
   const rondo_graph_qr_desc *desc;
+  const char *name;
   int64_t k, width;
   rondo_tensor h, tau; /* outputs or temporaries, whatever the form */
 };
 
-typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
-                                        const int64_t *shape, rondo_tensor *tensor);
-
-static const char *name_of(const struct builder *builder, char *text, size_t bytes, const char *part) {
-  snprintf(text, bytes, "%s %s", builder->desc->name ? builder->desc->name : "qr", part);
-  return text;
-}
-
 static const char *panel_name(const struct builder *builder, char *text, size_t bytes, const char *part,
                               int64_t panel) {
-  snprintf(text, bytes, "%s %s %" PRId64, builder->desc->name ? builder->desc->name : "qr", part, panel);
+  snprintf(text, bytes, "%s %s %" PRId64, builder->name, part, panel);
   return text;
 }
 
 /* A batch of rows x columns, in the graph's layout. */
 static rondo_status matrix_add(const struct builder *builder, tensor_function add, const char *part, int64_t rows,
                                int64_t columns, rondo_tensor *tensor) {
-  char name[64];
+  char name[NAME_BYTES];
   bool row_major = builder->desc->layout == RONDO_ROW_MAJOR;
   int64_t shape[] = {builder->desc->batch, row_major ? rows : columns, row_major ? columns : rows};
-  return add(builder->graph, name_of(builder, name, sizeof name, part), builder->desc->dtype, 3, shape, tensor);
+  return add(builder->graph, part_name(name, builder->name, part), builder->desc->dtype, 3, shape, tensor);
 }
 
 static rondo_status tau_add(const struct builder *builder, tensor_function add, rondo_tensor *tensor) {
-  char name[64];
+  char name[NAME_BYTES];
   int64_t shape[] = {builder->desc->batch, builder->k};
-  return add(builder->graph, name_of(builder, name, sizeof name, "tau"), builder->desc->dtype, 2, shape, tensor);
+  return add(builder->graph, part_name(name, builder->name, "tau"), builder->desc->dtype, 2, shape, tensor);
 }
 
 /* Rows from `row` on, columns [column, column + columns). */
@@ -73,7 +66,7 @@ static rondo_status panel_views(const struct builder *builder, int64_t j, rondo_
 /* Columns [begin, end) := Q^T of them, with the panel that starts in column j. */
 static rondo_status update_add(const struct builder *builder, const char *part, int64_t j, int64_t begin, int64_t end,
                                rondo_tensor panel, rondo_tensor tau) {
-  char name[64];
+  char name[NAME_BYTES];
   rondo_tensor c;
   if (begin >= end) return RONDO_OK;
   rondo_status status = matrix_view(builder, builder->h, j, begin, end - begin, &c);
@@ -87,7 +80,7 @@ static rondo_status update_add(const struct builder *builder, const char *part, 
 }
 
 static rondo_status factor_add(const struct builder *builder) {
-  char name[64];
+  char name[NAME_BYTES];
   for (int64_t j = 0; j < builder->k; j += builder->width) {
     rondo_tensor panel, tau;
     rondo_status status = panel_views(builder, j, &panel, &tau);
@@ -109,7 +102,7 @@ static rondo_status factor_add(const struct builder *builder) {
 /* Q = H_1 .. H_k I, from the last panel to the first. Columns before a panel are still those of the identity, which
  * have zeros in its rows: they need no update. */
 static rondo_status form_add(const struct builder *builder, rondo_tensor q) {
-  char name[64];
+  char name[NAME_BYTES];
   for (int64_t j = builder->k ? (builder->k - 1) / builder->width * builder->width : -1; j >= 0; j -= builder->width) {
     rondo_tensor panel, tau, c;
     rondo_status status = panel_views(builder, j, &panel, &tau);
@@ -128,7 +121,7 @@ static rondo_status form_add(const struct builder *builder, rondo_tensor q) {
 
 static rondo_status panels_add(struct builder *builder, rondo_graph_qr_tensors *tensors) {
   const rondo_graph_qr_desc *desc = builder->desc;
-  char name[64];
+  char name[NAME_BYTES];
   bool reflectors_wanted = desc->form == RONDO_QR_H_TAU;
   tensor_function add = reflectors_wanted ? rondo_output : rondo_temporary;
   rondo_status status = matrix_add(builder, add, "h", desc->m, desc->n, &builder->h);
@@ -136,7 +129,7 @@ static rondo_status panels_add(struct builder *builder, rondo_graph_qr_tensors *
   if (status == RONDO_OK)
     status = rondo_add_copy(
         builder->graph,
-        &(rondo_copy_desc){.name = name_of(builder, name, sizeof name, "copy"), .src = tensors->a, .dst = builder->h});
+        &(rondo_copy_desc){.name = part_name(name, builder->name, "copy"), .src = tensors->a, .dst = builder->h});
   if (status == RONDO_OK) status = factor_add(builder);
   if (status != RONDO_OK) return status;
   if (reflectors_wanted) {
@@ -148,12 +141,12 @@ static rondo_status panels_add(struct builder *builder, rondo_graph_qr_tensors *
   if (status == RONDO_OK && desc->form == RONDO_QR_THIN_Q)
     status = matrix_add(builder, rondo_output, "q", desc->m, builder->k, &tensors->q);
   if (status == RONDO_OK)
-    status = rondo_add_qr_extract(builder->graph,
-                                  &(rondo_qr_extract_desc){.name = name_of(builder, name, sizeof name, "extract"),
-                                                           .layout = desc->layout,
-                                                           .h = builder->h,
-                                                           .r = tensors->r,
-                                                           .q = tensors->q});
+    status =
+        rondo_add_qr_extract(builder->graph, &(rondo_qr_extract_desc){.name = part_name(name, builder->name, "extract"),
+                                                                      .layout = desc->layout,
+                                                                      .h = builder->h,
+                                                                      .r = tensors->r,
+                                                                      .q = tensors->q});
   if (status == RONDO_OK && desc->form == RONDO_QR_THIN_Q) status = form_add(builder, tensors->q);
   return status;
 }
@@ -170,7 +163,7 @@ static rondo_status fused_add(const struct builder *builder, rondo_graph_qr_tens
       status = matrix_add(builder, rondo_output, "q", desc->m, builder->k, &tensors->q);
   }
   if (status != RONDO_OK) return status;
-  return rondo_add_qr(builder->graph, &(rondo_qr_desc){.name = desc->name ? desc->name : "qr",
+  return rondo_add_qr(builder->graph, &(rondo_qr_desc){.name = builder->name,
                                                        .layout = desc->layout,
                                                        .a = tensors->a,
                                                        .h = tensors->h,
@@ -209,7 +202,8 @@ rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_desc *desc,
   rondo_status status = graph_begin(graph, "rondo_graph_qr", &mark);
   if (status != RONDO_OK) return status;
   rondo_graph_qr_tensors out = {0};
-  struct builder builder = {.graph = graph, .desc = desc, .k = smaller(desc->m, desc->n)};
+  struct builder builder = {
+      .graph = graph, .desc = desc, .name = desc->name ? desc->name : "qr", .k = smaller(desc->m, desc->n)};
   status = graph_end(graph, &mark, qr_add(&builder, &out));
   if (status == RONDO_OK) *tensors = out;
   return status;
