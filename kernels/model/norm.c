@@ -56,13 +56,15 @@ static uint32_t row_threads_of(int64_t k) {
 }
 
 /* Here too the length of a row alone decides. */
-static void add_parts_launch(const struct chip *chip, const struct rms_norm_parameters *parameters,
-                             struct op_launches *launches) {
+static rondo_status add_parts_launch(const struct chip *chip, const struct rms_norm_parameters *parameters,
+                                     struct op_launches *launches) {
   const bool is_shared = launch_chip(chip) != CHIP_SM_80 && parameters->k >= RMS_NORM_LONG;
-  const int64_t blocks = is_shared ? RMS_NORM_CLUSTER : 1;
-  const int64_t threads = smaller(round_up(divide_up(parameters->k, blocks), 32), RMS_NORM_THREADS);
-  launch_add(launches, is_shared ? &rondo_rms_norm_parts_cluster : &rondo_rms_norm_parts, parameters->rows * blocks,
-             threads, 0, parameters, sizeof *parameters);
+  const int64_t row_blocks = is_shared ? RMS_NORM_CLUSTER : 1, blocks = parameters->rows * row_blocks;
+  const int64_t threads = smaller(round_up(divide_up(parameters->k, row_blocks), 32), RMS_NORM_THREADS);
+  OP_TRY(launch_check_blocks("x", blocks));
+  launch_add(launches, is_shared ? &rondo_rms_norm_parts_cluster : &rondo_rms_norm_parts, blocks, threads, 0,
+             parameters, sizeof *parameters);
+  return RONDO_OK;
 }
 
 rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
@@ -109,11 +111,9 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
     parameters.out_stride[outer] = out->stride[i];
     if (parts->present) parameters.parts_stride[outer] = parts->stride[i + 1];
   }
-  int64_t threads = larger(parameters.row_threads, RMS_NORM_BLOCK);
-  if (parts->present || sum->present || attributes->plain)
-    add_parts_launch(chip, &parameters, launches);
-  else
-    launch_add(launches, &rondo_rms_norm, divide_up(parameters.rows, threads / parameters.row_threads), threads, 0,
-               &parameters, sizeof parameters);
+  if (parts->present || sum->present || attributes->plain) return add_parts_launch(chip, &parameters, launches);
+  const int64_t threads = larger(parameters.row_threads, RMS_NORM_BLOCK);
+  launch_add(launches, &rondo_rms_norm, divide_up(parameters.rows, threads / parameters.row_threads), threads, 0,
+             &parameters, sizeof parameters);
   return RONDO_OK;
 }

@@ -64,6 +64,14 @@ static rondo_status rms_norm(rondo_graph *graph, const int64_t *s) {
   return rondo_add_rms_norm(graph, &desc);
 }
 
+static rondo_status rms_norm_of_parts(rondo_graph *graph, const int64_t *s) {
+  const rondo_rms_norm_desc desc = {.x = IN(RONDO_BF16, 2, s[0], s[1], 0, 0),
+                                    .x_parts = IN(RONDO_F32, 3, 1, s[0], s[1], 0),
+                                    .out = OUT(RONDO_BF16, 2, s[0], s[1], 0, 0),
+                                    .epsilon = 1e-5f};
+  return rondo_add_rms_norm(graph, &desc);
+}
+
 static rondo_status rope(rondo_graph *graph, const int64_t *s) {
   const rondo_rope_desc desc = {.x = IN(RONDO_F32, 4, s[0], s[1], s[2], s[3]),
                                 .out = OUT(RONDO_F32, 4, s[0], s[1], s[2], s[3]),
@@ -142,6 +150,29 @@ static rondo_status attention(rondo_graph *graph, const int64_t *s) {
   return rondo_add_attention(graph, &desc);
 }
 
+/* The same with new rows, rotated. */
+static rondo_status attention_appends(rondo_graph *graph, const int64_t *s) {
+  const rondo_attention_desc desc = {.q = IN(RONDO_BF16, 4, s[0], s[1], s[2], 32),
+                                     .k = STATE(RONDO_BF16, 4, s[0], 1, s[3], 32),
+                                     .v = STATE(RONDO_BF16, 4, s[0], 1, s[3], 32),
+                                     .o = OUT(RONDO_BF16, 4, s[0], s[1], s[2], 32),
+                                     .causal = 1,
+                                     .new_k = IN(RONDO_BF16, 4, s[0], 1, s[2], 32),
+                                     .new_v = IN(RONDO_BF16, 4, s[0], 1, s[2], 32),
+                                     .position = IN(RONDO_I32, 1, 1, 0, 0, 0),
+                                     .rope_base = 10000};
+  return rondo_add_attention(graph, &desc);
+}
+
+static rondo_status attention_of_parts(rondo_graph *graph, const int64_t *s) {
+  const rondo_attention_desc desc = {.q = IN(RONDO_BF16, 4, s[0], s[1], s[2], 32),
+                                     .k = STATE(RONDO_BF16, 4, s[0], 1, s[3], 32),
+                                     .v = STATE(RONDO_BF16, 4, s[0], 1, s[3], 32),
+                                     .o = OUT(RONDO_BF16, 4, s[0], s[1], s[2], 32),
+                                     .splits = 256};
+  return rondo_add_attention(graph, &desc);
+}
+
 /* s: matrices, rows, columns. */
 static rondo_status qr(rondo_graph *graph, const int64_t *s) {
   const int64_t k = s[1] < s[2] ? s[1] : s[2];
@@ -197,6 +228,9 @@ static const struct {
     {"embed of one row", embed, {1, MOST}},
     {"rms_norm", rms_norm, {MOST, 1}},
     {"rms_norm of one row", rms_norm, {1, MOST}},
+    {"rms_norm of parts", rms_norm_of_parts, {MOST, 1}},
+    {"rms_norm of parts, long rows", rms_norm_of_parts, {P(17), P(14)}},
+    {"rms_norm of parts, one row", rms_norm_of_parts, {1, MOST}},
     {"rope of many items", rope, {P(30), 1, 1, 2}},
     {"rope of many rows", rope, {1, 1, P(30), 2}},
     {"add", add, {MOST, 1}},
@@ -230,6 +264,10 @@ static const struct {
     {"attention of many heads", attention, {1, P(26), 1, 1}},
     {"attention of many query rows", attention, {1, 1, P(26), 1}},
     {"attention of many KV rows", attention, {1, 1, 1, P(26)}},
+    {"attention with new rows, many items", attention_appends, {P(26), 1, 1, 1}},
+    {"attention with new rows, many heads", attention_appends, {1, P(26), 1, 1}},
+    {"attention with new rows, many query rows", attention_appends, {1, 1, P(26), 1}},
+    {"attention in 256 parts", attention_of_parts, {P(13), 1, 1, P(13)}},
     {"qr of many matrices", qr, {MOST, 1, 1}},
     {"qr of a column", qr, {1, MOST, 1}},
     {"qr of a row", qr, {1, 1, MOST}},
