@@ -59,8 +59,8 @@ static bool parse_mount(char *line, const char *controller, const char **mounted
   return controller ? !strcmp(type, "cgroup") && is_in_list(kind, controller) : !strcmp(type, "cgroup2");
 }
 
-/* A path that is not below what is mounted is that of the host, as of a container without a namespace of its own: what
- * is mounted then is the group. */
+/* A path that is not below the mounted one is the host's, as in a container without a namespace of its own. The group
+ * is then what is mounted. */
 static bool place_group(struct cgroup *group, const char *root, const char *path, const char *mounted,
                         const char *place) {
   size_t shared = strcmp(mounted, "/") != 0 ? strlen(mounted) : 0;
