@@ -18,24 +18,24 @@ struct access {
  * at a group. */
 enum { ACCESS_GROUP = 64, ACCESS_LEVELS = 2 };
 
-/* Of what is alive in it. */
+/* A summary of those accesses of a group that a task may still have to wait for. */
 struct access_group {
-  struct box around;
-  struct box common; /* the largest `low` and the lowest `high`: where all overlap, what they have in common */
-  struct chain_heights heights; /* a task with these heights follows all of the group */
-  uint32_t losses;              /* of the chains, when the heights were found */
-  uint32_t least;               /* elements of a box */
-  bool is_stale;                /* the heights are to be found */
-  bool is_open;                 /* of some access no height is known */
+  struct box around;            /* all boxes */
+  struct box common;            /* the largest `low` and the lowest `high`: what all boxes share, if they do */
+  struct chain_heights heights; /* a task with these heights follows all accesses */
+  uint32_t losses;              /* of the chains, when the heights were computed */
+  uint32_t least;               /* elements of the smallest box */
+  bool is_stale;                /* the heights must be computed again */
+  bool is_open;                 /* the height of some access is not known */
 };
 
 struct access_list {
   struct access *items;
-  struct access_group *groups[ACCESS_LEVELS]; /* NULL: there cannot become more than a group below */
-  uint32_t *buckets;                          /* by box, where there are groups: the last put there */
+  struct access_group *groups[ACCESS_LEVELS]; /* NULL: one group holds all of the level below */
+  uint32_t *buckets;                          /* by box, if there are groups: the last access put there */
   uint32_t bucket_count;                      /* a power of two */
-  uint32_t count, alive_count;
-  bool has_only_boxes; /* no access of elements that are not all of their box */
+  uint32_t count, alive_count;                /* of items; of those without NO_UNIT */
+  bool has_only_boxes;                        /* each access has all elements of its box */
 };
 
 /* The memory of all lists, one after the other. It is enough for this number of accesses, however they are spread. */
@@ -46,22 +46,23 @@ struct access_room {
 };
 struct access_room access_room_cut(struct cutter *cutter, uint64_t access_count);
 
-/* An empty list that can become as long as `most`. */
+/* An empty list with room for `most` accesses. */
 struct access_list access_list_lay(struct access_room *room, uint32_t most);
 
 void access_list_put(struct access_list *list, const struct tensor *tensor, uint32_t index, uint32_t task,
                      struct chains *chains);
 
-/* Drops all accesses that have no element beside the tensor's. Says whether there was one. `found` has room for all. */
+/* Drops the accesses whose elements are all the tensor's too. Returns whether there was one. `found` has room for all
+ * accesses. */
 bool access_list_drop(struct access_list *list, const rondo_graph *graph, const struct tensor *tensor, uint32_t *found);
 
-/* Into `found`, from the last to the first: the accesses that have an element of the tensor. Returns how many. With
- * chains: those that do not come before what is at hand by what is known of it and by those found before; they are
- * added to it. With a box: not all that lie in it. */
+/* Writes the accesses that share an element with the tensor into `found`, from the last to the first, and returns how
+ * many they are. With chains it omits those that are known to come before the current unit, and adds each one that it
+ * finds to the unit's predecessors. With `except` it omits those whose box lies in that box. */
 uint32_t access_list_find(const struct access_list *list, const rondo_graph *graph, const struct tensor *tensor,
                           struct chains *chains, const struct box *except, uint32_t *found);
 
-/* Have all accesses an element of the tensor? False where that is more than a look. */
+/* Does each access share an element with the tensor? May be false where boxes alone cannot tell. */
 bool access_list_all_overlap(const struct access_list *list, const struct tensor *tensor);
 
 static inline uint64_t box_elements(const struct box *box) {

@@ -14,7 +14,7 @@ enum {
 void chains_cut(struct chains *chains, struct cutter *cutter, uint32_t task_count) {
   chains->chain_of_task = cut(cutter, task_count);
   chains->below = cut(cutter, task_count * sizeof(uint32_t));
-  chains->behind = cut(cutter, task_count * sizeof(uint32_t));
+  chains->follower = cut(cutter, task_count * sizeof(uint32_t));
   chains->heights = cut(cutter, task_count * sizeof(struct chain_heights));
 }
 
@@ -26,55 +26,55 @@ void chains_clear(struct chains *chains) {
 
 void chains_begin(struct chains *chains, uint32_t task) {
   chains->task = task;
-  chains->behind[task] = AT_HAND;
+  chains->follower[task] = AT_HAND;
   memset(&chains->now, 0, sizeof chains->now);
 }
 
 /* ---- What comes before ------------------------------------------------------------------------------------------- */
 
-static bool is_taken_off(const struct chains *chains, uint32_t task) { return chains->behind[task] < AT_HAND; }
+static bool is_taken_off(const struct chains *chains, uint32_t task) { return chains->follower[task] < AT_HAND; }
 
 /* Follows the tasks that were taken off to a task that is on a chain, is the current one, or has no known follower. The
  * path is shortened for the next time. */
-static uint32_t last_behind(struct chains *chains, uint32_t task) {
+static uint32_t last_follower(struct chains *chains, uint32_t task) {
   uint32_t last = task;
-  while (is_taken_off(chains, last)) last = chains->behind[last];
+  while (is_taken_off(chains, last)) last = chains->follower[last];
   while (task != last) {
-    uint32_t next = chains->behind[task];
-    chains->behind[task] = last;
+    uint32_t next = chains->follower[task];
+    chains->follower[task] = last;
     task = next;
   }
   return last;
 }
 
 bool chains_find(struct chains *chains, uint32_t task, uint32_t *chain, uint32_t *height) {
-  uint32_t last = last_behind(chains, task);
+  uint32_t last = last_follower(chains, task);
   *chain = chains->chain_of_task[last];
   *height = last + 1;
-  return chains->behind[last] == ON_CHAIN;
+  return chains->follower[last] == ON_CHAIN;
 }
 
 bool chains_have(struct chains *chains, uint32_t earlier) {
-  uint32_t last = last_behind(chains, earlier);
-  if (chains->behind[last] == AT_HAND) return !chains->is_join;
-  return chains->behind[last] == ON_CHAIN && chains->now.of[chains->chain_of_task[last]] > last;
+  uint32_t last = last_follower(chains, earlier);
+  if (chains->follower[last] == AT_HAND) return !chains->is_join;
+  return chains->follower[last] == ON_CHAIN && chains->now.of[chains->chain_of_task[last]] > last;
 }
 
 void chains_add(struct chains *chains, uint32_t before) {
   chain_heights_rise(&chains->now, &chains->heights[before]);
-  if (chains->behind[last_behind(chains, before)] == NONE) chains->behind[before] = chains->task;
+  if (chains->follower[last_follower(chains, before)] == NONE) chains->follower[before] = chains->task;
 }
 
 /* ---- A task's chain ---------------------------------------------------------------------------------------------- */
 
 /* How much of a chain comes before the top of some other one, and which. */
-static uint32_t height_before_another(const struct chains *chains, uint32_t chain, uint32_t *behind) {
+static uint32_t height_before_another(const struct chains *chains, uint32_t chain, uint32_t *follower) {
   uint32_t height = 0;
-  *behind = NONE;
+  *follower = NONE;
   for (uint32_t i = 0; i < CHAINS; i++) {
     if (i == chain || chains->top[i] == NONE || chains->heights[chains->top[i]].of[chain] <= height) continue;
     height = chains->heights[chains->top[i]].of[chain];
-    *behind = chains->top[i];
+    *follower = chains->top[i];
   }
   return height;
 }
@@ -95,12 +95,13 @@ static uint32_t chain_to_go_on(const struct chains *chains) {
 /* The chain on which nothing is taken off; or an idle one; or else the one with the latest task. So of many independent
  * tasks the first ones stay on their chains. */
 static uint32_t chain_to_cut(const struct chains *chains) {
-  uint32_t oldest = 0, latest = 0, known = NONE, behind;
+  uint32_t oldest = 0, latest = 0, known = NONE, follower;
   for (uint32_t i = 0; i < CHAINS; i++) {
     uint32_t top = chains->top[i];
     if (top < chains->top[oldest]) oldest = i;
     if (top > chains->top[latest]) latest = i;
-    if ((known == NONE || top < chains->top[known]) && height_before_another(chains, i, &behind) == top + 1) known = i;
+    if ((known == NONE || top < chains->top[known]) && height_before_another(chains, i, &follower) == top + 1)
+      known = i;
   }
   if (known != NONE) return known;
   return chains->task - chains->top[oldest] > TASKS_TO_REST ? oldest : latest;
@@ -108,10 +109,10 @@ static uint32_t chain_to_cut(const struct chains *chains) {
 
 /* Takes off the tasks that this task does not follow. */
 static void take_off(struct chains *chains, uint32_t chain) {
-  uint32_t behind, height = height_before_another(chains, chain, &behind);
+  uint32_t follower, height = height_before_another(chains, chain, &follower);
   chains->losses++;
   for (uint32_t *top = &chains->top[chain]; *top != NONE && *top >= chains->now.of[chain]; *top = chains->below[*top])
-    chains->behind[*top] = *top < height ? behind : NONE;
+    chains->follower[*top] = *top < height ? follower : NONE;
 }
 
 void chains_end(struct chains *chains) {
@@ -119,7 +120,7 @@ void chains_end(struct chains *chains) {
   if (chain == NONE) take_off(chains, chain = chain_to_cut(chains));
   chains->chain_of_task[task] = (uint8_t)chain;
   chains->below[task] = chains->top[chain];
-  chains->behind[task] = ON_CHAIN;
+  chains->follower[task] = ON_CHAIN;
   chains->top[chain] = task;
   chains->now.of[chain] = task + 1;
   chains->heights[task] = chains->now;

@@ -21,11 +21,11 @@ struct chain_heights {
 struct chains {
   uint8_t *chain_of_task;
   uint32_t *below;               /* by task that is on a chain: the next lower one of it */
-  uint32_t *behind;              /* by task that is not: one that comes after it */
+  uint32_t *follower;            /* by task that is on none: a task that follows it */
   struct chain_heights *heights; /* by task */
   uint32_t top[CHAINS];
   uint32_t losses; /* grows when tasks are taken off */
-  uint32_t task;   /* at hand */
+  uint32_t task;   /* the current one */
   bool is_join;    /* the current unit is a join before the task */
   struct chain_heights now;
 };
@@ -38,7 +38,7 @@ void chains_begin(struct chains *chains, uint32_t task);
 void chains_add(struct chains *chains, uint32_t before);
 void chains_end(struct chains *chains);
 
-/* Is it known that `earlier` comes before what is at hand? */
+/* Is it known that `earlier` comes before the current unit: the task, or a join before it? */
 bool chains_have(struct chains *chains, uint32_t earlier);
 
 /* A chain and a height: tasks with that height there follow the task. False if none is known. Valid until the next

@@ -3,8 +3,8 @@
 
 #include "graph.h"
 
-/* Units are the tasks, then the joins. A join does nothing: many tasks that each wait for the same many others wait for
- * one join instead, which waits for them all, so that there are as many edges as tasks and not as many as pairs. */
+/* Units are the tasks, then the joins. A join does nothing. If many tasks wait for the same many others, they wait for
+ * one join instead, and the join waits for the others. So edges grow with the tasks, not with the pairs of tasks. */
 struct dependencies {
   uint32_t task_count, join_count;
   uint32_t *begin;        /* of a unit's predecessors below; task_count + join_count + 1 */
@@ -16,7 +16,7 @@ struct dependencies {
 /* Infers once and keeps the answer in the graph. Errors: out of memory and, where a check is asked for, an element that
  * is read, or is part of an output, and that no task writes before. */
 rondo_status dependencies_of(rondo_graph *graph, bool check, const struct dependencies **dependencies);
-/* How much host memory they have taken at the most while they were inferred; they are there. */
+/* The most host memory that was in use while they were inferred. They have been inferred. */
 uint64_t dependencies_most_bytes(const rondo_graph *graph);
 
 /* Must `first` come before `second`, through inferred dependencies and what rondo_after has said? */

@@ -57,7 +57,7 @@ void lifetimes_prepare(struct lifetimes *l) {
   l->last_begin[l->buffer_count] = last_used;
 }
 
-/* ---- Who comes wholly before whom -------------------------------------------------------------------------------- */
+/* ---- Buffers that lie wholly before others ----------------------------------------------------------------------- */
 
 /* One direction. Forward: the buffers that follow those of the batch, by the last accesses of the batch and the first
  * accesses of the others. Backward: the buffers that precede them. */
@@ -101,8 +101,7 @@ static void reached(const struct lifetimes *l, const struct direction *direction
   }
 }
 
-/* The first column of each buffer has the buffer's place in the batch for its number, so that whole words can be taken
- * over. */
+/* The number of a buffer's first column is the buffer's index in the batch, so whole words of bits are copied. */
 static void ask_of_all(struct lifetimes *l, const struct direction *direction, const uint32_t *batch, uint32_t count,
                        uint64_t *ordered) {
   struct columns columns = {.count = count};
@@ -115,7 +114,7 @@ static void ask_of_all(struct lifetimes *l, const struct direction *direction, c
   for (uint32_t b = 0; b < l->buffer_count; b++) reached(l, direction, b, reach_row(ordered, b));
 }
 
-/* Further columns of buffers that have some. Those of one buffer lie together. */
+/* The columns of buffers beyond the first of each. Those of one buffer lie together. */
 struct more_columns {
   struct columns columns;
   uint64_t owners[REACH_WORDS]; /* by place in the batch, as begin and end are */
@@ -130,7 +129,7 @@ static void add_column(struct more_columns *more, uint32_t node, uint32_t owner)
   bit_put(more->owners, owner);
 }
 
-/* One that does not reach b takes its owner's bit away. Most bits are gone before: what is left is looked at. */
+/* A column that does not reach b clears its owner's bit. Most bits are clear already; only the others are examined. */
 static void ask_of_more(struct lifetimes *l, const struct direction *direction, struct more_columns *more,
                         uint64_t *ordered) {
   if (!more->columns.count) return;

@@ -29,7 +29,7 @@ struct plan_node {
 /* A plan is one piece of memory of the graph's source, and begins with this struct. */
 struct plan {
   rondo_plan summary;
-  /* Of a host pool: what making it took at the most, itself included, and where it ends once that is given back. */
+  /* Of a host pool: the most bytes in use while the plan is made, the plan included; and those that stay in use. */
   uint64_t planning_bytes, kept_bytes;
   uint32_t node_count;
   struct plan_node *nodes; /* in a legal order */

@@ -30,7 +30,7 @@ struct rondo_runtime {
   const struct device_ops *ops;
   struct device *device;
   struct device_info info;
-  struct group *group; /* with a group's rank alone, or others */
+  struct group *group; /* of this runtime alone, or of several */
   uint32_t rank;
   struct pool device_pool, pinned_pool, host_pool;
   void *host_memory;

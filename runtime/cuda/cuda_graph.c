@@ -229,7 +229,7 @@ static rondo_status add_step_end(struct build *build, uint64_t condition) {
   return build_extra_kernel(build, &launch, &(struct exit){0});
 }
 
-/* Before the graph of a replay: what the exec then knows of launches and words is the replay's. */
+/* Called before build_graph, so that the launches and words that the exec keeps are those of the replay's graph. */
 static rondo_status build_repeat(struct build *build) {
   struct device_exec *exec = build->exec;
   uint64_t condition = 0;

@@ -187,8 +187,8 @@ static uint32_t thread_count_of(const rondo_options *options, const struct cores
   return options->host_threads ? options->host_threads : threads > 64 ? 64 : threads;
 }
 
-/* Lanes that ask for threads get them, or, where they ask for more than there are, as one set of options for a GPU and
- * the host does, their part of those; lanes that do not ask share evenly what is left. Each gets one. */
+/* Lanes that ask for threads get them. If they ask for more than there are, as options for a GPU do, each gets its part
+ * of the threads. Lanes that do not ask share the rest evenly. Each lane gets at least one. */
 static void threads_share(const rondo_lane *lanes, uint32_t lane_count, uint32_t threads, uint32_t *counts) {
   uint64_t asked = 0;
   uint32_t left = threads, sharers = 0;
@@ -285,7 +285,7 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
 
 /* ---- Memory and waiting ------------------------------------------------------------------------------------------ */
 
-/* Of what is launched meanwhile nothing is waited for. */
+/* Replays that are launched meanwhile are not waited for. */
 static rondo_status wait_for_lane(struct device *device, uint32_t lane, const char *phase) {
   const struct team *team = &device->teams[lane];
   uint64_t pushed = atomic_load(&team->queue_tail);
