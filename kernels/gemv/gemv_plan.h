@@ -73,7 +73,7 @@ struct gemv_quads_kernel {
 struct gemv_ring_kernel {
   struct gemv_kernel of;
   int64_t blocks; /* as above */
-  int64_t rows, part, beyond;
+  int64_t most, rows, part, beyond;
 };
 
 /* A kernel of gemv_stream.cu: see GEMV_STREAM_KERNELS. */

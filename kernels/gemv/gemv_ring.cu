@@ -1,10 +1,10 @@
 /* gemv_ring.cu - products with NVFP4 matrices of several waves: weights travel through a ring in shared memory.
  *
  * When: see gemv_ring_plan.c. Rows have no gaps and hold multiples of 16 bytes of scales, by row; one vector in 16 bits
- * may have an RMS norm; only slices of the last part may be missing in k. Bound by memory, if enough
- * warps multiply: the time of a tile from its barrier to its last product is latency. So eight to 16 warps are faster
- * than more stages. Stages have 30 to 75 KB: a copy costs its warp some 50 ns, and a tile costs the warps some hundred
- * cycles.
+ * may have an RMS norm; only slices of the last part may be missing in k; a block has more warps than vectors. Bound by
+ * memory, if enough warps multiply: the time of a tile from its barrier to its last product is latency. So eight to 16
+ * warps are faster than more stages. Stages have 30 to 75 KB: a copy costs its warp some 50 ns, and a tile costs the
+ * warps some hundred cycles.
  *
  * A block owns block_rows consecutive rows of one matrix, and takes them tile by tile. One thread asks for whole tiles
  * with bulk copies (PTX ISA, cp.async.bulk) into the stages of a ring; `parts` x `groups` warps multiply the tiles that
@@ -71,12 +71,28 @@ struct producer {
 /* The warps that multiply. */
 DEVICE void meet_consumers(uint32_t consumers) { asm volatile("bar.sync 1, %0;" ::"r"(consumers * 32) : "memory"); }
 
-/* Thread i has row i of the block at the end, if not half of it, and asks for its residual long before. */
+/* Results are finished in pieces of 32 rows of a vector, by the warps in turn. */
+struct piece_of_results {
+  uint32_t vector, row;
+};
+template <int Vectors> DEVICE piece_of_results piece_of(uint32_t i, uint32_t rows) {
+  const uint32_t pieces = (rows + 31) / 32;
+  if (Vectors == 1) return {0, i * 32};
+  if (pieces == 1) return {i, 0};
+  return {i / pieces, i % pieces * 32};
+}
+
+/* A lane of a warp's first piece asks for its row's residual long before, if the result is not half as long. */
 DEVICE bool has_own_residual(const gemv_ring_parameters &p) { return p.epilogue.residual && !p.epilogue.silu_mul; }
+template <int Vectors>
 DEVICE uint32_t ask_for_residual(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows) {
   uint32_t bits = 0;
-  if (!p.finishing || !has_own_residual(p) || threadIdx.x >= rows) return bits;
-  const int64_t element = blockIdx.y * p.epilogue.residual_batch + first_row + threadIdx.x;
+  if (!p.finishing || !has_own_residual(p)) return bits;
+  const piece_of_results piece = piece_of<Vectors>(threadIdx.x / 32, rows);
+  const uint32_t row = piece.row + threadIdx.x % 32;
+  if (row >= rows || piece.vector >= p.count) return bits;
+  const int64_t element =
+      blockIdx.y * p.epilogue.residual_batch + piece.vector * p.epilogue.residual_row + first_row + row;
   if (p.epilogue.residual_dtype == RONDO_F32)
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(bits) : "l"((const uint32_t *)p.epilogue.residual + element));
   else
@@ -89,26 +105,31 @@ DEVICE float number_of(uint32_t dtype, uint32_t bits) {
 }
 
 /* The results of all rows of the block, of the parts' sums in `met`. */
+template <int Vectors>
 DEVICE void finish_block(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows, uint32_t squares,
                          uint32_t met, uint32_t consumers, uint32_t residual) {
   const float norm = p.norm_epsilon > 0 ? quick_rms_factor(p, sum_of_parts(squares, NUMBER, p.parts)) : 1.0f;
   const float scale = norm * p.scale;
+  const uint32_t vectors = Vectors == 1 ? 1 : p.count;
   meet_consumers(consumers);
-  for (uint32_t first = threadIdx.x / 32 * 32; first < rows; first += consumers * 32) {
-    const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
-    const auto sum_of = [&](uint32_t, uint32_t row) {
-      return sum_of_parts(met + (first + row) * NUMBER, p.pitch * NUMBER, p.parts);
+  for (uint32_t i = threadIdx.x / 32;; i += consumers) {
+    const piece_of_results piece = piece_of<Vectors>(i, rows);
+    if (Vectors == 1 ? piece.row >= rows : piece.vector >= vectors) break;
+    const tile_rows done = {blockIdx.y, first_row + piece.row, min(32u, rows - piece.row), 0};
+    const auto sum_of = [&](uint32_t vector, uint32_t row) {
+      const uint32_t at = Vectors == 1 ? piece.row + row : vector * p.pitch + piece.row + row;
+      return sum_of_parts(met + at * NUMBER, vectors * p.pitch * NUMBER, p.parts);
     };
     if (p.finishing)
       finish_columns(
-          p, done, 0, [&](uint32_t row) { return sum_of(0, row) * scale; },
+          p, done, piece.vector, [&](uint32_t row) { return sum_of(piece.vector, row) * scale; },
           [&](const gemv_parameters &, uint32_t, int64_t element) {
-            return has_own_residual(p) && first == threadIdx.x / 32 * 32
+            return has_own_residual(p) && i == threadIdx.x / 32
                        ? number_of(p.epilogue.residual_dtype, residual)
                        : load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
           });
-    else
-      finish_rows<false, true>(p, done, threadIdx.x % 32, sum_of, [=](uint32_t) { return norm; });
+    else /* of a block with more warps than vectors, thread `32 vector + lane` takes this one and no other */
+      finish_rows<false, true>(p, done, piece.vector * 32 + threadIdx.x % 32, sum_of, [=](uint32_t) { return norm; });
   }
 }
 
@@ -127,8 +148,9 @@ DEVICE void set_barriers(const gemv_ring_parameters &p, uint32_t ring, uint32_t 
 /* Vectors in 16 bits would wait behind weights on their way from memory: only one stage is asked for before them.
  *
  * Shared memory: a full and an empty barrier of each stage; with RMS norm, floats squares [parts]; floats met
- * [parts][pitch], the sums of the block's rows; from first_stage on the stages, each weights [tile rows][weight_row]
- * and scales [tile rows][weight_scale_row]; from own_memory on [warps][own_bytes] for vectors, and as many zeros.
+ * [parts][count][pitch], the sums of the block's rows; from first_stage on the stages, each weights [tile
+ * rows][weight_row] and scales [tile rows][weight_scale_row]; from own_memory on [warps][own_bytes] for vectors, and as
+ * many zeros.
  *
  * The arrival that releases a stage depends on all values loaded from it (`always_zero`), so these have come. Without
  * this the stage was filled again while the loads were under way, although the arrival releases: with weights in L2, up
@@ -155,7 +177,7 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
   if (!produces) {
     if (!(p.early & GEMV_NORM_EARLY)) product.ask_for_norm(p, position.part, own);
     product.take_vectors(p, position.part, squares, own);
-    residual = ask_for_residual(p, first_row, rows);
+    residual = ask_for_residual<Product::vectors>(p, first_row, rows);
   }
   __syncthreads();
   if (produces) {
@@ -166,7 +188,8 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
 
   const uint32_t met = squares + GEMV_MOST_PARTS * NUMBER;
   const uint32_t rows_of_tile = p.groups * p.group_rows, group_row = position.group * p.group_rows;
-  uint32_t sums = met + (position.part * p.pitch + group_row) * NUMBER;
+  const uint32_t vectors = Product::vectors == 1 ? 1 : p.count;
+  uint32_t sums = met + (position.part * vectors * p.pitch + group_row) * NUMBER;
   ring_position at = {0, 0};
   rolled_for (uint32_t tile = 0;;) {
     /* A warp without rows of the tile waits too, and releases it. So a stage is filled again only after every warp has
@@ -193,10 +216,10 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
     advance(p, at);
     sums += rows_of_tile * NUMBER;
   }
-  finish_block(p, first_row, rows, squares, met, consumers, residual);
+  finish_block<Product::vectors>(p, first_row, rows, squares, met, consumers, residual);
 }
 
-#define DEFINE(chips, parameters, name, threads, blocks, vectors, rows, part, beyond, ...)                             \
+#define DEFINE(chips, parameters, name, threads, blocks, vectors, most, rows, part, beyond, ...)                       \
   DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_ring<__VA_ARGS__>)
 GEMV_RING_KERNELS(DEFINE)
 

@@ -1,15 +1,16 @@
 /* gemv_ring_plan.c - how gemv_ring.cu deals NVFP4 matrices of several waves: the rules by k and bytes, and the layout.
  *
  * Measured on an H200 beside quads, which load straight to registers. The ring was no faster for matrices of one wave
- * with k up to 8192, and with several NVFP4 vectors hardly (4096x14336, 4 vectors: 13.3 us, a stream 13.6). It was not
- * measured for k below 2048, e4m3 and 16-bit weights, and several vectors in 16 bits. */
+ * with k up to 8192, for several vectors in 16 bits with k 4096, and with several NVFP4 vectors hardly (4096x14336, 4
+ * vectors: 13.3 us, a stream 13.6). It was not measured for k below 2048, e4m3 and 16-bit weights, and more than four
+ * vectors. */
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
 #include "gemv_plan.h"
 
-#define RING(chips, parameters, name, threads, blocks, vectors, rows, part, beyond, ...)                               \
-  {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, vectors), blocks, rows, part, beyond},
+#define RING(chips, parameters, name, threads, blocks, vectors, most, rows, part, beyond, ...)                         \
+  {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, vectors), blocks, most, rows, part, beyond},
 static const struct gemv_ring_kernel kernels[] = {GEMV_RING_KERNELS(RING)};
 
 /* ---- Rules ------------------------------------------------------------------------------------------------------ */
@@ -20,6 +21,7 @@ struct rule {
   int64_t passes; /* a group multiplies its rows of a tile in this many steps */
   int64_t stages;
   struct size_range k, bytes;
+  bool several; /* vectors */
 };
 
 enum { ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20 };
@@ -35,6 +37,7 @@ static const struct rule rules[] = {
     {"q8_s2", 2, 1, 2, .k = {7169, 8192}, .bytes = FROM(SEVERAL_WAVES)},
     {"pairs_s8", 1, 1, 2, .k = {8193, 13312}, .bytes = FROM(ABOUT_A_WAVE)},
     {"pairs_s8", 1, 1, 2, .k = {13313, 14336}, .bytes = FROM(SEVERAL_WAVES)},
+    {"q2_s4", 1, 1, 2, .k = {13312, 14336}, .bytes = FROM(SEVERAL_WAVES), .several = true},
     {"q8_s2", 1, 2, 2, .k = {14337, 16384}, .bytes = FROM(SEVERAL_WAVES)},
     {"pairs_s8", 1, 1, 2, .k = {14337, 16384}, .bytes = FROM(SEVERAL_WAVES)},
     {"nvfp4_s4", 12, 1, 3, .k = {3073, 4096}, .bytes = FROM(MANY_BYTES)},
@@ -63,7 +66,8 @@ static void deal_rows(const struct gemv_problem *problem, const struct rule *rul
   layout->stages = (uint32_t)smaller(rule->stages, plan->tiles);
   layout->early_stages = problem->vectors == RONDO_NVFP4 ? layout->stages : 1;
   layout->pitch = (uint32_t)(plan->tiles * tile_rows + GEMV_PITCH_PADDING);
-  const int64_t sums = plan->parts * layout->pitch * (int64_t)sizeof(float);
+  /* Of the most vectors: whether a plan is right must not depend on their count. */
+  const int64_t sums = plan->parts * plan->of.ring->most * layout->pitch * (int64_t)sizeof(float);
   layout->first_stage =
       (uint32_t)round_up(BARRIER_BYTES * layout->stages + SQUARES_BYTES + sums, GEMV_SHARED_ALIGNMENT);
   layout->own_memory = layout->first_stage + layout->stages * layout->stage_bytes;
@@ -98,7 +102,9 @@ static bool deal_warps(const struct gemv_problem *problem, const struct rule *ru
 
 static bool plan_by(const struct gemv_problem *problem, const struct rule *rule, struct gemv_plan *plan) {
   const struct gemv_ring_kernel *kernel = GEMV_KERNEL_FOR(problem, rule->kernel, kernels);
-  if (!kernel || (problem->norm && kernel->rows < NORM_ROWS) || !deal_warps(problem, rule, kernel, plan)) return false;
+  if (!kernel || (problem->norm && (kernel->rows < NORM_ROWS || kernel->most > 1)) ||
+      !deal_warps(problem, rule, kernel, plan))
+    return false;
   const int64_t at_once = problem->multiprocessors * kernel->blocks;
   const int64_t most_bytes = SHARED_BYTES / kernel->blocks - 1024;
   int64_t blocks = larger(at_once / problem->batch, 1);
@@ -111,8 +117,8 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
 
 bool gemv_ring_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   for (const struct rule *rule = rules; rule->kernel; rule++)
-    if (is_in_range(problem->k, rule->k) && is_in_range(gemv_weight_bytes(problem), rule->bytes) &&
-        plan_by(problem, rule, plan))
+    if (rule->several == (problem->count > 1) && is_in_range(problem->k, rule->k) &&
+        is_in_range(gemv_weight_bytes(problem), rule->bytes) && plan_by(problem, rule, plan))
       return true;
   return false;
 }

@@ -21,7 +21,7 @@ enum : uint32_t { NUMBER = sizeof(float) };
 
 /* Lane i of slice s has elements 1024 s + 32 i .. + 31 of a row. */
 template <int Slices> struct integer_product {
-  static constexpr int rows = 1;
+  static constexpr int vectors = 1, rows = 1;
   tables t;
   integers<Slices> vector;
   /* This lane's first element in a row, and that of the last slice. Beyond the end vectors are zero, and a NaN of the
@@ -81,19 +81,48 @@ template <int Quads, int Slices, int Together> struct lane_slices {
   }
 };
 
-/* Eight quads a row: the quads of gemv_quads.cuh. */
-template <int Slices> struct quads_product {
-  static constexpr int rows = 2, lanes = 32;
+/* One vector with eight quads a row, or up to four with two: the quads of gemv_quads.cuh. */
+template <int Quads, int Slices> struct quads_product {
+  static_assert(Quads == 2 || Quads == 8, "");
+  static constexpr int vectors = Quads == 2 ? 4 : 1, rows = 16 / Quads, lanes = 4 * Quads;
   uint32_t b[Slices][16];
-  float correction; /* of the result */
-  lane_slices<8, Slices, 1> slices;
+  float corrections[2]; /* of the result's columns 2 t and 2 t + 1 */
+  lane_slices<Quads, Slices, 1> slices;
 
   DEVICE void ask_for_norm(const gemv_ring_parameters &, uint32_t, uint32_t) const {}
-  /* Lanes that load 16 of their 64 bytes each would touch a line each. So the lanes take neighbours, convert them with
-   * one power of two for the warp, and exchange them in the warp's own shared memory: sixteen bytes number i lie at
-   * i ^ (i / 8 % 4), where eight lanes meet in no bank. */
   DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part, uint32_t, uint32_t own) {
     slices.set(p, part);
+    if constexpr (vectors == 1)
+      take_one(p, part, own);
+    else
+      take_several(p, part, own);
+  }
+  /* Lanes that load 16 of their 64 bytes each would touch a line each. So the lanes of a vector take neighbours and
+   * exchange them in the warp's own shared memory: sixteen bytes number i lie at i ^ (i / 8 % 4), where eight lanes
+   * meet in no bank. */
+  DEVICE void take_several(const gemv_ring_parameters &p, uint32_t part, uint32_t own) {
+    const uint32_t lane = threadIdx.x % 32, l = lane % lanes, element = part * (Slices * lanes * 32) + l * 8;
+    const uint32_t vector_own = own + lane / lanes * (lanes * 64), to = vector_own + l * 16, at = vector_own + l * 64;
+    raw_vector<RONDO_NVFP4, GEMV_16_BITS, Slices> raw;
+    /* Columns without a vector repeat the last one. */
+    const vector_address<GEMV_16_BITS> from(p, min(lane / lanes, p.count - 1), element);
+    unrolled_for (int s = 0; s < Slices; s++)
+      unrolled_for (int i = 0; i < 4; i++) {
+        const int further = slices.offset_of(s) + lanes * 8 * i;
+        raw.loaded[s][i] = words();
+        if (element + further < p.k) raw.loaded[s][i] = from.load(further);
+      }
+    unrolled_for (int s = 0; s < Slices; s++) {
+      unrolled_for (int i = 0; i < 4; i++) store_shared_words((to ^ i * 16) + lanes * 16 * i, raw.loaded[s][i].word);
+      __syncwarp();
+      unrolled_for (int i = 0; i < 4; i++) raw.loaded[s][i] = load_shared_words(at ^ (i ^ l / 2) * 16);
+      __syncwarp();
+    }
+    const float factor = convert_vector<RONDO_NVFP4, GEMV_16_BITS, Slices>(p, raw, b);
+    unrolled_for (int i = 0; i < 2; i++) corrections[i] = __shfl_sync(0xffffffffu, factor, 8 * (lane % 4) + 4 * i);
+  }
+  /* The same of one vector, converted before with one power of two for the warp. */
+  DEVICE void take_one(const gemv_ring_parameters &p, uint32_t part, uint32_t own) {
     const uint32_t lane = threadIdx.x % 32, element = part * (Slices * lanes * 32) + lane * 8;
     words x[4 * Slices][1];
     const vector_address<GEMV_16_BITS> from(p, 0, element);
@@ -115,13 +144,13 @@ template <int Slices> struct quads_product {
         const words four = load_shared_words((at ^ (i ^ lane / 2 % 4) * 16) + 2048 * s);
         unrolled_for (int w = 0; w < 4; w++) b[s][4 * i + w] = four.word[w];
       }
-    correction = factor;
+    corrections[0] = corrections[1] = factor;
   }
 
   template <typename Release>
   DEVICE void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at, uint32_t sums,
                        const Release &release) {
-    const uint32_t lane = threadIdx.x % 32, g = lane / 4;
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float c[2][4] = {}; /* two, since each product waits for the one before it */
     uint32_t scales[2];
     unrolled_for (int s = 0; s < Slices; s++) {
@@ -142,14 +171,17 @@ template <int Slices> struct quads_product {
         multiply_accumulate<false>(c[1], a[0] + 2, a[1] + 2, &b[s][4 * w + 2]);
       }
     }
-    /* Each quad has the column of its own piece. From the first exchange on even quads have the first row, odd ones the
-     * second. */
+    /* Each quad has the columns of its own piece. From the first exchange on even quads have the first row, odd ones
+     * the second. */
     float result[4];
-    unrolled_for (int i = 0; i < 4; i++) result[i] = (c[0][i] + c[1][i]) * correction;
+    unrolled_for (int i = 0; i < 4; i++) result[i] = (c[0][i] + c[1][i]) * corrections[i % 2];
     const float first = g % 2 ? result[1] : result[0], second = g % 2 ? result[3] : result[2];
     float sum = (g % 2 ? second : first) + __shfl_xor_sync(0xffffffffu, g % 2 ? first : second, 4);
-    unrolled_for (int distance = 9; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    if (lane == 0 || lane == 4) store_number(sums + g * NUMBER, sum);
+    if constexpr (Quads == 8)
+      unrolled_for (int distance = 9; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    const uint32_t vector = vectors == 1 ? 0 : t;
+    if (vectors == 1 ? lane == 0 || lane == 4 : vector < p.count)
+      store_number(sums + (vector * p.pitch + g / Quads + g % 2 * (rows / 2)) * NUMBER, sum);
   }
 };
 
@@ -207,7 +239,7 @@ template <int Slices> struct one_vector {
  * the vector, column 2 t + 1 that of the odd one beside it, and zeros elsewhere. Of a slice's product, each lane's
  * result in the slice's column is then the sum of its own block; the other column is of no use. */
 template <int Slices> struct blocks_product : one_vector<Slices> {
-  static constexpr int rows = 16;
+  static constexpr int vectors = 1, rows = 16;
   static_assert(Slices % 2 == 0, "slices in twos");
   uint32_t b[Slices / 2][16];
   lane_slices<1, Slices, 2> slices;
@@ -269,7 +301,7 @@ template <int Slices> struct blocks_product : one_vector<Slices> {
  * B comes from shared memory, so that a warp may have a long part of k. Lanes without numbers read zeros, which lie
  * behind the memory of the warps. */
 template <int Slices> struct pairs_product : one_vector<Slices> {
-  static constexpr int rows = 8;
+  static constexpr int vectors = 1, rows = 8;
   uint32_t element, own_at; /* this lane's first in a row; its operand B in shared memory */
 
   DEVICE void take_vectors(const gemv_ring_parameters &p, uint32_t part, uint32_t squares, uint32_t own) {

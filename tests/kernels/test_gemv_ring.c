@@ -25,6 +25,9 @@ static const struct large larges[] = {
     {RONDO_BF16, 0, 6203, 8192, 1, "rondo_gemv_ring_16bit_q8_s2", 0},
     {RONDO_BF16, 0, 4097, 11008, 1, "rondo_gemv_ring_16bit_pairs_s8", NORMALISED},
     {RONDO_F16, 0, 4009, 16384, 1, "rondo_gemv_ring_16bit_pairs_s8", NORMALISED},
+    {RONDO_BF16, 0, 4103, 13312, 4, "rondo_gemv_ring_16bit_q2_s4", 0},
+    {RONDO_F16, 2, 2003, 14336, 2, "rondo_gemv_ring_16bit_q2_s4", 0},
+    {RONDO_BF16, 0, 4096, 14336, 3, "rondo_gemv_ring_16bit_q2_s4", 0},
 };
 enum { LARGES = sizeof larges / sizeof larges[0] };
 
@@ -68,6 +71,7 @@ static void check_all_written(rondo_backend backend) {
   check_written(backend, &larges[0]);
   check_written(backend, &larges[7]);
   check_written(backend, &larges[11]);
+  check_written(backend, &larges[20]);
 }
 BOTH_BACKENDS(gemv_ring, weights_follow_the_task_that_writes_them, check_all_written)
 
@@ -76,8 +80,8 @@ static void check_all_finished(rondo_backend backend) {
   static const struct {
     int large;
     int64_t m;
-  } cases[] = {{0, 25003}, {7, 264 * 32 - 1}, {11, 264 * 32 - 1}};
-  for (int i = 0; i < 3; i++) {
+  } cases[] = {{0, 25003}, {7, 264 * 32 - 1}, {11, 264 * 32 - 1}, {18, 264 * 32 - 1}, {20, 132 * 32 - 1}};
+  for (int i = 0; i < 5; i++) {
     struct large large = larges[cases[i].large];
     large.m = cases[i].m;
     check_finished(backend, large, large.kernel, large.kernel);

@@ -174,7 +174,7 @@ static const char *const several_kernels[] = {GEMV_HEAD_KERNELS(NAME)};
 
 static struct gemv_problem draw_ring(struct random *random) {
   static const int64_t vectors[] = {RONDO_NVFP4, RONDO_F16, RONDO_BF16};
-  static const int64_t counts[] = {1, 1, 1, 2}, batches[] = {1, 1, 1, 2, 4, 8, 37, 132, 300};
+  static const int64_t counts[] = {1, 1, 2, 4}, batches[] = {1, 1, 1, 2, 4, 8, 37, 132, 300};
   static const int64_t sizes[] = {1 << 22, 1 << 25, 1 << 27, 1 << 30, INT64_C(1) << 34};
   struct gemv_problem problem = draw_newer(random);
   problem.vectors = (rondo_dtype)RANDOM_OF(random, vectors);
@@ -202,7 +202,7 @@ static void check_ring(const struct gemv_problem *problem, const struct gemv_pla
   const struct gemv_ring_parameters *layout = &plan->told.ring;
   const struct gemv_ring_kernel *kernel = plan->of.ring;
   const int64_t tile_rows = plan->groups * layout->group_rows, beyond = plan->parts * kernel->part - problem->k;
-  const int64_t sums = plan->parts * layout->pitch;
+  const int64_t sums = plan->parts * kernel->most * layout->pitch;
   require_types(problem, plan, &kernel->of);
   REQUIRE(problem->k / 2 % 16 == 0 && problem->k / 16 % 16 == 0); /* copies are multiples of rows */
   REQUIRE(layout->stage_bytes % 128 == 0 && layout->stage_bytes >= tile_rows * (problem->k / 2 + problem->k / 16));
@@ -214,7 +214,8 @@ static void check_ring(const struct gemv_problem *problem, const struct gemv_pla
   REQUIRE(beyond >= 0 && beyond < kernel->beyond);
   REQUIRE(plan->threads == 32 * (plan->parts * plan->groups + 1)); /* and the warp that copies */
   REQUIRE(layout->own_memory >= layout->first_stage + (int64_t)layout->stages * layout->stage_bytes);
-  REQUIRE(layout->own_bytes == (problem->vectors == RONDO_NVFP4 ? 0 : 2 * kernel->part) && problem->count == 1);
+  REQUIRE(layout->own_bytes == (problem->vectors == RONDO_NVFP4 ? 0 : 2 * kernel->part));
+  REQUIRE(problem->count <= kernel->most && plan->threads / 32 > kernel->most);
 }
 
 static const char *const ring_kernels[] = {GEMV_RING_KERNELS(NAME)};
