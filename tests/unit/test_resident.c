@@ -10,12 +10,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../runtime/clock.h"
+#include "../../runtime/cuda/cuda_device.h"
+#include "../../runtime/exec.h"
 #include "../support.h"
 
 TestSuite(resident, .timeout = 120);
 
 enum { REPEATS = 5, CHAIN = 12 };
-static const uint64_t for_ever_ns = UINT64_C(1000000000000);
+static const uint64_t for_ever_ns = UINT64_C(1000000000000), second_ns = UINT64_C(1000000000);
 
 /* Each replay adds `step` to `total`, in some tasks one after the other. Another exec of the lane shows it. */
 struct subject {
@@ -239,10 +242,10 @@ static bool child_can_open(void) {
 }
 
 /* In a child: replays, and tells so by a byte; then waits for a byte, replays again and ends. */
-static void child(int in, int out) {
+static void replay_in_child(int in, int out, uint64_t linger_ns) {
   char byte = 0;
   if (!child_can_open()) _exit(write(out, "n", 1) != 1);
-  struct subject s = subject_open(RONDO_BACKEND_CUDA, for_ever_ns, 1, NULL);
+  struct subject s = subject_open(RONDO_BACKEND_CUDA, linger_ns, 1, NULL);
   start(&s, 1);
   end(&s);
   if (write(out, "r", 1) != 1 || read(in, &byte, 1) != 1) _exit(3);
@@ -254,17 +257,23 @@ static void child(int in, int out) {
   _exit(0);
 }
 
+static void replaying_child(int in, int out) { replay_in_child(in, out, for_ever_ns); }
+
+static void launching_child(int in, int out) { replay_in_child(in, out, 0); }
+
 struct process {
   pid_t id;
   int to, from;
 };
 
-static struct process process_start(void) {
+typedef void child_run(int in, int out);
+
+static struct process process_start(child_run *run) {
   int to[2], from[2];
   char byte;
   cr_assert(!pipe(to) && !pipe(from));
   struct process process = {.id = fork(), .to = to[1], .from = from[0]};
-  if (!process.id) child(to[0], from[1]);
+  if (!process.id) run(to[0], from[1]);
   close(to[0]);
   close(from[1]);
   cr_assert_eq(read(process.from, &byte, 1), 1);
@@ -283,9 +292,18 @@ static int process_end(const struct process *process) {
   return status;
 }
 
+static void require_free_device(void) {
+  struct subject s = subject_open(RONDO_BACKEND_CUDA, for_ever_ns, 1, NULL);
+  for (int i = 0; i < 1000; i++) {
+    start(&s, 1);
+    end(&s);
+  }
+  subject_close(&s);
+}
+
 /* The graph gives up its wait, and is launched again for the replay that finds it gone. */
 Test(resident, a_process_that_was_stopped_goes_on_cuda) {
-  struct process process = process_start();
+  struct process process = process_start(replaying_child);
   kill(process.id, SIGSTOP);
   sleep_us(600000);
   cr_assert_eq(write(process.to, "g", 1), 1);
@@ -293,16 +311,19 @@ Test(resident, a_process_that_was_stopped_goes_on_cuda) {
   cr_assert_eq(process_end(&process), 0);
 }
 
-Test(resident, a_process_that_was_killed_leaves_a_free_device_cuda) {
-  struct process process = process_start();
+static uint64_t kill_ns(child_run *run) {
+  struct process process = process_start(run);
+  const uint64_t begin = now_ns();
   kill(process.id, SIGKILL);
   cr_assert(WIFSIGNALED(process_end(&process)));
-  struct subject s = subject_open(RONDO_BACKEND_CUDA, for_ever_ns, 1, NULL);
-  for (int i = 0; i < 1000; i++) {
-    start(&s, 1);
-    end(&s);
-  }
-  subject_close(&s);
+  return now_ns() - begin;
+}
+
+/* The driver takes its time to end a process, whether a graph is on the device or not: 0.1 s. */
+Test(resident, a_process_that_was_killed_leaves_a_free_device_cuda) {
+  const uint64_t launched_ns = kill_ns(launching_child), ns = kill_ns(replaying_child);
+  cr_assert_lt(ns, launched_ns + second_ns / 2, "%ju, without a resident exec %ju", ns, launched_ns);
+  require_free_device();
 }
 
 /* The program ends without closing anything. */
@@ -320,6 +341,124 @@ Test(resident, a_process_that_ends_without_closing_leaves_a_free_device_cuda) {
   cr_assert(WIFEXITED(status));
   if (WEXITSTATUS(status) == 77) cr_skip_test("no GPU for a child of this process");
   cr_assert_eq(WEXITSTATUS(status), 0);
+}
+
+/* ---- Kernels that hang or fail ----------------------------------------------------------------------------------- */
+
+enum { HANGS = 1, FAILS };
+
+/* y = x; for ever while x is 1, and a fault if it is 2. */
+static const char hang_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+                               ".visible .entry hang(.param .u64 x, .param .u64 y)\n{\n"
+                               ".reg .b64 %rd<3>;\n.reg .b32 %r<2>;\n.reg .pred %p<3>;\n"
+                               "ld.param.u64 %rd1, [x];\nld.param.u64 %rd2, [y];\n"
+                               "again:\nld.volatile.global.u32 %r1, [%rd1];\n"
+                               "setp.eq.u32 %p1, %r1, 1;\n@%p1 bra again;\n"
+                               "setp.eq.u32 %p2, %r1, 2;\n@%p2 trap;\n"
+                               "st.global.u32 [%rd2], %r1;\nret;\n}\n";
+
+struct hanging {
+  rondo_runtime *runtime;
+  rondo_graph *graph;
+  rondo_exec *exec;
+  rondo_slot slot;
+  rondo_tensor x, y;
+};
+
+/* A replay that ends, then one that does not. */
+static struct hanging hang(int32_t how) {
+  struct hanging h = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &h.graph));
+  h.x = number(h.graph, rondo_input, "x");
+  h.y = number(h.graph, rondo_output, "y");
+  rondo_argument arguments[] = {{.tensor = h.x, .access = RONDO_READ}, {.tensor = h.y, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_kernel(h.graph, &(rondo_kernel_desc){.name = "hang",
+                                                            .image = hang_ptx,
+                                                            .image_bytes = sizeof hang_ptx,
+                                                            .function = "hang",
+                                                            .grid = {1},
+                                                            .block = {1},
+                                                            .arguments = arguments,
+                                                            .argument_count = 2}));
+  REQUIRE_OK(rondo_open(
+      &(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 20, .pinned_bytes = 1 << 20}, &h.runtime));
+  REQUIRE_OK(rondo_instantiate(h.runtime, h.graph, &(rondo_exec_options){.linger_ns = for_ever_ns}, &h.exec));
+  REQUIRE_OK(rondo_acquire(h.exec, &h.slot));
+  *(int32_t *)rondo_data(h.slot, h.x) = 5;
+  REQUIRE_OK(rondo_replay(h.slot));
+  REQUIRE_OK(rondo_wait(h.slot, RONDO_FOREVER));
+  cr_assert_eq(*(int32_t *)rondo_data(h.slot, h.y), 5);
+  *(int32_t *)rondo_data(h.slot, h.x) = how;
+  REQUIRE_OK(rondo_replay(h.slot));
+  return h;
+}
+
+/* In a child: hangs, and tells so; then waits for a byte, gives up and ends. */
+static void hanging_child(int in, int out) {
+  char byte = 0;
+  if (!child_can_open()) _exit(write(out, "n", 1) != 1);
+  struct hanging h = hang(HANGS);
+  REQUIRE_ERROR(rondo_wait(h.slot, second_ns / 20), RONDO_TIMEOUT, "still in flight");
+  if (write(out, "r", 1) != 1 || read(in, &byte, 1) != 1) _exit(3);
+  const uint64_t begin = now_ns();
+  REQUIRE_ERROR(rondo_close_exec_within(&h.exec, second_ns / 20), RONDO_DEVICE_LOST, "slot 0 was not done");
+  REQUIRE_OK(rondo_close(&h.runtime));
+  cr_assert_lt(now_ns() - begin, second_ns);
+  exit(0);
+}
+
+/* The driver takes a second to end it. */
+Test(resident, a_process_whose_kernel_hangs_gives_up_and_leaves_a_free_device_cuda) {
+  struct process process = process_start(hanging_child);
+  const uint64_t begin = now_ns();
+  cr_assert_eq(write(process.to, "g", 1), 1);
+  cr_assert_eq(process_end(&process), 0);
+  cr_assert_lt(now_ns() - begin, 5 * second_ns);
+  require_free_device();
+}
+
+Test(resident, a_process_whose_kernel_hangs_and_that_was_killed_leaves_a_free_device_cuda) {
+  const uint64_t launched_ns = kill_ns(launching_child), ns = kill_ns(hanging_child);
+  cr_assert_lt(ns, launched_ns + second_ns / 2, "%ju, without a resident exec %ju", ns, launched_ns);
+  require_free_device();
+}
+
+static void failing_child(int in, int out) {
+  if (!child_can_open()) _exit(write(out, "n", 1) != 1);
+  struct hanging h = hang(FAILS);
+  REQUIRE_ERROR(rondo_wait(h.slot, RONDO_FOREVER), RONDO_DEVICE_LOST, "CUDA_ERROR");
+  REQUIRE_OK(rondo_close_exec(&h.exec));
+  REQUIRE_OK(rondo_close(&h.runtime));
+  (void)in;
+  exit(write(out, "r", 1) != 1);
+}
+
+Test(resident, a_process_whose_kernel_fails_is_told_and_leaves_a_free_device_cuda) {
+  struct process process = process_start(failing_child);
+  cr_assert_eq(process_end(&process), 0);
+  require_free_device();
+}
+
+/* The thread that beats is held up, as in a process that was stopped. */
+Test(resident, without_a_beat_the_device_is_free_within_a_fifth_of_a_second_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  struct subject s = subject_open(RONDO_BACKEND_CUDA, for_ever_ns, 1, NULL);
+  struct device_exec *exec = s.exec->slots.items[0].device_exec;
+  for (int i = 0; i < 3; i++) {
+    start(&s, 1);
+    end(&s);
+    const uint64_t on = doorbell_word(exec->bell), begin = now_ns();
+    cr_assert(doorbell_is_on(on));
+    pthread_mutex_lock(&exec->device->residents.lock);
+    while (doorbell_left(exec->bell) < on && now_ns() - begin < 2 * second_ns) sleep_us(100);
+    const uint64_t ns = now_ns() - begin;
+    pthread_mutex_unlock(&exec->device->residents.lock);
+    cr_assert_lt(ns, second_ns / 5 + second_ns / 10, "%ju", ns);
+    start(&s, 1);
+    end(&s);
+    show(&s);
+  }
+  subject_close(&s);
 }
 
 /* ---- Refused ----------------------------------------------------------------------------------------------------- */
