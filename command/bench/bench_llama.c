@@ -3,9 +3,10 @@
  *
  * The models have the sizes of SmolLM2 135M, Llama 3.2 1B and Llama 3.1 8B and random weights, in bf16, e4m3 and NVFP4.
  * Cases differ in the number of sequences and in the length of the context. The graph feeds tokens back; positions stay
- * the same. After every 200 tokens, replayed one by one, come as many in one repeat; the times of both stand beside
- * each other. Beside the times in bf16 stand those of PyTorch, which llama_rivals.py measures. With several ranks each
- * model is measured on one first, and the times of all ranks stand beside it. */
+ * the same. After every 200 tokens, replayed one by one, each of which the host waits for and reads before the next
+ * replay, come as many in one repeat; the times of both stand beside each other. Beside the times in bf16 stand those
+ * of PyTorch, which llama_rivals.py measures. With several ranks each model is measured on one first, and the times of
+ * all ranks stand beside it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ struct options {
   int32_t prompts; /* in a replay */
   int32_t page_rows;
   int64_t samples;
-  bool is_profiled, is_on_gpu;
+  bool sleeps, is_profiled, is_on_gpu;
   const char *rivals_path, *json;
   struct rival_tokens rivals; /* from that file */
 };
@@ -256,10 +257,15 @@ static rondo_graph_llama_desc desc_of(const struct options *options, int which, 
   return desc;
 }
 
+static rondo_wait_mode wait_mode_of(const struct options *options) {
+  return options->sleeps ? RONDO_WAIT_BLOCK : RONDO_WAIT_SPIN_YIELD;
+}
+
 /* Measures a replay of a token and its drafts, beside those of one token. */
 static void measure_drafts(const struct options *options, struct report *report, int which, int weights,
                            const double one_token[COUNTS]) {
-  struct random_model model = {.desc = desc_of(options, which, weights), .ranks = 1};
+  struct random_model model = {
+      .desc = desc_of(options, which, weights), .ranks = 1, .wait_mode = wait_mode_of(options)};
   model.desc.sequences = 1, model.desc.draft = options->draft, model.desc.verify = 1;
   model.desc.context += DRAFT_TOKENS * (1 + (int64_t)options->draft); /* room for what is accepted */
   random_model_open(&model, options->backend);
@@ -323,7 +329,8 @@ static void report_opening(const struct random_model *model, struct report *repo
 /* Measures the prompt, or a token of so many sequences with each context. Returns the median for MUST_CONTEXT, or 0. */
 static double bench_sequences(const struct options *options, struct report *report, int which, int weights,
                               int32_t sequences, uint32_t ranks, double one_rank[COUNTS]) {
-  struct random_model model = {.desc = desc_of(options, which, weights), .ranks = ranks};
+  struct random_model model = {
+      .desc = desc_of(options, which, weights), .ranks = ranks, .wait_mode = wait_mode_of(options)};
   double us = 0;
   if (!options->prompt) model.repeat_steps = REPEAT_TOKENS;
   if (!options->prompt) model.desc.sequences = sequences;
@@ -429,6 +436,10 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, samples),
      .least = 1,
      .most = 1e7},
+    {.name = "sleep",
+     .help = "the host sleeps while it waits; default: it spins",
+     .kind = VALUE_FLAG,
+     .offset = offsetof(struct options, sleeps)},
     {.name = "profile",
      .help = "also measure each task",
      .kind = VALUE_FLAG,

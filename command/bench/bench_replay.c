@@ -198,21 +198,23 @@ static void launch_cost(struct bench *bench) {
   bench_dismantle(&subject);
 }
 
-/* The time of PyTorch's replay of a graph with one small kernel. 0 if python3 has no torch or no GPU. */
-static double torch_replay_us(void) {
-  static const char script[] =
-      "python3 - 2>/dev/null <<'END'\n"
-      "import time, torch\n"
-      "x, y = torch.ones(64, device='cuda'), torch.empty(64, device='cuda')\n"
-      "torch.add(x, 1, out=y); torch.cuda.synchronize()\n"
-      "g = torch.cuda.CUDAGraph()\n"
-      "with torch.cuda.graph(g): torch.add(x, 1, out=y)\n"
-      "t = []\n"
-      "for i in range(21000):\n"
-      "  b = time.perf_counter_ns(); g.replay(); torch.cuda.synchronize(); t.append(time.perf_counter_ns() - b)\n"
-      "t = sorted(t[1000:]); print(t[len(t) // 2] / 1e3)\n"
-      "END\n";
-  FILE *pipe = popen(script, "r");
+double bench_torch_us(uint32_t apart_us) {
+  static const char script[] = "python3 - %u 2>/dev/null <<'END'\n"
+                               "import sys, time, torch\n"
+                               "x, y = torch.ones(64, device='cuda'), torch.empty(64, device='cuda')\n"
+                               "torch.add(x, 1, out=y); torch.cuda.synchronize()\n"
+                               "g = torch.cuda.CUDAGraph()\n"
+                               "with torch.cuda.graph(g): torch.add(x, 1, out=y)\n"
+                               "t, apart = [], 1000 * int(sys.argv[1])\n"
+                               "for i in range(21000):\n"
+                               "  b = time.perf_counter_ns(); g.replay(); torch.cuda.synchronize(); e = "
+                               "time.perf_counter_ns(); t.append(e - b)\n"
+                               "  while time.perf_counter_ns() - e < apart: pass\n"
+                               "t = sorted(t[1000:]); print(t[len(t) // 2] / 1e3)\n"
+                               "END\n";
+  char command[sizeof script + 16];
+  snprintf(command, sizeof command, script, apart_us);
+  FILE *pipe = popen(command, "r");
   double us = 0;
   if (!pipe) return 0;
   if (fscanf(pipe, "%lf", &us) != 1) us = 0;
@@ -265,7 +267,7 @@ static void visible(struct bench *bench) {
   bench_machine(bench, ours.count, samples_us(&ours, 50));
   samples_free(&ours);
   ours = visible_result(bench, on_device, bench_chain(1), bench->has_rival ? rival_chain(&bench->rival, 1) : NULL);
-  double torch_us = bench->has_rival ? torch_replay_us() : 0;
+  double torch_us = bench->has_rival ? bench_torch_us(0) : 0;
   if (torch_us > 0)
     report_ratio(&bench->report, "  ratio to PyTorch replay + synchronize", samples_us(&ours, 50), torch_us, "us", 0.6);
   samples_free(&ours);

@@ -32,5 +32,11 @@ void bench_dismantle(struct subject *subject);
  * replay, as often. No replay can be steadier. Returns p99.9 / p50. */
 double bench_machine(struct bench *bench, size_t count, double us);
 
-/* The group of resident execs: bench_resident.c. */
+/* The time of PyTorch's replay of a graph with one small kernel, so long apart. 0 if python3 has no torch or no GPU. */
+double bench_torch_us(uint32_t apart_us);
+
+/* The group of resident execs: bench_resident.c, bench_beside.c. */
 void bench_resident(struct bench *bench);
+void bench_beside(struct bench *bench);
+/* Gaps differ a little, by `i`, so that they do not keep step with the device's looks at the bell. */
+void bench_pass_ns(uint64_t ns, size_t i);

@@ -180,7 +180,8 @@ static void open_runtimes(struct random_model *model, rondo_backend backend) {
                         .device = model->devices ? (int32_t)r % model->devices : 0,
                         .device_bytes = plan.device_bytes,
                         .pinned_bytes = plan.pinned_bytes_per_slot + model->repeat_steps * plan.pinned_bytes_per_step,
-                        .host_bytes = plan.host_bytes};
+                        .host_bytes = plan.host_bytes,
+                        .wait_mode = model->wait_mode};
   }
   TRY(rondo_open_group(options, model->ranks, runtimes));
   for (uint32_t r = 0; r < model->ranks; r++) model->rank[r].runtime = runtimes[r];

@@ -24,7 +24,7 @@ struct random_rank {
   rondo_runtime *runtime;
 };
 
-/* The caller sets desc, with ranks, and repeat_steps before it opens the model. */
+/* The caller sets desc, with ranks, repeat_steps and wait_mode before it opens the model. */
 struct random_model {
   rondo_graph_llama_desc desc;
   uint32_t ranks; /* at least 1 */
@@ -35,6 +35,7 @@ struct random_model {
   uint32_t content_count;
   uint64_t instantiate_ns, upload_ns, upload_bytes;
   uint32_t repeat_steps;
+  rondo_wait_mode wait_mode;
   char no_repeat[256]; /* "", or why the exec has no repeats after all; then repeat_steps is 0 */
   bool is_on_gpu;      /* on the host there is no figure to reach */
   int32_t devices;     /* GPUs that the ranks are on */
