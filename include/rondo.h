@@ -1184,13 +1184,17 @@ typedef struct rondo_exec_options {
   uint32_t repeat_steps; /* the most replays of a rondo_repeat, up to 2^20; captured work has none */
   /* Not 0: the exec is resident. After a replay its graph stays on the device, and the next replay makes no driver
    * call. The graph leaves the device after linger_ns (full milliseconds) without a replay, before other work of its
-   * lane, and when execs are made or closed; the next replay then launches it. Replays with bound tensors or a notice
-   * are always launches.
+   * lane, and when execs are made or closed; the next replay then launches it. Repeats, and replays with bound tensors
+   * or a notice, are always launches.
+   *   - Pays for few small tasks with no other work of the lane in between: to leave and come back takes 29 us, and
+   *     ten tasks are launched as fast.
+   *   - Other lanes' replays are as fast as without it if it has multiprocessors of its own; else two in flight take up
+   *     to 1.06 times as long.
    *   - Needs one slot and at most 126 launches, none of them captured or in clusters of blocks.
    *   - Takes 1 KiB more of the pinned pool, a warp of the GPU and 1 % of a core.
    *   - Work of others in the lane's stream waits until it ends, as do cudaDeviceSynchronize, cudaFree, and calls that
    *     open, close or profile in another runtime on the device.
-   *   - Once the process stops, the device is free within 0.2 s.
+   *   - Once the process stops, the device is free within 0.2 s. A kernel that hangs ends with its process.
    * The host needs no launch, and ignores this. */
   uint64_t linger_ns;
 } rondo_exec_options;
