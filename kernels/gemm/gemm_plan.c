@@ -1,5 +1,5 @@
 /* gemm_plan.c - the planners of products of many rows: pure functions of problem and choice. The estimates of cycles
- * were fitted to an H100 (README.md). */
+ * were fitted to an H100 (docs/lab/gemm.md). */
 #include <math.h>
 
 #include "../../runtime/integer.h"
