@@ -291,6 +291,7 @@ enum {
   HANDLES_AT = 4096,
   STATE_AT = 2
 }; /* bytes of host memory; states behind the counts */
+static_assert((STATE_AT + 1) * sizeof(struct doorbell_state) <= COUNTS_BYTES, "the state fits");
 
 static struct doorbell *bell(void) { return (struct doorbell *)(void *)(host_memory + BELL_AT); }
 
