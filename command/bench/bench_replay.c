@@ -420,7 +420,7 @@ static const struct argument arguments[] = {
 static const struct {
   double replays, seconds;
 } amounts[GROUPS] = {[LAUNCH] = {1, 0},   [VISIBLE] = {30, 0}, [IN_OUT] = {8, 0}, [CHAINS] = {40, 0},
-                     [BRANCHES] = {4, 0}, [IDLE] = {0, 5},     [SLOTS] = {3, 0},  [RESIDENT] = {17, 1}};
+                     [BRANCHES] = {4, 0}, [IDLE] = {0, 5},     [SLOTS] = {3, 0},  [RESIDENT] = {50, 2}};
 
 /* Shows the expected duration, from the time of a few replays; twice that if each has a rival. */
 static void tell_duration(struct bench *bench, uint32_t wanted) {
