@@ -1,5 +1,5 @@
 /* test_choices.c - a family's page has the same table of choices as its code: the same names and reasons, in the same
- * order. */
+ * order. A page has at most 150 lines; trials go to docs/lab. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "../../kernels/qr/qr_choose.h"
 #include "../support.h"
 
-enum { MOST_ROWS = 64, LINE_BYTES = 2048 };
+enum { MOST_ROWS = 64, LINE_BYTES = 2048, MOST_LINES = 150 };
 
 struct row {
   const char *name, *why;
@@ -85,6 +85,13 @@ static size_t rows_of_page(FILE *page, struct row *rows, char (*lines)[LINE_BYTE
   return count;
 }
 
+static size_t lines_of(FILE *file) {
+  size_t count = 0;
+  rewind(file);
+  for (int byte = getc(file); byte != EOF; byte = getc(file)) count += byte == '\n';
+  return count;
+}
+
 static void compare(const struct family *family) {
   static char lines[MOST_ROWS][LINE_BYTES];
   struct row of_code[MOST_ROWS], of_page[MOST_ROWS];
@@ -93,7 +100,9 @@ static void compare(const struct family *family) {
   FILE *page = fopen(path, "r");
   if (!page) cr_skip_test("%s is not here: pages are in the repository alone", path);
   const size_t of_table = rows_of_page(page, of_page, lines), count = family->rows(of_code);
+  const size_t height = lines_of(page);
   fclose(page);
+  cr_expect_leq(height, MOST_LINES, "%s has %zu lines, at most %d may be: trials go to docs/lab", path, height, MOST_LINES);
   cr_expect_eq(of_table, count, "%s has %zu rows, the code %zu", path, of_table, count);
   for (size_t i = 0; i < count && i < of_table; i++) {
     cr_expect_str_eq(of_page[i].name, of_code[i].name, "%s, row %zu", path, i);
