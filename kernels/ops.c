@@ -32,7 +32,7 @@
 #define OPS(OP)                                                                                                        \
   OP(qr, qr_check, qr_host_items, qr_host_run, qr_select,                                                              \
      .once_operands = 1u << QR_A | 1u << QR_H | 1u << QR_TAU | 1u << QR_R | 1u << QR_Q,                                \
-     .touches_once = qr_touches_once, .scratch_bytes = qr_scratch_bytes)                                               \
+     .touches_once = qr_touches_once, .launches_most = 2, .scratch_bytes = qr_scratch_bytes)                           \
   OP(qr_panel, qr_panel_check, qr_host_items, qr_host_run, qr_select)                                                  \
   OP(qr_update, qr_apply_check, qr_apply_host_items, qr_apply_host_run, qr_apply_select,                               \
      .touched_elements = qr_apply_touched_elements)                                                                    \

@@ -5,6 +5,7 @@
  * 0.2 us. With 32 blocks the node is 0.3 us faster. Blocks that count each other by an atomic never win. */
 #include "launches.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "../floats.h"
@@ -78,6 +79,8 @@ rondo_status choose_launches(const struct device_exec *exec, const struct device
   const char *task = program->nodes[node].call.task->name;
   rondo_status status = select_launches(exec, program, node, launches);
   if (status != RONDO_OK) return status_set(status, "%s: task '%s': %s", phase, task, rondo_error_text());
+  const struct op *op = program->nodes[node].call.task->op;
+  assert(launches->count <= (op->launches_most ? op->launches_most : 1)); /* there is room for so many */
   for (uint32_t i = 0; i < launches->count; i++) {
     status = fill_maps(exec, phase, task, &launches->items[i]);
     if (status != RONDO_OK) return status;
