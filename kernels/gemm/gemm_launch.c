@@ -156,8 +156,9 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const struct op_operand *out = &call->task->operands[GEMV_OUT];
   const struct gemv_shape shape = gemv_shape_of(call->task);
   const struct gemm_finish finish = finish_of(call);
+  const bool has_residual = call->task->operands[GEMV_RESIDUAL].present;
   const bool gates_by_box =
-      tile->swapped ? has_one_type(call->task->operands, true) : gemm_tile_gates_by_box(*tile) && !finish.residual;
+      tile->swapped ? has_one_type(call->task->operands, true) : gemm_tile_gates_by_box(*tile) && !has_residual;
   const bool streamed = is_streamed(call->task->operands),
              row_factors = call->task->operands[GEMM_VECTOR_SQUARES].present;
   const bool by_map = streamed || (leaves_by_map(out) && (!finish.silu_mul || gates_by_box));
@@ -181,9 +182,9 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
       .weights_early = call->settled_operands >> GEMV_WEIGHTS & 1 &&
                        (!has_codes || call->settled_operands >> GEMV_WEIGHT_SCALES & 1),
       .by_map = by_map,
-      .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !finish.residual,
+      .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !has_residual,
       .finishing = has_codes || is_e4m3 || finish.scale != 1 || row_factors ||
-                   call->task->operands[GEMV_BIAS].present || call->task->operands[GEMV_RESIDUAL].present,
+                   call->task->operands[GEMV_BIAS].present || has_residual,
       .fetched = boxed ? 0 : columns,
       .boxed = boxed,
       .row_factors = row_factors,
