@@ -1,0 +1,119 @@
+/* all_kernels.h - the lists of all families: the kernels that the device code has. */
+#pragma once
+
+#include "append/append.h"
+#include "attention/attention.h"
+#include "attention/attention_append.h"
+#include "attention/attention_decode.h"
+#include "attention/attention_portable.h"
+#include "attention/attention_wgmma.h"
+#include "common/await_bell.h"
+#include "common/point.h"
+#include "common/repeat_step.h"
+#include "copy/copy.h"
+#include "copy/transfer.h"
+#include "decoder/attention_block.h"
+#include "decoder/attention_block_wide.h"
+#include "decoder/attention_many_tokens.h"
+#include "decoder/attention_several_tokens.h"
+#include "decoder/feed_forward.h"
+#include "decoder/feed_forward_known.h"
+#include "decoder/feed_forward_many_tokens.h"
+#include "decoder/feed_forward_stream.h"
+#include "embed/embed.h"
+#include "exchange/exchanges.h"
+#include "gemm/gemm.h"
+#include "gemm_softmax/gemm_softmax_wgmma.h"
+#include "gemv/gemv_head.h"
+#include "gemv/gemv_quads.h"
+#include "gemv/gemv_ring.h"
+#include "gemv/gemv_scalar.h"
+#include "gemv/gemv_stream.h"
+#include "least_squares/least_squares.h"
+#include "model/elementwise.h"
+#include "model/norm.h"
+#include "model/rope.h"
+#include "qr/qr.h"
+#include "qr/qr_panels.h"
+#include "qr/qr_tile.h"
+#include "qr/qr_tile_apply.h"
+#include "sample/argmax.h"
+#include "sample/recent.h"
+#include "sample/sampling.h"
+
+#define ALL_KERNELS(KERNEL)                                                                                            \
+  APPEND_KERNELS(KERNEL)                                                                                               \
+  POINT_KERNELS(KERNEL)                                                                                                \
+  REPEAT_KERNELS(KERNEL)                                                                                               \
+  AWAIT_BELL_KERNELS(KERNEL)                                                                                           \
+  COPY_KERNELS(KERNEL)                                                                                                 \
+  TRANSFER_KERNELS(KERNEL)                                                                                             \
+  ATTENTION_BLOCK_KERNELS(KERNEL)                                                                                      \
+  ATTENTION_BLOCK_WIDE_KERNELS(KERNEL)                                                                                 \
+  ATTENTION_BLOCK_WIDE_RANKS_KERNELS(KERNEL)                                                                           \
+  ATTENTION_MANY_TOKENS_KERNELS(KERNEL)                                                                                \
+  ATTENTION_SEVERAL_TOKENS_KERNELS(KERNEL)                                                                             \
+  FEED_FORWARD_KERNELS(KERNEL)                                                                                         \
+  FEED_FORWARD_RANKS_KERNELS(KERNEL)                                                                                   \
+  FEED_FORWARD_MANY_TOKENS_KERNELS(KERNEL)                                                                             \
+  FEED_FORWARD_ONE_TOKEN_KERNELS(KERNEL)                                                                               \
+  FEED_FORWARD_SEVERAL_TOKENS_KERNELS(KERNEL)                                                                          \
+  FEED_FORWARD_STREAM_KERNELS(KERNEL)                                                                                  \
+  EMBED_KERNELS(KERNEL)                                                                                                \
+  EXCHANGE_KERNELS(KERNEL)                                                                                             \
+  EXCHANGE_SUM_KERNELS(KERNEL)                                                                                         \
+  GEMM_WGMMA_KERNELS(KERNEL)                                                                                           \
+  GEMM_PORTABLE_KERNELS(KERNEL)                                                                                        \
+  GEMV_INTEGER_KERNELS(KERNEL)                                                                                         \
+  GEMV_QUADS_NVFP4_KERNELS(KERNEL)                                                                                     \
+  GEMV_QUADS_E4M3_KERNELS(KERNEL)                                                                                      \
+  GEMV_QUADS_16_KERNELS(KERNEL)                                                                                        \
+  GEMV_ROWS_16_KERNELS(KERNEL)                                                                                         \
+  GEMV_NEWER_NVFP4_KERNELS(KERNEL)                                                                                     \
+  GEMV_CLUSTERS_E4M3_KERNELS(KERNEL)                                                                                   \
+  GEMV_CLUSTERS_16_KERNELS(KERNEL)                                                                                     \
+  GEMV_NEWER_E4M3_KERNELS(KERNEL)                                                                                      \
+  GEMV_RING_KERNELS(KERNEL)                                                                                            \
+  GEMV_HEAD_KERNELS(KERNEL)                                                                                            \
+  GEMV_HEAD_ONE_KERNELS(KERNEL)                                                                                        \
+  GEMV_STREAM_KERNELS(KERNEL)                                                                                          \
+  GEMV_HEAD_16_KERNELS(KERNEL)                                                                                         \
+  GEMV_SCALAR_KERNELS(KERNEL)                                                                                          \
+  QUANTIZE_KERNELS(KERNEL)                                                                                             \
+  ELEMENTWISE_KERNELS(KERNEL)                                                                                          \
+  RMS_NORM_KERNELS(KERNEL)                                                                                             \
+  RMS_NORM_CLUSTER_KERNELS(KERNEL)                                                                                     \
+  ROPE_KERNELS(KERNEL)                                                                                                 \
+  LEAST_SQUARES_BLOCK_KERNELS(KERNEL)                                                                                  \
+  LEAST_SQUARES_AFTER_KERNELS(KERNEL)                                                                                  \
+  LEAST_SQUARES_F32_KERNELS(KERNEL)                                                                                    \
+  LEAST_SQUARES_F64_KERNELS(KERNEL)                                                                                    \
+  QR_PANELS_F32_KERNELS(KERNEL, rondo_qr_panels)                                                                       \
+  QR_PANELS_F64_KERNELS(KERNEL, rondo_qr_panels)                                                                       \
+  QR_PANELS_F32_KERNELS(KERNEL, rondo_qr_panels_thin_q)                                                                \
+  QR_PANELS_F64_KERNELS(KERNEL, rondo_qr_panels_thin_q)                                                                \
+  QR_BLOCKED_KERNELS(KERNEL)                                                                                           \
+  QR_APPLY_KERNELS(KERNEL)                                                                                             \
+  QR_EXTRACT_KERNELS(KERNEL)                                                                                           \
+  QR_TILE_F32_KERNELS(KERNEL)                                                                                          \
+  QR_TILE_F64_KERNELS(KERNEL)                                                                                          \
+  QR_TILE_WHOLE_F32_KERNELS(KERNEL)                                                                                    \
+  QR_TILE_WHOLE_F64_KERNELS(KERNEL)                                                                                    \
+  QR_TILE_APPLY_KERNELS(KERNEL)                                                                                        \
+  TRIANGULAR_INVERSE_KERNELS(KERNEL)                                                                                   \
+  ARGMAX_KERNELS(KERNEL)                                                                                               \
+  ARGMAX_CLUSTER_KERNELS(KERNEL)                                                                                       \
+  RECENT_KERNELS(KERNEL)                                                                                               \
+  SAMPLE_KERNELS(KERNEL)                                                                                               \
+  SAMPLE_CLUSTER_KERNELS(KERNEL)                                                                                       \
+  ATTENTION_KERNELS(KERNEL)                                                                                            \
+  ATTENTION_GENERAL_KERNELS(KERNEL)                                                                                    \
+  ATTENTION_APPEND_KERNELS(KERNEL)                                                                                     \
+  ATTENTION_COMBINE_KERNELS(KERNEL)                                                                                    \
+  ATTENTION_DECODE_KERNELS(KERNEL)                                                                                     \
+  ATTENTION_E4M3_KERNELS(KERNEL)                                                                                       \
+  ATTENTION_WGMMA_KERNELS(KERNEL)                                                                                      \
+  GEMM_SOFTMAX_KERNELS(KERNEL)                                                                                         \
+  GEMM_SOFTMAX_RESIDENT_KERNELS(KERNEL)                                                                                \
+  GEMM_SOFTMAX_STREAMED_KERNELS(KERNEL)                                                                                \
+  GEMM_SOFTMAX_STAGGERED_KERNELS(KERNEL)
