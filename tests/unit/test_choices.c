@@ -102,7 +102,8 @@ static void compare(const struct family *family) {
   const size_t of_table = rows_of_page(page, of_page, lines), count = family->rows(of_code);
   const size_t height = lines_of(page);
   fclose(page);
-  cr_expect_leq(height, MOST_LINES, "%s has %zu lines, at most %d may be: trials go to docs/lab", path, height, MOST_LINES);
+  cr_expect_leq(height, MOST_LINES, "%s has %zu lines, at most %d may be: trials go to docs/lab", path, height,
+                MOST_LINES);
   cr_expect_eq(of_table, count, "%s has %zu rows, the code %zu", path, of_table, count);
   for (size_t i = 0; i < count && i < of_table; i++) {
     cr_expect_str_eq(of_page[i].name, of_code[i].name, "%s, row %zu", path, i);
