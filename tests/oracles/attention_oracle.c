@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lane_sums.h"
+
 /* ---- The oracle -------------------------------------------------------------------------------------------------- */
 
 double attention_rounded(rondo_dtype dtype, double value) {
@@ -57,20 +59,7 @@ static double low_weight_of(const struct attention *a, double weight, double sum
   return oracle_e4m3(oracle_to_e4m3(64.0 * weight)) / 64.0 / sum;
 }
 
-enum { LANES = 16 }; /* dimensions are multiples of it: sums side by side, which the compiler makes vectors of */
-
-/* q k, and what it is without signs. */
-ORACLE_LOOP static double product_of(const double *q, const double *k, int64_t dimension, double *magnitude) {
-  double products[LANES] = {0}, magnitudes[LANES] = {0}, product = 0.0;
-  for (int64_t d = 0; d < dimension; d += LANES)
-    for (int i = 0; i < LANES; i++) {
-      products[i] += q[d + i] * k[d + i];
-      magnitudes[i] += fabs(q[d + i] * k[d + i]);
-    }
-  *magnitude = 0.0;
-  for (int i = 0; i < LANES; i++) product += products[i], *magnitude += magnitudes[i];
-  return product;
-}
+enum { LANES = 16 }; /* dimensions are multiples of it */
 
 ORACLE_LOOP static void row_add(struct oracle_row *restrict row, const double *restrict v, int64_t dimension,
                                 double v_scale, double weight, double low_weight) {
@@ -91,7 +80,7 @@ static void oracle_row(const struct attention *a, const double *q, const double 
   double max = -INFINITY, low_max = -INFINITY, sum = 0.0, low_sum = 0.0, most = 0.0;
   memset(row, 0, sizeof *row);
   for (int64_t j = 0; j < count; j++) {
-    double magnitude, product = product_of(q, k + rows[j], a->dimension, &magnitude);
+    double magnitude, product = lanes_product(q, k + rows[j], a->dimension, &magnitude);
     scores[j] = capped(a, product * scale);
     low_scores[j] = attention_rounded(a->dtype, scores[j]);
     max = fmax(max, scores[j]);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "lane_sums.h"
+
 enum { MOST_CHECKED = 30000, IMMENSE = 3000000 }; /* results of a problem */
 enum { GROUP = 64 };                              /* columns with a sum of squares */
 
@@ -230,13 +232,6 @@ static double *decoded_weights(const struct gemm_trial *t) {
   return numbers;
 }
 
-ORACLE_LOOP static double sum_of(const double *w, const double *x, int64_t k, double *magnitude) {
-  double sum = 0, sizes = 0;
-  for (int64_t i = 0; i < k; i++) sum += w[i] * x[i], sizes += fabs(w[i] * x[i]);
-  *magnitude = sizes;
-  return sum;
-}
-
 /* The largest finite number of the type. */
 static double most_of(rondo_dtype dtype) {
   return dtype == RONDO_F16 ? 65504 : dtype == RONDO_BF16 ? 0x1.fep127 : 0x1.fffffep127;
@@ -283,8 +278,8 @@ static struct bounded product_of(const struct gemm_trial *t, const double *w, co
   const double scale = (t->of.scale == 0 ? 1 : (double)t->of.scale) * factor;
   const bool own_bias = t->bias.bytes && t->bias.rank == 2;
   const double bias = t->bias.bytes ? frame_read(&t->bias, own_bias ? batch * t->of.columns + column : column) : 0;
-  const double sum =
-      scale * sum_of(w + (batch * t->of.columns + column) * k, x + (batch * t->of.rows + row) * k, k, &magnitude);
+  const double sum = scale * lanes_product(w + (batch * t->of.columns + column) * k, x + (batch * t->of.rows + row) * k,
+                                           k, &magnitude);
   return (struct bounded){sum + bias, fabs(scale) * (sum_error(t) * magnitude + (double)k * 0x1p-133) +
                                           off * fabs(sum) + 0x1p-22 * (fabs(sum) + fabs(bias)) + 0x1p-148};
 }

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "lane_sums.h"
+
 static const rondo_dtype result_dtype[RESULTS] = {RONDO_F32, RONDO_F32, RONDO_F16, RONDO_BF16};
 
 static void place_add(struct place *place, struct trial *trial, const struct product *product, const char *name,
@@ -142,24 +144,12 @@ struct row_oracle {
 
 static double scale_of(const struct product *product) { return product->scale == 0.0f ? 1.0 : (double)product->scale; }
 
-enum { LANES = 8 };
-
-/* a b, what it is without signs, and plainly in fp32: sums side by side, which the compiler makes vectors of. */
-ORACLE_LOOP static double product_of(const double *a, const double *b, int64_t count, double *magnitude, float *plain) {
-  double sums[LANES] = {0}, magnitudes[LANES] = {0}, sum = 0;
+/* a b, what it is without signs, and plainly in fp32. */
+static double product_of(const double *a, const double *b, int64_t count, double *magnitude, float *plain) {
   float plain_sum = 0;
-  const int64_t whole = count - count % LANES;
-  for (int64_t k = 0; k < whole; k += LANES)
-    for (int i = 0; i < LANES; i++) {
-      sums[i] += a[k + i] * b[k + i];
-      magnitudes[i] += fabs(a[k + i] * b[k + i]);
-    }
-  for (int64_t k = whole; k < count; k++) sums[0] += a[k] * b[k], magnitudes[0] += fabs(a[k] * b[k]);
   for (int64_t k = 0; k < count; k++) plain_sum += (float)(a[k] * b[k]);
-  *magnitude = 0;
-  for (int i = 0; i < LANES; i++) sum += sums[i], *magnitude += magnitudes[i];
   *plain = plain_sum;
-  return sum;
+  return lanes_product(a, b, count, magnitude);
 }
 
 /* How far a logit of a correct row may be off, by any order of summation (the tensor cores of some chips truncate,

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lane_sums.h"
+
 int64_t batch_of(const struct problem *problem) { return problem->batch ? problem->batch : 1; }
 
 static int64_t columns_of(const struct problem *problem) { return problem->silu_mul ? problem->m / 2 : problem->m; }
@@ -295,12 +297,10 @@ struct sums sums_of_vector(const struct problem *p, double *vector) {
 }
 
 struct sums sums_of_row(struct sums sums, const double *weights, const double *vector, int64_t k) {
-  for (int64_t i = 0; i < k; i++) {
-    double product = weights[i] * vector[i];
-    sums.value += product;
-    sums.magnitude += fabs(product);
-    sums.weights += fabs(weights[i]);
-  }
+  double magnitude;
+  sums.value += lanes_product(weights, vector, k, &magnitude);
+  sums.magnitude += magnitude;
+  sums.weights += lanes_size(weights, k);
   return sums;
 }
 

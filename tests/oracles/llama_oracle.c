@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lane_sums.h"
+
 static void *oracle_memory(int64_t count, size_t bytes) {
   void *memory = calloc((size_t)count, bytes);
   cr_assert_not_null(memory);
@@ -94,10 +96,8 @@ static double llama_rounded(const struct llama *l, double value) {
 }
 
 static void multiply(const struct matrix *w, int64_t rows, int64_t columns, const double *x, double *y) {
-  for (int64_t i = 0; i < rows; i++) {
-    y[i] = 0;
-    for (int64_t j = 0; j < columns; j++) y[i] += w->numbers[i * columns + j] * x[j];
-  }
+  double magnitude;
+  for (int64_t i = 0; i < rows; i++) y[i] = lanes_product(w->numbers + i * columns, x, columns, &magnitude);
 }
 
 static void normalise(const struct llama *l, const struct matrix *norm, bool is_task, const double *x, double *y) {

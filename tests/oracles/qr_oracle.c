@@ -207,11 +207,29 @@ void qr_expect_ratio(const char *what, long double ratio, const char *where) {
   cr_expect(ratio < QR_RATIO_GATE, "%s is %.1Lf for %s", what, ratio, where);
 }
 
+/* Three columns at once, since the sum of one waits for each of its additions. */
+static void reflect_three(int64_t m, int64_t j, const double *v, double tau, long double *c) {
+  long double *restrict c0 = c, *restrict c1 = c + m, *restrict c2 = c + 2 * m;
+  long double w0 = c0[j], w1 = c1[j], w2 = c2[j];
+  for (int64_t i = j + 1; i < m; i++) {
+    const long double element = v[i];
+    w0 += element * c0[i], w1 += element * c1[i], w2 += element * c2[i];
+  }
+  w0 *= tau, w1 *= tau, w2 *= tau;
+  c0[j] -= w0, c1[j] -= w1, c2[j] -= w2;
+  for (int64_t i = j + 1; i < m; i++) {
+    const long double element = v[i];
+    c0[i] -= element * w0, c1[i] -= element * w1, c2[i] -= element * w2;
+  }
+}
+
 void qr_oracle_apply(int64_t m, int64_t k, const double *v, const double *tau, bool transpose, int64_t columns,
                      long double *c) {
   for (int64_t step = 0; step < k; step++) {
-    int64_t j = transpose ? step : k - 1 - step;
-    for (int64_t column = 0; column < columns; column++) {
+    const int64_t j = transpose ? step : k - 1 - step;
+    int64_t column = 0;
+    for (; column + 3 <= columns; column += 3) reflect_three(m, j, v + j * m, tau[j], c + column * m);
+    for (; column < columns; column++) {
       long double *target = c + column * m, w = target[j];
       for (int64_t i = j + 1; i < m; i++) w += (long double)v[j * m + i] * target[i];
       w *= tau[j];
