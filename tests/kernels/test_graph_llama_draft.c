@@ -271,7 +271,8 @@ static void drafted(rondo_backend backend) {
     llama_make(&l, desc, cases[i].seed);
     make_repetitive(&l);
     trials_start(&m, &l, backend);
-    check(&m, &l, backend, cases[i].room);
+    /* On the host, where large ones take long, their answers are short. */
+    check(&m, &l, backend, backend == RONDO_BACKEND_HOST && desc.hidden ? SHORT : cases[i].room);
     machine_end(&m);
     llama_free(&l);
   }
