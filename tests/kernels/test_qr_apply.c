@@ -108,7 +108,7 @@ static void application_expect(const struct application *x, const void *data, in
   qr_place_read(&x->c_place, item, data, after);
   for (int64_t i = 0; i < count; i++) exact[i] = before[i];
   long double norm = qr_one_norm(x->m, x->columns, exact);
-  qr_oracle_apply(x->m, x->k, x->reflectors + item * x->m * x->n, x->factors + item * x->k, x->form != APPLY,
+  qr_oracle_apply(x->dtype, x->m, x->k, x->reflectors + item * x->m * x->n, x->factors + item * x->k, x->form != APPLY,
                   x->columns, exact);
   for (int64_t i = 0; i < count; i++) exact[i] -= after[i];
   long double difference = qr_one_norm(x->m, x->columns, exact);

@@ -56,3 +56,13 @@ static inline double lanes_size(const double *a, int64_t count) {
   for (; i < count; i++) size += a[i] < 0 ? -a[i] : a[i];
   return size;
 }
+
+/* a[i] += factor * b[i] */
+static inline void lanes_add(double *restrict a, const double *restrict b, double factor, int64_t count) {
+  int64_t i = 0;
+  for (; i + LANES_WIDTH <= count; i += LANES_WIDTH) {
+    const lanes sum = lanes_load(a + i) + factor * lanes_load(b + i);
+    memcpy(a + i, &sum, sizeof sum);
+  }
+  for (; i < count; i++) a[i] += factor * b[i];
+}

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lane_sums.h"
+
 int64_t qr_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int64_t qr_max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -223,8 +225,30 @@ static void reflect_three(int64_t m, int64_t j, const double *v, double tau, lon
   }
 }
 
-void qr_oracle_apply(int64_t m, int64_t k, const double *v, const double *tau, bool transpose, int64_t columns,
-                     long double *c) {
+/* Doubles are enough for what has the precision of f32. */
+static void reflect_in_double(int64_t m, int64_t k, const double *v, const double *tau, bool transpose,
+                              long double *column, double *target) {
+  for (int64_t i = 0; i < m; i++) target[i] = (double)column[i];
+  for (int64_t step = 0; step < k; step++) {
+    const int64_t j = transpose ? step : k - 1 - step, below = m - j - 1;
+    const double *reflector = v + j * m + j + 1;
+    double magnitude;
+    const double w = tau[j] * (target[j] + lanes_product(reflector, target + j + 1, below, &magnitude));
+    target[j] -= w;
+    lanes_add(target + j + 1, reflector, -w, below);
+  }
+  for (int64_t i = 0; i < m; i++) column[i] = target[i];
+}
+
+void qr_oracle_apply(rondo_dtype dtype, int64_t m, int64_t k, const double *v, const double *tau, bool transpose,
+                     int64_t columns, long double *c) {
+  if (dtype != RONDO_F64) {
+    double *target = qr_memory(m, sizeof *target);
+    for (int64_t column = 0; column < columns; column++)
+      reflect_in_double(m, k, v, tau, transpose, c + column * m, target);
+    free(target);
+    return;
+  }
   for (int64_t step = 0; step < k; step++) {
     const int64_t j = transpose ? step : k - 1 - step;
     int64_t column = 0;
@@ -274,7 +298,7 @@ void qr_expect_factored(rondo_dtype dtype, int64_t m, int64_t n, const double *a
   long double *c = qr_memory(m * n, sizeof *c);
   for (int64_t i = 0; i < m * n; i++) c[i] = a[i];
   long double norm = qr_one_norm(m, n, c);
-  qr_oracle_apply(m, k, h, tau, true, n, c);
+  qr_oracle_apply(dtype, m, k, h, tau, true, n, c);
   for (int64_t j = 0; j < n; j++)
     for (int64_t i = 0; i <= j && i < m; i++) c[j * m + i] -= h[j * m + i];
   qr_expect_columns(dtype, m, n, a, c, where);
@@ -284,7 +308,7 @@ void qr_expect_factored(rondo_dtype dtype, int64_t m, int64_t n, const double *a
   free(c);
   long double *q = qr_memory(m * k, sizeof *q);
   for (int64_t j = 0; j < k; j++) q[j * m + j] = 1;
-  qr_oracle_apply(m, k, h, tau, false, k, q);
+  qr_oracle_apply(dtype, m, k, h, tau, false, k, q);
   qr_expect_orthonormal(dtype, m, k, q, where);
   free(q);
 }

@@ -104,9 +104,10 @@ long double qr_one_norm(int64_t m, int64_t n, const long double *a);
 /* The test fails if the ratio reaches LAPACK's gate. `what` and `where` name it in the message. */
 void qr_expect_ratio(const char *what, long double ratio, const char *where);
 
-/* C := H_1 .. H_k C, or its transpose, from reflectors below the diagonal of v (leading dimension m). */
-void qr_oracle_apply(int64_t m, int64_t k, const double *v, const double *tau, bool transpose, int64_t columns,
-                     long double *c);
+/* C := H_1 .. H_k C, or its transpose, from reflectors below the diagonal of v (leading dimension m), with errors far
+ * below those of the type. */
+void qr_oracle_apply(rondo_dtype dtype, int64_t m, int64_t k, const double *v, const double *tau, bool transpose,
+                     int64_t columns, long double *c);
 
 /* |I - Q'Q| / (m eps), Q m x k. */
 void qr_expect_orthonormal(rondo_dtype dtype, int64_t m, int64_t k, const long double *q, const char *where);
