@@ -45,8 +45,10 @@ static rondo_status explain_task(FILE *file, const struct op_task *task, const s
   return status;
 }
 
-static rondo_status explain_node(FILE *file, const rondo_graph *graph, const struct plan_node *node,
-                                 const struct chip *chip, uint32_t *blocks) {
+/* A function of its own, since its frame is large: rondo_explain also calls the planner, whose frames are. */
+__attribute__((noinline)) static rondo_status explain_node(FILE *file, const rondo_graph *graph,
+                                                           const struct plan_node *node, const struct chip *chip,
+                                                           uint32_t *blocks) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task task;
   char name[NAME_BYTES];
