@@ -69,6 +69,8 @@ static void compare(struct bench *bench, const char *name, uint32_t tasks, uint6
   report_samples(report, "  launched", &theirs.visible);
   report_ratio(report, "  ratio to launched", samples_us(&ours.visible, 50), samples_us(&theirs.visible, 50), "us",
                bench->has_rival ? limit : 0);
+  /* Back to back, some replays wait for the next turn of the loop. */
+  report_ratio(report, "  ratio of p90", samples_us(&ours.visible, 90), samples_us(&theirs.visible, 90), "us", 0);
   const bool is_apart = bench->has_rival && tasks == 1 && gap_ns == 10 * us_ns; /* which has goals */
   const double torch_us = is_apart ? bench_torch_us((uint32_t)(gap_ns / us_ns)) : 0;
   if (torch_us > 0)
