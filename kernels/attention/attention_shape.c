@@ -107,7 +107,7 @@ struct attention_shape attention_shape_of(const struct op_task *task) {
       .capacity = k[position],
       .head_dimension = q[3],
       .scale = attention_score_scale(task),
-      .causal = attributes->causal != 0,
+      .causal = attributes->causal,
       .q_stride = attention_stride_of(task, ATTENTION_Q),
       .k_stride = attention_stride_of(task, ATTENTION_K),
       .v_stride = attention_stride_of(task, ATTENTION_V),

@@ -35,8 +35,8 @@ rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
   struct gemv_attributes attributes = {.scale = f32_or(desc->scale, 1.0f),
                                        .norm_epsilon = desc->norm_epsilon,
                                        .weight_scale_layout = (int32_t)desc->weight_scale_layout,
-                                       .one_order = desc->one_order,
-                                       .silu_mul = desc->silu_mul};
+                                       .one_order = desc->one_order != 0,
+                                       .silu_mul = desc->silu_mul != 0};
   return graph_add(graph, &op_gemm, desc->name, arguments, GEMM_OPERANDS, &attributes, sizeof attributes);
 }
 
@@ -75,10 +75,6 @@ static rondo_status check_attributes(const struct op_task *task) {
   const struct gemv_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
     return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
-  if (attributes->one_order != 0 && attributes->one_order != 1)
-    return op_refuse("one_order is %d, expected 0 or 1", (int)attributes->one_order);
-  if (attributes->silu_mul != 0 && attributes->silu_mul != 1)
-    return op_refuse("silu_mul is %d, expected 0 or 1", (int)attributes->silu_mul);
   if (attributes->silu_mul && gemv_shape_of(task).m % 2)
     return op_refuse("weights have %" PRId64 " row%s, expected an even number with silu_mul", gemv_shape_of(task).m,
                      PLURAL(gemv_shape_of(task).m));

@@ -12,7 +12,7 @@ rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_d
       [GEMM_B] = {"b", desc->b, RONDO_READ, 0},
       [GEMM_OUT] = {"max", desc->max, RONDO_WRITE, 0},
   };
-  struct gemm_softmax_attributes attributes = {desc->scale, desc->causal};
+  struct gemm_softmax_attributes attributes = {desc->scale, desc->causal != 0};
   return graph_add(graph, &op_gemm_rowmax, desc->name, arguments, 3, &attributes, sizeof attributes);
 }
 
@@ -23,7 +23,7 @@ rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax
       [GEMM_B] = {"b", desc->b, RONDO_READ, 0},
       [GEMM_OUT] = {"p", desc->p, RONDO_WRITE, 0},
   };
-  struct gemm_softmax_attributes attributes = {desc->scale, desc->causal};
+  struct gemm_softmax_attributes attributes = {desc->scale, desc->causal != 0};
   return graph_add(graph, &op_gemm_softmax, desc->name, arguments, 3, &attributes, sizeof attributes);
 }
 
@@ -100,6 +100,6 @@ struct gemm_softmax_shape gemm_softmax_shape_of(const struct op_task *task) {
       .out_batch_stride = row ? out->stride[0] : 0,
       .out_row_stride = out->stride[row],
       .scale = attributes->scale == 0 ? 1 : attributes->scale,
-      .causal = attributes->causal != 0,
+      .causal = attributes->causal,
   };
 }

@@ -30,8 +30,8 @@ void gemv_describe(const rondo_gemv_desc *desc, struct op_argument *arguments, s
                                          .out_global_scale = desc->out_global_scale,
                                          .weight_scale_layout = (int32_t)desc->weight_scale_layout,
                                          .vector_scale_layout = (int32_t)desc->vector_scale_layout,
-                                         .one_order = desc->one_order,
-                                         .silu_mul = desc->silu_mul};
+                                         .one_order = desc->one_order != 0,
+                                         .silu_mul = desc->silu_mul != 0};
 }
 
 rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
@@ -109,15 +109,8 @@ static rondo_status check_sizes(const struct op_task *task) {
 /* What is no tensor. */
 static rondo_status check_attributes(const struct op_task *task) {
   const struct gemv_attributes *attributes = op_attributes(task);
-  const struct {
-    const char *name;
-    int32_t value;
-  } flags[] = {{"one_order", attributes->one_order}, {"silu_mul", attributes->silu_mul}};
   if (!isfinite(attributes->scale))
     return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
-  for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-    if (flags[i].value != 0 && flags[i].value != 1)
-      return op_refuse("%s is %d, expected 0 or 1", flags[i].name, (int)flags[i].value);
   float epsilon = attributes->norm_epsilon;
   if (!(epsilon >= 0) || isinf(epsilon))
     return op_refuse("norm_epsilon is %g, expected a finite number that is not negative", (double)epsilon);
