@@ -76,16 +76,10 @@ static void check_plan(const struct attention_problem *problem, const struct att
   const int64_t rows = variant->rows * variant->cluster / variant->parts, heads = shape->batch * shape->query_heads;
   cr_assert(plan->row_tiles * rows >= shape->query_length && (plan->row_tiles - 1) * rows < shape->query_length);
   cr_assert(plan->heads_together >= 1 && plan->heads_together <= heads);
-  cr_assert(plan->blocks >= 1 && plan->blocks <= problem->chip.multiprocessors * variant->at_once &&
-            plan->blocks % variant->cluster == 0);
+  cr_assert(plan->blocks >= 1 && plan->blocks <= problem->chip.multiprocessors * variant->at_once);
   const int64_t clusters = plan->blocks / variant->cluster;
   cr_assert_geq(plan->rounds * clusters, plan->heads_together * plan->row_tiles);
   cr_assert_leq(divided_up(heads, plan->heads_together) * plan->rounds, ATTENTION_WGMMA_MOST_TILES);
-}
-
-static bool equal(const struct attention_wgmma_plan *a, const struct attention_wgmma_plan *b) {
-  return a->variant == b->variant && a->row_tiles == b->row_tiles && a->heads_together == b->heads_together &&
-         a->rounds == b->rounds && a->blocks == b->blocks;
 }
 
 Test(attention_wgmma_plan, whatever_is_planned_covers_every_row) {
@@ -94,13 +88,11 @@ Test(attention_wgmma_plan, whatever_is_planned_covers_every_row) {
   int64_t planned = 0, in_parts = 0;
   for (int i = 0; i < PROBLEMS; i++) {
     const struct attention_problem problem = random_problem(&random);
-    struct attention_plan plan, again;
+    struct attention_plan plan;
     if (!attention_wgmma_plan_of(&problem, &plan)) continue;
     planned++;
     check_plan(&problem, &plan.wgmma);
     in_parts += plan.wgmma.variant->parts > 1;
-    cr_assert(attention_wgmma_plan_of(&problem, &again));
-    cr_assert(equal(&plan.wgmma, &again.wgmma));
   }
   cr_expect_gt(planned, PROBLEMS / 2);
   cr_expect_gt(in_parts, PROBLEMS / 400);
