@@ -47,7 +47,9 @@ Test(chat, wrong_usage_exits_2_and_says_what_is_allowed) {
 
 /* What the model says is all of the standard output. (Of this answer each token is well ahead of the next best; of that
  * about France the first is not.) */
+/* Under the sanitizers the small model shows the same code, in seconds less. */
 Test(chat, answers_a_prompt) {
+  skip_under_sanitizers();
   struct ran ran = run_model("--prompt 'What is the capital of Japan?'", "");
   REQUIRE_CODE(ran, 0);
   cr_assert_str_eq(ran.out, "The capital of Japan is Tokyo.\n");
