@@ -82,6 +82,7 @@
   QUANTIZE_KERNELS(KERNEL)                                                                                             \
   ELEMENTWISE_KERNELS(KERNEL)                                                                                          \
   RMS_NORM_KERNELS(KERNEL)                                                                                             \
+  RMS_NORM_PARTS_KERNELS(KERNEL)                                                                                       \
   RMS_NORM_CLUSTER_KERNELS(KERNEL)                                                                                     \
   ROPE_KERNELS(KERNEL)                                                                                                 \
   LEAST_SQUARES_BLOCK_KERNELS(KERNEL)                                                                                  \

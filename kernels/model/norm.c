@@ -46,12 +46,13 @@ rondo_status rms_norm_check(const struct op_task *task) {
 }
 
 RMS_NORM_KERNELS(KERNEL_CONSTANT)
+RMS_NORM_PARTS_KERNELS(KERNEL_CONSTANT)
 RMS_NORM_CLUSTER_KERNELS(KERNEL_CONSTANT)
 
 /* By the length of a row alone, so that the same row has the same bits in any tensor. */
 static uint32_t row_threads_of(int64_t k) {
   uint32_t threads = RMS_NORM_FEWEST;
-  while (threads < RMS_NORM_THREADS && (int64_t)threads * RMS_NORM_HELD * 8 < k) threads *= 2;
+  while (threads < RMS_NORM_ROW_THREADS && (int64_t)threads * RMS_NORM_HELD * 8 < k) threads *= 2;
   return threads;
 }
 
@@ -102,8 +103,10 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
       .epsilon = attributes->epsilon,
   };
   if (x->dtype != RONDO_F32 && out->dtype == x->dtype && (!norm->present || norm->dtype == x->dtype) &&
-      parameters.x_is_aligned && parameters.norm_is_aligned && parameters.out_is_aligned && parameters.k % 8 == 0)
+      parameters.x_is_aligned && parameters.norm_is_aligned && parameters.out_is_aligned && parameters.k % 8 == 0 &&
+      parameters.k <= 8 * RMS_NORM_HELD * RMS_NORM_ROW_THREADS)
     parameters.whole_type = x->dtype;
+  parameters.early = parameters.whole_type && norm->present && call->settled_operands >> RMS_NORM_NORM & 1;
   for (uint32_t i = 0; i + 1 < x->rank; i++) {
     uint32_t outer = RMS_NORM_OUTER - (x->rank - 1) + i;
     parameters.extent[outer] = (uint32_t)x->shape[i];

@@ -1,9 +1,9 @@
 /* norm.cu - divides rows by their root mean square.
  *
  * rms_norm_rows: bound by memory, and for few rows by the latency of the loads. A power of two of threads shares a row;
- * each loads eight numbers at a time. A thread keeps its first 16 numbers in registers between the sum of squares and
- * the product. It reads the numbers of longer rows again, from a cache. Each result is x * norm * factor in fp32,
- * rounded once.
+ * each loads eight numbers at a time. Rows of one type in whole vectors stay in registers between the sum of squares
+ * and the product (whole_row). Of other rows a thread keeps its first 16 numbers, and reads those of longer rows again,
+ * from a cache. Each result is x * norm * factor in fp32, rounded once.
  *
  * rms_norm_sums: first adds parts to x, and may store these sums. Bound by the latency of the loads, since a decode
  * step has few rows. A block has a row; eight blocks share a long one, since 100 KB take a multiprocessor a
@@ -32,67 +32,133 @@ DEVICE float sum_over_row(float sum, uint32_t row_threads) {
   return sum;
 }
 
-/* Type is that of x, norm and out, whose rows move in whole vectors; or 0 for all types and rows. */
-template <uint32_t Type> DEVICE void rms_norm_of(const rms_norm_parameters &p) {
+/* Of all types and rows. */
+DEVICE void rms_norm_of(const rms_norm_parameters &p, int64_t x, int64_t out) {
   const uint32_t row = blockIdx.x * (blockDim.x / p.row_threads) + threadIdx.x / p.row_threads;
   const uint32_t lane = threadIdx.x % p.row_threads, step = 8 * p.row_threads;
   const uint32_t k = row < p.rows ? p.k : 0; /* a row beyond the last sums nothing */
-  int64_t x = 0, out = 0;
-  row_indices(row, p.extent, [&](int i, uint32_t index) {
-    x += index * p.x_stride[i];
-    out += index * p.out_stride[i];
-  });
-  float held[RMS_NORM_HELD][8], norms[RMS_NORM_HELD][8], squares = 0;
-  const auto count_at = [&](uint32_t column) { return Type ? 8 : min(k - column, 8u); };
+  float held[RMS_NORM_HELD_ANY][8], squares = 0;
+  const auto count_at = [&](uint32_t column) { return min(k - column, 8u); };
   const auto load_x = [&](uint32_t column, float(&values)[8]) {
-    load_numbers(Type ? Type : p.x_dtype, Type || p.x_is_aligned, p.x, x + column, count_at(column), values);
+    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, count_at(column), values);
   };
   const auto load_norm = [&](uint32_t column, float(&norm)[8]) {
     if (!p.norm) return;
-    load_numbers(Type ? Type : p.norm_dtype, Type || p.norm_is_aligned, p.norm, column, count_at(column), norm);
+    load_numbers(p.norm_dtype, p.norm_is_aligned, p.norm, column, count_at(column), norm);
   };
   const auto add_squares = [&](const float(&values)[8]) {
     unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
   };
-  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_ANY; h++) {
     const uint32_t column = 8 * lane + h * step;
     if (column < k) load_x(column, held[h]);
   }
-  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the loads of x are in flight */
-    const uint32_t column = 8 * lane + h * step;
-    if (column < k) load_norm(column, norms[h]);
-  }
-  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_ANY; h++)
     if (8 * lane + h * step < k) add_squares(held[h]);
-  for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
+  for (uint32_t column = 8 * lane + RMS_NORM_HELD_ANY * step; column < k; column += step) {
     float values[8];
     load_x(column, values);
     add_squares(values);
   }
   const float mean = __fdiv_rn(sum_over_row(squares, p.row_threads), (float)p.k);
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
-  const auto finish = [&](uint32_t column, const float(&norm)[8], float(&values)[8]) {
-    unrolled_for (int i = 0; i < 8; i++) values[i] = (p.norm ? values[i] * norm[i] : values[i]) * factor;
-    store_numbers(Type ? Type : p.out_dtype, Type || p.out_is_aligned, p.out, out + column, count_at(column), values);
-  };
-  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
-    if (8 * lane + h * step < k) finish(8 * lane + h * step, norms[h], held[h]);
-  for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
-    float values[8], norm[8];
-    load_x(column, values);
+  const auto finish = [&](uint32_t column, float(&values)[8]) {
+    float norm[8];
     load_norm(column, norm);
-    finish(column, norm, values);
+    unrolled_for (int i = 0; i < 8; i++) values[i] = (p.norm ? values[i] * norm[i] : values[i]) * factor;
+    store_numbers(p.out_dtype, p.out_is_aligned, p.out, out + column, count_at(column), values);
+  };
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD_ANY; h++)
+    if (8 * lane + h * step < k) finish(8 * lane + h * step, held[h]);
+  for (uint32_t column = 8 * lane + RMS_NORM_HELD_ANY * step; column < k; column += step) {
+    float values[8];
+    load_x(column, values);
+    finish(column, values);
   }
 }
 
-/* Code for one type has half of the instructions, which bound it from some 500 rows on. */
+/* A vector of settled numbers, before the wait for the predecessors. */
+DEVICE uint4 load_early(const void *data, uint32_t element) {
+  uint4 words;
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" EARLY
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"((const uint16_t *)data + element));
+  return words;
+}
+
+/* A thread's vectors of a row: x, which becomes the results, and the norm. All are of one type. */
+struct whole_row {
+  uint4 held[RMS_NORM_HELD], norms[RMS_NORM_HELD];
+  uint32_t first, step, k; /* its first column; from one vector to the next; 0 columns: there is no row */
+
+  template <uint32_t Type> static DEVICE void numbers(const uint4 &vector, float (&values)[8]) {
+    const uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
+    unrolled_for (int i = 0; i < 4; i++) {
+      const float2 two = numbers_of(Type, words[i]);
+      values[2 * i] = two.x, values[2 * i + 1] = two.y;
+    }
+  }
+
+  template <uint32_t Type> DEVICE void divide(const rms_norm_parameters &p) {
+    float squares = 0;
+    unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
+      if (first + h * step >= k) continue;
+      float values[8];
+      numbers<Type>(held[h], values);
+      unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
+    }
+    const float mean = __fdiv_rn(sum_over_row(squares, p.row_threads), (float)p.k);
+    const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
+    unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
+      if (h * step >= p.k) continue;
+      float values[8], norm[8];
+      numbers<Type>(held[h], values);
+      numbers<Type>(norms[h], norm);
+      unrolled_for (int i = 0; i < 8; i++) values[i] = values[i] * norm[i] * factor;
+      held[h] = make_uint4(word_of(Type, values[0], values[1]), word_of(Type, values[2], values[3]),
+                           word_of(Type, values[4], values[5]), word_of(Type, values[6], values[7]));
+    }
+  }
+
+  /* `data` is where a row begins. */
+  DEVICE void load(const void *data, uint4 (&vectors)[RMS_NORM_HELD]) const {
+    unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
+      if (first + h * step < k) vectors[h] = *(const uint4 *)((const uint16_t *)data + first + h * step);
+  }
+  DEVICE void store(uint16_t *to) const {
+    unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
+      if (first + h * step < k) *(uint4 *)(to + first + h * step) = held[h];
+  }
+};
+
+/* Rows of one type in whole vectors, whose norm is loaded before the wait if it is settled, and others. */
 DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
+  const uint32_t log = 31 - __clz(p.row_threads), row = (blockIdx.x * blockDim.x + threadIdx.x) >> log;
+  whole_row whole;
+  whole.first = 8 * (threadIdx.x & (p.row_threads - 1)), whole.step = 8 << log, whole.k = row < p.rows ? p.k : 0;
+  int64_t x = 0, out = 0;
+  row_indices(row, p.extent, [&](int i, uint32_t index) {
+    x += index * p.x_stride[i];
+    out += index * p.out_stride[i];
+  });
+  uint32_t loaded = 0;
+  unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
+    const uint32_t one = p.whole_type == RONDO_BF16 ? 0x3f803f80u : 0x3c003c00u, column = whole.first + h * whole.step;
+    uint4 words = make_uint4(one, one, one, one);
+    if (p.early && column < whole.k) words = load_early(p.norm, column);
+    loaded |= words.x | words.y | words.z | words.w;
+    whole.norms[h] = words;
+  }
+  keep_early(p.never, loaded);
+  only_wait_for_predecessors();
+  if (!p.whole_type) return rms_norm_of(p, x, out);
+  whole.load((const uint16_t *)p.x + x, whole.held);
+  if (p.norm && !p.early) whole.load(p.norm, whole.norms);
   if (p.whole_type == RONDO_BF16)
-    rms_norm_of<RONDO_BF16>(p);
-  else if (p.whole_type == RONDO_F16)
-    rms_norm_of<RONDO_F16>(p);
+    whole.divide<RONDO_BF16>(p);
   else
-    rms_norm_of<0>(p);
+    whole.divide<RONDO_F16>(p);
+  whole.store((uint16_t *)p.out + out);
 }
 
 /* x plus the sum of its parts in their order, rounded to x's type. */
@@ -164,7 +230,11 @@ template <int Blocks> DEVICE void rms_norm_sums(const rms_norm_parameters &p) {
     finish(column, sum_of_parts(p, x + column, p.parts + parts + column), norm_of(column));
 }
 
-RMS_NORM_KERNELS(DEFINE_SHORT_KERNEL)
+#define DEFINE(chips, parameters, name, threads, ...)                                                                  \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, 2, __VA_ARGS__)
+RMS_NORM_KERNELS(DEFINE)
+#undef DEFINE
+RMS_NORM_PARTS_KERNELS(DEFINE_SHORT_KERNEL)
 
 #if __CUDA_ARCH__ >= 900
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \

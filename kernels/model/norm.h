@@ -7,14 +7,16 @@
 #include "../../runtime/completion.h"
 
 enum {
-  RMS_NORM_THREADS = 1024, /* the most of a block, and of a row */
-  RMS_NORM_BLOCK = 256,    /* the fewest threads of a block */
-  RMS_NORM_OUTER = 3,      /* outer dimensions at most */
-  RMS_NORM_PARTS = 16,     /* parts that a thread loads at once */
-  RMS_NORM_CLUSTER = 8,    /* blocks that share a row with parts, from RMS_NORM_LONG columns on */
+  RMS_NORM_THREADS = 1024,    /* the most of a block, and of a row with parts */
+  RMS_NORM_ROW_THREADS = 512, /* the most of a row without parts */
+  RMS_NORM_BLOCK = 256,       /* the fewest threads of a block */
+  RMS_NORM_OUTER = 3,         /* outer dimensions at most */
+  RMS_NORM_PARTS = 16,        /* parts that a thread loads at once */
+  RMS_NORM_CLUSTER = 8,       /* blocks that share a row with parts, from RMS_NORM_LONG columns on */
   RMS_NORM_LONG = 1024,
   RMS_NORM_HELD_SUMS = 2, /* numbers that a thread keeps in registers between sum and product, with parts */
-  RMS_NORM_HELD = 2,      /* groups of eight numbers that it keeps, without parts */
+  RMS_NORM_HELD = 4,      /* vectors of eight numbers that it keeps without parts, if all are of one type */
+  RMS_NORM_HELD_ANY = 2,  /* and else */
   RMS_NORM_FEWEST = 8,    /* the fewest threads of a row; their number is a power of two */
 };
 
@@ -35,13 +37,16 @@ struct rms_norm_parameters {
   uint32_t x_is_aligned, norm_is_aligned, out_is_aligned; /* 1: rows begin at multiples of 16 bytes */
   uint32_t whole_type; /* of x, norm and out, if it is one of 16 bits, and all rows are whole vectors of 16 bytes */
   uint32_t plain;      /* 1: rows are not divided */
+  uint32_t early;      /* 1: whole_type, and there is a norm, which is settled */
+  uint32_t never;      /* 0: see keep_early */
   float epsilon;
   struct completion done;
 };
 
 /* KERNEL(chips, parameters, name, threads, device function) */
 #define RMS_NORM_KERNELS(KERNEL)                                                                                       \
-  KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm, RMS_NORM_THREADS, rms_norm_rows)                             \
+  KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm, RMS_NORM_ROW_THREADS, rms_norm_rows)
+#define RMS_NORM_PARTS_KERNELS(KERNEL)                                                                                 \
   KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm_parts, RMS_NORM_THREADS, rms_norm_sums<1>)
 #define RMS_NORM_CLUSTER_KERNELS(KERNEL)                                                                               \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, rms_norm_parameters, rondo_rms_norm_parts_cluster, RMS_NORM_THREADS,              \

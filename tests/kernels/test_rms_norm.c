@@ -104,6 +104,52 @@ static void normalise(rondo_backend backend) {
 }
 BOTH_BACKENDS(rms_norm, divides_rows_by_their_root_mean_square, normalise)
 
+/* Behind another task the norm is loaded before that ends. Rows of one type in whole vectors, of every number of
+ * threads and of vectors of a thread, have the same bits with and without. */
+static void follow(rondo_backend backend) {
+  static const int64_t extents[][2] = {{1, 8},    {7, 72},   {33, 264},  {2049, 576}, {5, 1032},
+                                       {9, 2048}, {3, 4104}, {2, 16384}, {2, 16392},  {1, 20000}};
+  enum { COUNT = 2 * sizeof extents / sizeof *extents };
+  static struct normalised all[COUNT];
+  static struct frame following[COUNT];
+  struct random random = {6};
+  struct trial trial;
+  trial_describe(&trial, backend);
+  for (int i = 0; i < COUNT; i++) {
+    const rondo_dtype type = types[1 + i % 2];
+    const int64_t *extent = extents[i / 2];
+    struct normalised *n = &all[i];
+    *n = (struct normalised){.epsilon = 1e-5f};
+    n->x = frame_add(&trial, "x", type, 2, extent, 8, 1);
+    frame_fill(&n->x, &random, 3);
+    if (i % 6 < 5) n->norm = frame_add(&trial, "norm", type, 1, extent + 1, 8, 1), frame_fill(&n->norm, &random, 1);
+    n->out = frame_add(&trial, "out", type, 2, extent, 8, 1);
+    following[i] = frame_add(&trial, "following", type, 2, extent, 8, 1);
+    rondo_rms_norm_desc desc = {.x = n->x.view, .norm = n->norm.view, .out = n->out.view, .epsilon = n->epsilon};
+    REQUIRE_OK(rondo_add_rms_norm(trial.graph, &desc));
+    REQUIRE_OK(rondo_temporary(trial.graph, "copied", type, 2, extent, &desc.x));
+    REQUIRE_OK(rondo_add_copy(trial.graph, &(rondo_copy_desc){.src = n->x.view, .dst = desc.x}));
+    desc.out = following[i].view;
+    REQUIRE_OK(rondo_add_rms_norm(trial.graph, &desc));
+  }
+  trial_instantiate(&trial);
+  for (int i = 0; i < COUNT; i++) {
+    frame_set(&trial, &all[i].x), frame_set(&trial, &all[i].out), frame_set(&trial, &following[i]);
+    if (all[i].norm.bytes) frame_set(&trial, &all[i].norm);
+  }
+  trial_replay(&trial);
+  for (int i = 0; i < COUNT; i++) {
+    check(&trial, &all[i], i);
+    struct frame alone = frame_get(&trial, &all[i].out, "alone"), behind = frame_get(&trial, &following[i], "behind");
+    for (int64_t j = 0; j < frame_count(&alone); j++)
+      cr_assert_eq(frame_read(&alone, j), frame_read(&behind, j), "rms_norm %d, number %d", i, (int)j);
+    free(alone.bytes), free(behind.bytes), free(all[i].x.bytes), free(all[i].norm.bytes), free(all[i].out.bytes);
+    free(following[i].bytes);
+  }
+  trial_end(&trial);
+}
+BOTH_BACKENDS(rms_norm, a_norm_that_is_loaded_early_gives_the_same_bits, follow)
+
 /* A row with NaN, one with infinity, zeros, and an ordinary one among them. */
 static void keep_to_their_rows(rondo_backend backend) {
   enum { K = 96 };
