@@ -60,6 +60,7 @@ static const struct decoder_choice choices[] = {
     {FEED_FORWARD(ring), .rows = {1, DECODER_MOST_ROWS}, .x_parts = {0, FEED_FORWARD_MOST_PARTS},
      .out_parts = {1, FEED_FORWARD_MOST_PARTS}, .hidden_step = FEED_FORWARD_UNIT, .columns_step = FEED_FORWARD_UNIT,
      .lies_well = decoder_operands_are_dense, .plan = feed_forward_plan, .gather = feed_forward_gather,
+     .follow = feed_forward_follow,
      .why = "each warp has a ring of slots that it fills before x arrives and runs through both products"},
     {FEED_FORWARD(steps), .why = "no kernel takes these types, sizes or layouts"},
 };
@@ -171,11 +172,18 @@ static rondo_status gather_plan(const struct op_call *call, const struct decoder
   return status_set(RONDO_INTERNAL, "'%s' gives or takes parts over ranks, expected a kernel that can", choice->name);
 }
 
+static void plan_launch(const struct decoder_plan *plan, struct op_launches *launches) {
+  assert(plan->kernel);
+  launch_add(launches, plan->kernel, plan->clusters * LAYER_HALF_CLUSTER, plan->kernel->threads,
+             (uint64_t)plan->shared_bytes, &plan->told, plan->kernel->parameter_bytes);
+}
+
 rondo_status decoder_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct decoder_shape shape = decoder_shape_of(call->task);
   struct decoder_plan plan = {0};
   const struct decoder_choice *choice = choose(call->task, &shape, chip, &plan);
-  if (gathers(call, chip)) {
+  const bool is_gathered = gathers(call, chip);
+  if (is_gathered) {
     OP_TRY(gather_plan(call, choice, &shape, chip, &plan));
   } else if (decoder_has_sum(call->task)) {
     return after_sum_launch(call, chip, launches);
@@ -183,10 +191,9 @@ rondo_status decoder_select(const struct op_call *call, const struct chip *chip,
   launches->count = 0;
   launches->choice = choice->name, launches->why = choice->why;
   if (!choice->plan) return steps_launch(call, chip, launches);
-  assert(plan.kernel);
   half_fill(call, &shape, &plan.told.half);
   if (choice->fill) choice->fill(call, &shape, &plan);
-  launch_add(launches, plan.kernel, plan.clusters * LAYER_HALF_CLUSTER, plan.kernel->threads,
-             (uint64_t)plan.shared_bytes, &plan.told, plan.kernel->parameter_bytes);
+  plan_launch(&plan, launches);
+  if (is_gathered && choice->follow && choice->follow(&shape, chip, &plan)) plan_launch(&plan, launches);
   return RONDO_OK;
 }

@@ -50,6 +50,7 @@ static inline uint32_t decoder_take(int64_t *at, int64_t bytes, int64_t alignmen
 typedef bool decoder_planner(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan);
 typedef bool decoder_gatherer(const struct op_call *call, const struct decoder_shape *shape, const struct chip *chip,
                               struct decoder_plan *plan);
+typedef bool decoder_follower(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan);
 struct decoder_choice {
   const char *name, *why;
   const struct op *op;
@@ -61,6 +62,8 @@ struct decoder_choice {
   decoder_planner *plan; /* NULL: steps, which take everything */
   /* Has a kernel of one row take and give parts over ranks; NULL or false: it cannot. */
   decoder_gatherer *gather;
+  /* Turns gather's plan into that of a second launch; NULL or false: there is none. */
+  decoder_follower *follow;
   /* Adds addresses and attributes to the parameters, after their head; NULL: there are none. */
   void (*fill)(const struct op_call *call, const struct decoder_shape *shape, struct decoder_plan *plan);
 };
@@ -78,6 +81,7 @@ void attention_block_fill(const struct op_call *call, const struct decoder_shape
 /* feed_forward_plan.c */
 decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_tokens_plan, feed_forward_stream_plan;
 decoder_gatherer feed_forward_gather;
+decoder_follower feed_forward_follow;
 
 /* many_tokens_plan.c */
 decoder_planner attention_many_tokens_plan, feed_forward_many_tokens_plan;

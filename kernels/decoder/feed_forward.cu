@@ -5,7 +5,12 @@
  * that there is no barrier. Its slots are a ring, which is filled before the wait and runs through both products.
  * Operand B is the tokens' numbers in shared memory; up to four tokens have two columns each, the rounded numbers and
  * their remainders. The order of k within a chunk is the order of the loads. Gated numbers go to all blocks of the
- * cluster (st.async), each of which waits for its own bytes only. */
+ * cluster (st.async), each of which waits for its own bytes only.
+ *
+ * Over ranks a half may be two launches (feed_forward_plan.c). The second one needs nothing from the first, and so
+ * waits for its end no earlier than with its last statement: then the next half's wait is for both. The first one alone
+ * waits for the half before and clears. It has the last part: where this is, the half before has ended (wait_for_own).
+ */
 #include "../exchange/exchange_gather.cuh"
 #include "../gemv/gemv_operands.cuh"
 #include "decoder_shared.cuh"
@@ -31,7 +36,8 @@ template <rondo_dtype W, bool Split, int Operands, int Slots, bool HasRanks = fa
   static constexpr rondo_dtype weights = W;
   using chunk = chunk_of<W>;
   static constexpr int cluster = LAYER_HALF_CLUSTER, operands = Operands, slots = Slots;
-  static_assert(slots * chunk::slot == FEED_FORWARD_RING_BYTES(W), "what a plan gives");
+  static_assert(slots * chunk::slot == (has_ranks ? FEED_FORWARD_DEEP_BYTES : FEED_FORWARD_RING_BYTES(W)),
+                "what a plan gives");
   static constexpr int parts = FEED_FORWARD_MOST_PARTS;
   static constexpr bool split = Split;
   /* Few registers if they suffice: then a multiprocessor holds a block of the predecessor too, which ends while this
@@ -51,6 +57,7 @@ template <typename Size> struct place {
         warp(threadIdx.x / 32), warps(blockDim.x / 32), g(lane / 4), t(lane % 4) {
     first_group = cluster * p.groups / p.parts;
     groups = (cluster + 1) * p.groups / p.parts - first_group;
+    if constexpr (Size::has_ranks) first_group += p.first_group, cluster += p.first_part;
   }
 };
 
@@ -127,9 +134,16 @@ template <typename Size> struct slots {
   bool second;
 
   DEVICE slots(const feed_forward_parameters &p, const place<Size> &at)
-      : ring(at.shared + p.ring + at.warp * (Size::slots * chunk::slot)), lane(at.lane), asked(0), used(0), left(0),
-        tile(0), next(0), second(false) {}
+      : ring(at.shared + p.ring + at.warp * bytes(p)), lane(at.lane), asked(0), used(0), left(0), tile(0), next(0),
+        second(false) {}
 
+  /* Of a ring. */
+  DEVICE static uint32_t bytes(const feed_forward_parameters &p) {
+    if constexpr (Size::has_ranks)
+      return p.ring_bytes;
+    else
+      return Size::slots * chunk::slot;
+  }
   DEVICE static uint32_t row_of(const place<Size> &at, bool second, uint32_t tile) {
     return (at.rank + tile * Size::cluster) * 16 + (second ? 0 : at.first_group * (2 * chunk::elements));
   }
@@ -160,10 +174,12 @@ template <typename Size> struct slots {
     if (left) {
       from.copy(ring + asked, lane);
       asked += chunk::slot;
-      if (asked == Size::slots * chunk::slot) asked = 0;
+      if (asked == bytes(p)) asked = 0;
       if (--left == 0) find_next(p, at, one, two);
     }
     cp_async_commit();
+    if constexpr (Size::has_ranks)
+      if (p.is_shallow) cp_async_commit(); /* an empty group: the same wait suits half of the slots */
   }
 };
 
@@ -261,7 +277,7 @@ DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> 
       __syncwarp();
       column += chunk::elements * 2, column_8 += chunk::elements * 2;
       s.used += chunk::slot;
-      if (s.used == Size::slots * chunk::slot) s.used = 0;
+      if (s.used == slots<Size>::bytes(p)) s.used = 0;
       s.ask(p, at, one, two);
     }
     store_sums(p, at, c, at.shared + p.sums + at.g * 4 + (cut * of.tiles + tile) * p.half.rows * 64);
@@ -381,6 +397,8 @@ template <typename Size> DEVICE void store_results(const feed_forward_parameters
         give_pair(p.exchange, sum_given(p.exchange, load_word(sum_place(p, at))), at.cluster, of_cluster * 8 + two,
                   sum);
         continue;
+      } else {
+        only_wait_for_predecessors(); /* a path for build/check-waits: such a launch has waited */
       }
     *(float2 *)(p.half.out_parts + ((at.cluster * p.half.rows + token) * p.hidden + of_cluster * 16 + two * 2)) = sum;
   }
@@ -410,7 +428,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
   const share<Size> two(at, p.down, at.groups, p.down.all_tiles);
   slots<Size> s(p, at);
   s.find_next(p, at, one, two);
-  rolled_for (int i = 0; i < Size::slots; i++) s.ask(p, at, one, two);
+  rolled_for (int i = 0; i < Size::slots; i += Size::has_ranks && p.is_shallow ? 2 : 1) s.ask(p, at, one, two);
   cp_async_wait<Size::slots>();
   __syncthreads();
   wait_for_cluster();
@@ -427,13 +445,17 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
   barrier_wait_cluster(at.shared + ROW, 0);
   multiply_stream<Size>(p, at, s, one, two, false, at.shared + p.activations, p.pitch);
   __syncthreads();
-  if constexpr (Size::has_ranks) only_wait_for_predecessors();
   send_gated<Size>(p, at, one);
-  if constexpr (Size::has_ranks) end_sum(p.exchange, load_word(sum_place(p, at)));
+  if constexpr (Size::has_ranks)
+    if (!p.follows) {
+      only_wait_for_predecessors();
+      end_sum(p.exchange, load_word(sum_place(p, at)));
+    }
   barrier_wait_cluster(at.shared + GATED, 0);
   multiply_stream<Size>(p, at, s, one, two, true, at.shared + p.received, p.received_pitch);
   __syncthreads();
   store_results<Size>(p, at);
+  if constexpr (Size::has_ranks) only_wait_for_predecessors();
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \

@@ -62,7 +62,7 @@ static int64_t sums_bytes(const struct feed_forward_product *product, int64_t ro
   return (int64_t)product->cuts * product->tiles * rows * LAYER_HALF_TILE * (int64_t)sizeof(float);
 }
 
-/* Returns the bytes of shared memory. */
+/* Returns the bytes of shared memory, but for the ring, which is behind them. */
 static int64_t lay_out(const struct decoder_shape *shape, bool is_split, int64_t most_groups,
                        struct feed_forward_parameters *p) {
   const int64_t rows = shape->rows, b_columns = is_split ? 2 * rows : rows;
@@ -75,16 +75,29 @@ static int64_t lay_out(const struct decoder_shape *shape, bool is_split, int64_t
   const int64_t sums = larger(sums_bytes(&p->gate_up, rows), sums_bytes(&p->down, rows));
   p->sums = decoder_take(&at, larger(shape->hidden * BYTES_OF_TWO, sums), BANKS);
   p->ring = (uint32_t)at;
-  return at + INT64_C(1) * WARPS * FEED_FORWARD_RING_BYTES(shape->weights);
+  return at;
 }
 
 /* ---- The ring ---------------------------------------------------------------------------------------------------- */
 
 /* A launch of more than half of the multiprocessors takes so much that no two blocks share one: some would have two,
  * and others none (two ranks' share of Llama 1B: 460 us a token without its exchanges, not 409). */
-static int64_t alone_bytes(const struct decoder_plan *plan, const struct chip *chip) {
-  const bool is_wide = 2 * plan->clusters * LAYER_HALF_CLUSTER > chip->multiprocessors;
+static int64_t alone_bytes(int64_t clusters, const struct chip *chip) {
+  const bool is_wide = 2 * clusters * LAYER_HALF_CLUSTER > chip->multiprocessors;
   return is_wide ? chip->shared_bytes / 2 + 1 : 0;
+}
+
+/* `groups` from `first_group` on to `parts` clusters, with rings of so many bytes a warp; k is cut as if all clusters
+ * had as many. Returns the bytes of shared memory. */
+static int64_t groups_deal(const struct decoder_shape *shape, bool is_split, int64_t parts, int64_t groups,
+                           int64_t ring_bytes, struct feed_forward_parameters *p) {
+  const int64_t most_groups =
+      larger(divide_up(groups, parts), divide_up(shape->columns / CHUNK_COLUMNS, shape->out_parts));
+  p->gate_up = product_deal(shape, shape->hidden, most_groups * (CHUNK_COLUMNS / 8), shape->hidden / CHUNK_COLUMNS);
+  p->down = product_deal(shape, shape->columns, shape->hidden / LAYER_HALF_TILE, most_groups);
+  p->groups = (uint32_t)groups;
+  p->parts = (uint32_t)parts;
+  return lay_out(shape, is_split, most_groups, p) + WARPS * ring_bytes;
 }
 
 bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
@@ -93,28 +106,69 @@ bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chi
   plan->kernel = DECODER_KERNEL(variants, shape, chip, is_split);
   /* The reciprocal of units is exact for as many units. */
   if (!plan->kernel || shape->out_parts > groups || units * units * shape->rows > 1 << 16) return false;
-  const int64_t most_groups = divide_up(groups, shape->out_parts);
   struct feed_forward_parameters *p = &plan->told.ring;
-  p->gate_up = product_deal(shape, shape->hidden, most_groups * (CHUNK_COLUMNS / 8), shape->hidden / CHUNK_COLUMNS);
-  p->down = product_deal(shape, shape->columns, shape->hidden / LAYER_HALF_TILE, most_groups);
   p->half.scale = shape->weights == RONDO_NVFP4 ? 256 : 1;
   p->hidden = (uint32_t)shape->hidden;
   p->inverse_hidden = 1.0f / (float)shape->hidden;
-  p->groups = (uint32_t)groups;
-  p->parts = (uint32_t)shape->out_parts;
   p->units = (uint32_t)units;
   p->unit_reciprocal = (uint32_t)divide_up(1 << 16, units);
   plan->clusters = shape->out_parts;
-  plan->shared_bytes = larger(lay_out(shape, is_split, most_groups, p), alone_bytes(plan, chip));
+  const int64_t bytes =
+      groups_deal(shape, is_split, shape->out_parts, groups, FEED_FORWARD_RING_BYTES(shape->weights), p);
+  plan->shared_bytes = larger(bytes, alone_bytes(plan->clusters, chip));
   return true;
+}
+
+/* ---- Over ranks -------------------------------------------------------------------------------------------------- */
+
+/* A rank's attention has fewer blocks than the chip has multiprocessors. So clusters of the feed forward that share
+ * none with them have deeper rings, and as many more weights before x arrives. They are a launch of their own, the
+ * first one, since it finds room there alone; the others then find room beside attention alone. */
+static int64_t deep_clusters(const struct decoder_plan *plan, const struct decoder_shape *shape,
+                             const struct chip *chip) {
+  const struct exchange_gather *e = &plan->told.ring.exchange;
+  const int64_t deep = shape->out_parts - shape->x_parts; /* attention's clusters leave a part each */
+  const bool fit = shape->out_parts * LAYER_HALF_CLUSTER <= chip->multiprocessors;
+  return e->gives && e->parts && fit && shape->x_parts && deep > 0 ? deep : 0;
+}
+
+/* Of the clusters beside attention: as many that a warp with a deep ring, which holds a group more, has as much left to
+ * load when x arrives. */
+static int64_t shallow_groups(const struct decoder_shape *shape, int64_t deep) {
+  const int64_t groups = shape->columns / CHUNK_COLUMNS;
+  return smaller((shape->out_parts - deep) * divide_up(groups - deep, shape->out_parts), groups - deep);
+}
+
+/* A launch of clusters `first_part` to `end_part`, which have groups from `first_group` on. */
+static void launch_deal(const struct decoder_shape *shape, const struct chip *chip, int64_t first_part,
+                        int64_t end_part, int64_t first_group, int64_t groups, bool is_deep,
+                        struct decoder_plan *plan) {
+  struct feed_forward_parameters *p = &plan->told.ring;
+  p->first_part = (uint32_t)first_part, p->first_group = (uint32_t)first_group;
+  p->ring_bytes = is_deep ? FEED_FORWARD_DEEP_BYTES : FEED_FORWARD_DEEP_BYTES / 2;
+  p->is_shallow = !is_deep;
+  plan->clusters = end_part - first_part;
+  plan->shared_bytes =
+      larger(groups_deal(shape, true, plan->clusters, groups, p->ring_bytes, p), alone_bytes(shape->out_parts, chip));
 }
 
 bool feed_forward_gather(const struct op_call *call, const struct decoder_shape *shape, const struct chip *chip,
                          struct decoder_plan *plan) {
-  const struct op_kernel *kernel = DECODER_KERNEL(ranks_variants, shape, chip, shape->rows <= FEW);
-  if (!kernel) return false;
-  plan->kernel = kernel;
+  const int64_t parts = shape->out_parts, groups = shape->columns / CHUNK_COLUMNS;
+  plan->kernel = DECODER_KERNEL(ranks_variants, shape, chip, shape->rows <= FEW);
+  if (!plan->kernel) return false;
   plan->told.ring.exchange = decoder_gather_of(call);
+  const int64_t deep = deep_clusters(plan, shape, chip), before = shallow_groups(shape, deep);
+  if (deep) launch_deal(shape, chip, parts - deep, parts, before, groups - before, true, plan);
+  if (!deep || plan->shared_bytes > chip->shared_bytes) launch_deal(shape, chip, 0, parts, 0, groups, false, plan);
+  return true;
+}
+
+bool feed_forward_follow(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
+  struct feed_forward_parameters *p = &plan->told.ring;
+  if (!p->first_part) return false;
+  p->follows = 1;
+  launch_deal(shape, chip, 0, p->first_part, 0, p->first_group, false, plan);
   return true;
 }
 

@@ -117,6 +117,15 @@ DEVICE void name_missing(const exchange_gather &e, uint32_t own) {
       give_up(e.fault, e.fault_number, i / e.parts);
 }
 
+/* Between two looks: have they been going on for longer than the limit? `looks` counts from 0 in its low eight bits;
+ * the others keep the time of the first 256th look, in units of 2^20 ns: registers are few. */
+DEVICE bool last_too_long(uint32_t &looks, uint64_t limit_ns) {
+  if ((looks & 255) < 255) return false;
+  const uint32_t now = (uint32_t)(nanoseconds() >> 20), first = looks >> 8;
+  looks = ((first ? first : now) << 8) - 1; /* the next is 0 again */
+  return first && ((now - first) & 0xffffff) > (uint32_t)(limit_ns >> 20);
+}
+
 /* A pair of x and the sum over all ranks, in their order, each rank's parts in theirs; Exact: there are AtOnce. The
  * looks at AtOnce parts of Ranks ranks, 1 or 2, are in flight together. The first looks come too early: they bring the
  * instructions. Later ones begin when a third of the parts is there. On chips 9.0 those at exact parts are at what is
@@ -167,7 +176,8 @@ DEVICE float2 take_pair(const exchange_gather &e, uint32_t number, uint32_t pair
         if (have_come) break;
         const uint32_t own = from_x - e.rank * e.row_bytes - EXCHANGE_GATHER_PARTS * EXCHANGE_GATHER_VECTOR;
         if (!keeps || looks % LOOKS == 0) wait_for_parts(e, own, keeps && !looks ? e.parts * e.ranks * 2 / 3 : 0);
-        if (looks == e.timeout_ns >> 8) name_missing(e, own); /* one takes more than 256 ns */
+        if (keeps ? last_too_long(looks, e.timeout_ns) : looks == e.timeout_ns >> 9) /* there two take over 512 ns */
+          name_missing(e, own);
       }
       unrolled_for (uint32_t k = 0; k < Ranks; k++) before[k] = sum[k];
     }

@@ -95,7 +95,7 @@ BOTH_BACKENDS(decoder_ranks, halves_begin_with_the_sum_of_all_ranks, sums)
 
 /* ---- Halves that give each other parts --------------------------------------------------------------------------- */
 
-enum { CHAIN = 6, GIVEN_PARTS = 15, MATRIX = 2 * COLUMNS * HIDDEN };
+enum { CHAIN = 6, GIVEN_PARTS = 15, ATTENTION_PARTS = 8, MATRIX = 2 * COLUMNS * HIDDEN };
 
 /* The halves of a rank: the first only gives parts, the last only takes them. */
 struct chain {
@@ -269,6 +269,53 @@ Test(decoder_ranks, kernels_give_parts_where_each_rank_has_a_device) {
   }
   free(own), free(other);
   ranks_abandon(&ranks);
+}
+
+/* The launches of a half after attention of eight clusters, that gives parts, or the last one. */
+static void select_after_attention(bool gives, const struct chip *chip, struct op_launches *launches) {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct ranks ranks;
+  rondo_feed_forward_desc desc = {.name = "half"};
+  ranks_describe(&ranks, RONDO_BACKEND_HOST, RANKS, SUM_BYTES);
+  rondo_graph *graph = ranks.trials[1].graph;
+  const int64_t row[] = {1, HIDDEN}, from[] = {ATTENTION_PARTS, 1, HIDDEN}, to[] = {GIVEN_PARTS, 1, HIDDEN};
+  REQUIRE_OK(rondo_input(graph, "x", RONDO_F32, 2, row, &desc.x));
+  REQUIRE_OK(rondo_input(graph, "x_parts", RONDO_F32, 3, from, &desc.x_parts));
+  REQUIRE_OK(rondo_constant(graph, "gate_up", RONDO_BF16, 2, (int64_t[]){INT64_C(2) * COLUMNS, HIDDEN}, &desc.gate_up));
+  REQUIRE_OK(rondo_constant(graph, "down", RONDO_BF16, 2, (int64_t[]){HIDDEN, COLUMNS}, &desc.down));
+  REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 2, row, &desc.out));
+  REQUIRE_OK(rondo_output(graph, "out_parts", RONDO_F32, 3, to, &desc.out_parts));
+  const struct layer_exchange exchange = {
+      .states = ranks.exchange, .rank = 1, .ranks = RANKS, .gives = gives, .takes = true};
+  REQUIRE_OK(feed_forward_add(graph, &desc, false, false, &exchange));
+  struct op_task task = graph_op_task(graph, &graph->tasks[0], operands);
+  const struct op_call call = {.task = &task, .data = op_nowhere, .lets_successors_start = true};
+  REQUIRE_OK(task.op->select(&call, chip, launches));
+  ranks_abandon(&ranks);
+}
+
+/* Together they have all parts and groups; the first one, which has the last part, alone waits and clears. */
+Test(decoder_ranks, clusters_beside_attention_are_a_second_launch) {
+  enum { DEEP = GIVEN_PARTS - ATTENTION_PARTS, GROUPS = COLUMNS / FEED_FORWARD_UNIT };
+  static const struct chip small = {90, 114, 232448};
+  static struct op_launches launches;
+  struct feed_forward_parameters deep, shallow;
+  select_after_attention(true, &hopper, &launches);
+  cr_assert_eq(launches.count, 2);
+  memcpy(&deep, launches.items[0].parameters, sizeof deep);
+  memcpy(&shallow, launches.items[1].parameters, sizeof shallow);
+  cr_assert(launches.items[0].grid[0] == DEEP * 8 && launches.items[1].grid[0] == ATTENTION_PARTS * 8);
+  cr_assert(deep.first_part == ATTENTION_PARTS && deep.parts == DEEP && !deep.follows && !deep.is_shallow);
+  cr_assert(shallow.first_part == 0 && shallow.parts == ATTENTION_PARTS && shallow.follows && shallow.is_shallow);
+  cr_assert(shallow.first_group == 0 && shallow.groups == deep.first_group);
+  cr_assert(deep.first_group + deep.groups == GROUPS && shallow.groups >= shallow.parts && deep.groups >= deep.parts);
+  cr_assert_eq(deep.ring_bytes, 2 * shallow.ring_bytes);
+  cr_assert_lt(launches.items[1].shared_bytes, launches.items[0].shared_bytes);
+  cr_assert_leq(launches.items[0].shared_bytes, (uint32_t)hopper.shared_bytes);
+  select_after_attention(false, &hopper, &launches);
+  cr_assert_eq(launches.count, 1, "the counters move on in one launch");
+  select_after_attention(true, &small, &launches);
+  cr_assert_eq(launches.count, 1, "attention's clusters leave no multiprocessors");
 }
 
 Test(decoder_ranks, elsewhere_the_sum_is_a_launch) {

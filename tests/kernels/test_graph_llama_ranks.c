@@ -410,8 +410,8 @@ Test(graph_llama_ranks, the_largest_exchange_has_these_bytes) {
 
 /* ---- Which kernels ----------------------------------------------------------------------------------------------- */
 
-/* Kernels that give and take parts, of all tasks of rank 1 where each rank has a device of its own. */
-static int giving_launches(const rondo_graph *graph, const struct chip *chip) {
+/* Tasks of rank 1 whose kernels give and take parts where each rank has a device of its own. */
+static int giving_tasks(const rondo_graph *graph, const struct chip *chip) {
   static struct op_launches launches;
   int giving = 0;
   for (uint32_t t = 0; t < graph->task_count; t++) {
@@ -419,7 +419,8 @@ static int giving_launches(const rondo_graph *graph, const struct chip *chip) {
     struct op_task task = graph_op_task(graph, &graph->tasks[t], operands);
     REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere, .lets_successors_start = true},
                                chip, &launches));
-    for (uint32_t i = 0; i < launches.count; i++) giving += strstr(launches.items[i].kernel, "_ranks") != NULL;
+    const char *last = launches.count ? launches.items[launches.count - 1].kernel : "";
+    giving += strstr(last, "_ranks") != NULL;
   }
   return giving;
 }
@@ -446,7 +447,7 @@ static void check_giving(int64_t query_heads, int64_t kv_heads, int64_t feed_for
   const bool gives = query_heads / kv_heads % 2 == 0 && query_heads / kv_heads <= 8 && query_heads <= 32 &&
                      feed_forward >= 960 && feed_forward % 64 == 0;
   for (size_t c = 0; c < sizeof chips / sizeof *chips; c++)
-    cr_assert_eq(giving_launches(graph, &chips[c]), gives ? 4 : 0, "%d heads, %d, %d", (int)query_heads, (int)kv_heads,
+    cr_assert_eq(giving_tasks(graph, &chips[c]), gives ? 4 : 0, "%d heads, %d, %d", (int)query_heads, (int)kv_heads,
                  (int)feed_forward);
   REQUIRE_OK(rondo_graph_destroy(&graph));
   for (int r = 0; r < 2; r++) REQUIRE_OK(rondo_graph_destroy(&lenders[r]));
