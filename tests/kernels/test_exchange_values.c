@@ -1,5 +1,6 @@
 /* test_exchange_values.c - exchanges of large tensors, in one step and in two; of NaN, infinities, -0 and words with
- * all bits set; over many replays; with a rank that does not come. */
+ * all bits set; over many replays, and a hundred thousand times; with a rank that does not come, or whose device fails.
+ */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -95,6 +96,82 @@ static void sums_of_large_tensors(rondo_backend backend) {
   large(backend, 4, (1 << 20) + 13, RONDO_F32, RONDO_F16);
 }
 BOTH_BACKENDS(exchange_values, sums_of_large_tensors, sums_of_large_tensors)
+
+/* Number i of a rank's part of a large tensor whose parts have `part` elements each. */
+static double part_number(uint32_t rank, int64_t i) { return number_of(rank, i) * 3; }
+
+/* Of two ranks: what all_gather, reduce_scatter, broadcast and a send of rank 1 read and write. Only broadcast's
+ * source and the sender have `in`, and only the receivers `out`. */
+static void moves_add(struct ranks *ranks, struct pair *moved, rondo_dtype type, int64_t part) {
+  pair_add(&moved[0], ranks, rondo_add_all_gather, type, part, type, 2 * part, false);
+  pair_add(&moved[1], ranks, rondo_add_reduce_scatter, type, 2 * part, type, part, false);
+  for (int kind = 2; kind < 4; kind++)
+    for (uint32_t r = 0; r < 2; r++) {
+      const bool is_source = r == (kind == 2 ? 0 : 1);
+      rondo_graph *graph = ranks->trials[r].graph;
+      rondo_exchange_desc desc = {
+          .exchange = ranks->exchange, .rank = r, .ranks = 2, .peer = kind == 2 ? 0 : 1 - r, .timeout_ns = minute_ns};
+      rondo_tensor *tensor = is_source ? &moved[kind].in[r] : &moved[kind].out[r];
+      REQUIRE_OK(rondo_state(graph, "moved", type, 1, &part, tensor));
+      *(is_source ? &desc.in : &desc.out) = *tensor;
+      REQUIRE_OK((kind == 2 ? rondo_add_broadcast : is_source ? rondo_add_send : rondo_add_receive)(graph, &desc));
+    }
+}
+
+static void move_set(struct trial *trial, rondo_tensor tensor, rondo_dtype type, uint32_t rank, int64_t count) {
+  unsigned char *bytes = malloc((size_t)count * 4);
+  for (int64_t i = 0; i < count; i++) oracle_write(type, bytes, i, part_number(rank, i));
+  trial_set(trial, tensor, bytes);
+  free(bytes);
+}
+
+/* Of parts of both ranks: what has arrived begins with number `first` of rank `from`; of both: their sum. */
+enum { OF_BOTH = 2 };
+static void move_check(struct trial *trial, rondo_tensor tensor, rondo_dtype type, uint32_t from, int64_t first,
+                       int64_t at, int64_t count, int64_t all) {
+  unsigned char *bytes = malloc((size_t)all * 4);
+  trial_get(trial, tensor, bytes);
+  for (int64_t i = 0; i < count; i++) {
+    const double expected =
+        from == OF_BOTH ? part_number(0, first + i) + part_number(1, first + i) : part_number(from, first + i);
+    const double value = oracle_read(type, bytes, at + i);
+    cr_assert(value == expected, "from %u, number %d of %d: %g, expected %g", from, (int)i, (int)count, value,
+              expected);
+  }
+  free(bytes);
+}
+
+static void large_moves(rondo_backend backend, rondo_dtype type, int64_t part) {
+  struct ranks ranks;
+  struct pair moved[4];
+  ranks_describe(&ranks, backend, 2, 2 * (uint64_t)part * rondo_dtype_bits(type) / 8);
+  moves_add(&ranks, moved, type, part);
+  ranks_instantiate(&ranks);
+  for (uint32_t r = 0; r < 2; r++) {
+    move_set(&ranks.trials[r], moved[0].in[r], type, r, part);
+    move_set(&ranks.trials[r], moved[1].in[r], type, r, 2 * part);
+  }
+  move_set(&ranks.trials[0], moved[2].in[0], type, 0, part);
+  move_set(&ranks.trials[1], moved[3].in[1], type, 1, part);
+  for (int replay = 0; replay < 2; replay++) ranks_replay(&ranks);
+  for (uint32_t r = 0; r < 2; r++) {
+    for (uint32_t from = 0; from < 2; from++)
+      move_check(&ranks.trials[r], moved[0].out[r], type, from, 0, from * part, part, 2 * part);
+    move_check(&ranks.trials[r], moved[1].out[r], type, OF_BOTH, r * part, 0, part, part);
+  }
+  move_check(&ranks.trials[1], moved[2].out[1], type, 0, 0, 0, part, part);
+  move_check(&ranks.trials[0], moved[3].out[0], type, 1, 0, 0, part, part);
+  ranks_end(&ranks);
+}
+
+static void moves_of_large_tensors(rondo_backend backend) {
+  skip_under_sanitizers();
+  skip_under_valgrind("threads that wait for each other take turns");
+  large_moves(backend, RONDO_BF16, 1 << 21);
+  large_moves(backend, RONDO_F32, (1 << 18) + 3);
+  large_moves(backend, RONDO_F16, (1 << 20) - 8);
+}
+BOTH_BACKENDS(exchange_values, moves_of_large_tensors, moves_of_large_tensors)
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
 
@@ -208,6 +285,51 @@ static void repeats(rondo_backend backend) {
 }
 BOTH_BACKENDS(exchange_values, have_the_same_bits_in_a_thousand_replays, repeats)
 
+/* A hundred sums in a graph, of vectors of many lengths, on ranks that begin in any order, with pauses: on GPUs a
+ * hundred thousand exchanges. Each replay has other numbers, so that what is left of one before shows. */
+static void many(rondo_backend backend) {
+  enum { SUMS = 100, MOST = 700, REPLAYS = 1000, HOST_REPLAYS = 100 };
+  static rondo_tensor in[2], out[2][SUMS];
+  static float numbers[2][MOST];
+  struct random random = {12};
+  struct ranks ranks;
+  skip_under_sanitizers();
+  skip_under_valgrind("threads that wait for each other take turns");
+  ranks_describe(&ranks, backend, 2, sizeof numbers[0]);
+  for (uint32_t r = 0; r < 2; r++) {
+    rondo_graph *graph = ranks.trials[r].graph;
+    REQUIRE_OK(rondo_input(graph, "in", RONDO_F32, 1, (int64_t[]){MOST}, &in[r]));
+    for (int i = 0; i < SUMS; i++) {
+      const int64_t count = 1 + i * 7;
+      rondo_tensor part;
+      REQUIRE_OK(rondo_view(graph, in[r], (int64_t[]){0}, &count, &part));
+      REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 1, &count, &out[r][i]));
+      REQUIRE_OK(rondo_add_all_reduce(graph, &(rondo_exchange_desc){.in = part,
+                                                                    .out = out[r][i],
+                                                                    .exchange = ranks.exchange,
+                                                                    .rank = r,
+                                                                    .ranks = 2,
+                                                                    .timeout_ns = minute_ns}));
+    }
+  }
+  ranks_instantiate(&ranks);
+  for (int replay = 0; replay < (backend == RONDO_BACKEND_HOST ? HOST_REPLAYS : REPLAYS); replay++) {
+    for (uint32_t r = 0; r < 2; r++) {
+      for (int i = 0; i < MOST; i++) numbers[r][i] = (float)random_normal(&random);
+      memcpy(rondo_data(ranks.trials[r].slot, in[r]), numbers[r], sizeof numbers[r]);
+    }
+    ranks_replay_apart(&ranks, &random);
+    for (uint32_t r = 0; r < 2; r++)
+      for (int i = 0; i < SUMS; i++) {
+        const float *sums = rondo_data(ranks.trials[r].slot, out[r][i]);
+        for (int k = 0; k < 1 + i * 7; k++)
+          cr_assert(sums[k] == numbers[0][k] + numbers[1][k], "replay %d, rank %u, sum %d, number %d", replay, r, i, k);
+      }
+  }
+  ranks_end(&ranks);
+}
+BOTH_BACKENDS(exchange_values, are_right_a_hundred_thousand_times, many)
+
 /* ---- A ring ------------------------------------------------------------------------------------------------------ */
 
 static void ring_add(struct ranks *ranks, struct pair *pair, uint32_t r, bool sends) {
@@ -293,4 +415,61 @@ Test(exchange_values, a_missing_rank_is_named_host, OWN_PROCESS) { rank_is_missi
 Test(exchange_values, a_missing_rank_is_named_cuda, OWN_PROCESS) {
   require_backend(RONDO_BACKEND_CUDA);
   rank_is_missing(RONDO_BACKEND_CUDA);
+}
+
+/* ---- A rank whose device fails ----------------------------------------------------------------------------------- */
+
+/* x[0] = 1, and a trap if flag[0] is not 0. */
+static const char failing_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+                                  ".visible .entry failing(.param .u64 flag, .param .u64 x)\n{\n"
+                                  ".reg .pred fails; .reg .b64 %a, %b; .reg .b32 %v;\n"
+                                  "ld.param.u64 %a, [flag];\nld.param.u64 %b, [x];\n"
+                                  "cvta.to.global.u64 %a, %a;\ncvta.to.global.u64 %b, %b;\n"
+                                  "ld.global.u32 %v, [%a];\nsetp.ne.u32 fails, %v, 0;\n@fails trap;\n"
+                                  "mov.b32 %v, 0f3F800000;\nst.global.b32 [%b], %v;\nret;\n}\n";
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000 * 1000 * 1000 + (uint64_t)now.tv_nsec;
+}
+
+/* The kernel of rank 1's device traps before the sum. With the default limit every rank's wait ends within a second. */
+Test(exchange_values, a_device_that_fails_ends_every_wait_within_a_second_cuda, OWN_PROCESS) {
+  struct ranks ranks;
+  rondo_tensor flag[2], x, out[2];
+  require_backend(RONDO_BACKEND_CUDA);
+  ranks_describe(&ranks, RONDO_BACKEND_CUDA, 2, 4);
+  for (uint32_t r = 0; r < 2; r++) {
+    rondo_graph *graph = ranks.trials[r].graph;
+    REQUIRE_OK(rondo_input(graph, "flag", RONDO_I32, 1, (int64_t[]){1}, &flag[r]));
+    REQUIRE_OK(rondo_temporary(graph, "x", RONDO_F32, 1, (int64_t[]){1}, &x));
+    REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 1, (int64_t[]){1}, &out[r]));
+    const rondo_argument arguments[] = {{.tensor = flag[r], .access = RONDO_READ},
+                                        {.tensor = x, .access = RONDO_WRITE}};
+    REQUIRE_OK(rondo_add_kernel(graph, &(rondo_kernel_desc){.name = "failing",
+                                                            .image = failing_ptx,
+                                                            .image_bytes = sizeof failing_ptx,
+                                                            .function = "failing",
+                                                            .grid = {1, 1, 1},
+                                                            .block = {1, 1, 1},
+                                                            .arguments = arguments,
+                                                            .argument_count = 2}));
+    REQUIRE_OK(rondo_add_all_reduce(
+        graph, &(rondo_exchange_desc){
+                   .name = "sum", .in = x, .out = out[r], .exchange = ranks.exchange, .rank = r, .ranks = 2}));
+  }
+  ranks_instantiate(&ranks);
+  for (uint32_t r = 0; r < 2; r++) *(int32_t *)rondo_data(ranks.trials[r].slot, flag[r]) = 0;
+  ranks_replay(&ranks);
+  for (uint32_t r = 0; r < 2; r++) cr_assert_eq(*(const float *)rondo_data(ranks.trials[r].slot, out[r]), 2.0f);
+  const rondo_slot slots[] = {ranks.trials[0].slot, ranks.trials[1].slot};
+  *(int32_t *)rondo_data(slots[1], flag[1]) = 1;
+  const uint64_t begin = now_ns();
+  REQUIRE_OK(rondo_replay_all(slots, 2));
+  for (int r = 0; r < 2; r++) {
+    REQUIRE_ERROR(rondo_wait(slots[r], minute_ns), RONDO_DEVICE_LOST, "");
+    cr_assert_lt(now_ns() - begin, UINT64_C(1000) * 1000 * 1000, "rank %d", r);
+  }
+  ranks_abandon(&ranks);
 }

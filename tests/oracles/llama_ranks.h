@@ -4,7 +4,7 @@
 
 #include "llama_oracle.h"
 
-enum { MOST_RANKS = 4 };
+enum { MOST_RANKS = 8 };
 
 struct llama_ranks {
   int count;             /* 1: no exchange */

@@ -89,6 +89,7 @@ void nccl_ranks_ask_for_nothing(const struct proof *proof) {
   if (proof->backend == RONDO_BACKEND_HOST) conclude(proof, SKIPPED, "NCCL needs GPUs");
   open_subject(proof, 1, RONDO_WAIT_BLOCK); /* says whether there is such a backend, and which driver */
   close_subject(proof);
+  if (proof->verdict->is_fake) conclude(proof, SKIPPED, "the fake driver runs no kernels of NCCL");
   if (!nccl_ranks_open(RANKS, communicators, &why)) conclude(proof, SKIPPED, "%s", why);
   open_ranks(proof);
   expect_sum();
