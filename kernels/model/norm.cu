@@ -133,7 +133,8 @@ struct whole_row {
 
 /* Rows of one type in whole vectors, whose norm is loaded before the wait if it is settled, and others. */
 DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
-  const uint32_t log = 31 - __clz(p.row_threads), row = (blockIdx.x * blockDim.x + threadIdx.x) >> log;
+  const uint32_t log = 31 - __clz(p.row_threads); /* short rows may have more than 2^32 threads in all */
+  const uint32_t row = blockIdx.x * (blockDim.x >> log) + (threadIdx.x >> log);
   whole_row whole;
   whole.first = 8 * (threadIdx.x & (p.row_threads - 1)), whole.step = 8 << log, whole.k = row < p.rows ? p.k : 0;
   int64_t x = 0, out = 0;

@@ -196,6 +196,33 @@ static void nothing(rondo_backend backend) {
 }
 BOTH_BACKENDS(rms_norm, empty_tensors_are_no_work, nothing)
 
+/* A block has 32 such rows, with eight threads each: more than 2^32 threads in all. */
+Test(rms_norm_rows, more_than_2_to_29_cuda) {
+  enum { ENDS = 3 };
+  static const uint16_t numbers[ENDS] = {0x4200, 0xc200, 0}; /* f16: 3, -3 and 0 */
+  static const uint16_t expected[ENDS] = {0x3a00, 0xba00, 0};
+  const int64_t rows = (INT64_C(1) << 29) + ENDS, begin[] = {0, INT64_C(1) << 29};
+  require_backend(RONDO_BACKEND_CUDA);
+  struct trial trial;
+  rondo_tensor x, ends[2];
+  trial_describe(&trial, RONDO_BACKEND_CUDA);
+  REQUIRE_OK(rondo_state(trial.graph, "x", RONDO_F16, 2, (int64_t[]){rows, 1}, &x));
+  for (int i = 0; i < 2; i++)
+    REQUIRE_OK(rondo_view(trial.graph, x, (int64_t[]){begin[i], 0}, (int64_t[]){ENDS, 1}, &ends[i]));
+  REQUIRE_OK(rondo_add_rms_norm(trial.graph, &(rondo_rms_norm_desc){.x = x, .out = x, .epsilon = 7}));
+  trial_instantiate(&trial);
+  for (int i = 0; i < 2; i++) trial_set(&trial, ends[i], numbers);
+  trial_replay(&trial);
+  for (int i = 0; i < 2; i++) {
+    uint16_t got[ENDS];
+    trial_get(&trial, ends[i], got);
+    for (int row = 0; row < ENDS; row++)
+      cr_expect_eq(got[row], expected[row], "row %d from %lld on: 0x%04x, expected 0x%04x", row, (long long)begin[i],
+                   got[row], expected[row]);
+  }
+  trial_end(&trial);
+}
+
 Test(rms_norm, refuses_what_does_not_match) {
   struct trial trial;
   rondo_tensor x, norm, long_norm, out, wide, ints;
