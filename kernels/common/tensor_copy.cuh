@@ -105,8 +105,7 @@ DEVICE uint64_t read_often_policy() {
   return policy;
 }
 
-/* ---- Clusters (see also cluster.cuh and send.cuh)
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Clusters (see also cluster.cuh and send.cuh) ---------------------------------------------------------------- */
 
 DEVICE uint32_t cluster_rank() {
   uint32_t rank;

@@ -12,8 +12,6 @@
 
 DEVICE uint32_t pack(float low, float high) { return pack_two<__nv_bfloat16>(low, high); }
 DEVICE float2 two_numbers(uint32_t bits) { return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)}; }
-/* Changes no number that it is added to. */
-DEVICE float2 no_number() { return {-0.0f, -0.0f}; }
 /* The remainders of two numbers after rounding. */
 DEVICE uint32_t rest_of(float low, float high, uint32_t rounded) {
   const float2 two = two_numbers(rounded);

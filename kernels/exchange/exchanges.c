@@ -15,12 +15,14 @@ static_assert((int)EXCHANGE_OPERANDS <= (int)OP_MAX_OPERANDS, "three tensors and
 
 /* ---- The state --------------------------------------------------------------------------------------------------- */
 
-/* Sums in two steps need three vectors of f32 for each two of 16 bits, in chunks that may be a vector longer. */
-int64_t exchange_slot_bytes(uint64_t bytes) {
+/* The bytes of a slot for data of up to `bytes`. Sums in two steps need three vectors of f32 for each two of 16 bits,
+ * in chunks that may be a vector longer. */
+static int64_t exchange_slot_bytes(uint64_t bytes) {
   return round_up((int64_t)bytes + INT64_C(2) * EXCHANGE_VECTOR_BYTES, EXCHANGE_SLOT_MULTIPLE);
 }
 
-int64_t exchange_row_bytes(uint64_t bytes) {
+/* Of a row of a state. */
+static int64_t exchange_row_bytes(uint64_t bytes) {
   return EXCHANGE_HEAD_BYTES + 2 * exchange_slot_bytes(bytes) + EXCHANGE_GATHER_BYTES;
 }
 

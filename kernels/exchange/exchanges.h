@@ -113,9 +113,6 @@ struct exchange_choice exchange_choose(const struct exchange_attributes *attribu
  * that are not `touched`, as bits, stay absent. */
 rondo_status exchange_states_borrow(rondo_graph *graph, const rondo_tensor *states, uint32_t rank, uint32_t ranks,
                                     uint32_t touched, struct op_argument *arguments);
-/* The bytes of a slot for data of up to `bytes`, and of a row of a state. */
-int64_t exchange_slot_bytes(uint64_t bytes);
-int64_t exchange_row_bytes(uint64_t bytes);
 
 /* The task as its kernels and the host see it, but for `done`. */
 struct exchange_parameters exchange_parameters_of(const struct op_call *call, const struct exchange_choice *choice);

@@ -25,11 +25,11 @@ void rope_frequencies(float base, int64_t pairs, float *frequencies) {
   for (int64_t i = 0; i < pairs; i++) frequencies[i] = (float)pow((double)base, -(double)i / (double)pairs);
 }
 
-rondo_status rope_check_fields(const char *prefix, float base, int32_t pairing) {
+static rondo_status check_fields(float base, int32_t pairing) {
   if (!(base >= 0) || isinf(base))
-    return op_refuse("%sbase is %g, expected a finite number that is not negative", prefix, (double)base);
+    return op_refuse("base is %g, expected a finite number that is not negative", (double)base);
   if (pairing == RONDO_ROPE_INTERLEAVED || pairing == RONDO_ROPE_HALVES) return RONDO_OK;
-  return op_refuse("%spairing is %" PRId32 ", expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES", prefix, pairing);
+  return op_refuse("pairing is %" PRId32 ", expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES", pairing);
 }
 
 rondo_status rope_check(const struct op_task *task) {
@@ -38,7 +38,7 @@ rondo_status rope_check(const struct op_task *task) {
   const struct rope_attributes *attributes = op_attributes(task);
   if (attributes->layout != RONDO_BHSD && attributes->layout != RONDO_BSHD)
     return op_refuse("layout is %" PRId32 ", expected RONDO_BHSD or RONDO_BSHD", attributes->layout);
-  OP_TRY(rope_check_fields("", attributes->base, attributes->pairing));
+  OP_TRY(check_fields(attributes->base, attributes->pairing));
   if (!x->present || x->rank != 4 || !rows_are_numbers(x->dtype))
     return op_unexpected(
         "x", x, "[batch, heads, sequence, d] f32, f16 or bf16 (layout RONDO_BSHD: [batch, sequence, heads, d])");

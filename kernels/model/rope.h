@@ -46,9 +46,6 @@ struct rope_attributes {
 
 /* The frequencies of the d/2 pairs in radians for each position: base^(-2i/d), rounded to fp32 once. */
 void rope_frequencies(float base, int64_t pairs, float *frequencies);
-/* Checks that base is finite and at least 0, and that pairing is one of the two. `prefix` precedes the field's name in
- * the error. */
-rondo_status rope_check_fields(const char *prefix, float base, int32_t pairing);
 
 extern const struct op op_rope;
 OP_FUNCTIONS(rope);

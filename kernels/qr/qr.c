@@ -224,7 +224,8 @@ int64_t qr_extract_touched_elements(const struct op_task *task, uint32_t operand
 /* 8 modulo 16: the four column lanes of a warp read different banks (f64: the two of each half). */
 int64_t qr_leading(int64_t m) { return (m + 7) / 16 * 16 + 8; }
 
-uint64_t qr_shared_bytes(uint32_t element_bytes, int64_t m, int64_t n) {
+/* A whole matrix there with its tau. */
+static uint64_t qr_shared_bytes(uint32_t element_bytes, int64_t m, int64_t n) {
   return (uint64_t)(qr_leading(m) * n + smaller(m, n)) * element_bytes;
 }
 

@@ -208,9 +208,8 @@ struct qr_sizes qr_sizes_of(const struct op_operand *operand, int32_t layout);
 struct qr_matrix qr_matrix_of(const struct op_operand *operand, void *data, int32_t layout);
 struct qr_vector qr_vector_of(const struct op_operand *operand, void *data);
 
-/* Elements from column to column in shared memory, and the bytes of a whole matrix there with its tau. */
+/* Elements from column to column in shared memory. */
 int64_t qr_leading(int64_t m);
-uint64_t qr_shared_bytes(uint32_t element_bytes, int64_t m, int64_t n);
 /* Is a matrix factored in shared memory even on the smallest of the chips Rondo is compiled for? */
 bool qr_fits_every_chip(uint32_t element_bytes, int64_t m, int64_t n);
 
