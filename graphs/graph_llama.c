@@ -385,6 +385,7 @@ static void defaults_fill(rondo_graph_llama_desc *desc) {
   if (desc->rope_base == 0) desc->rope_base = 10000.0f;
   if (desc->nvfp4_scale == 0) desc->nvfp4_scale = 1;
   if (!desc->embedding) desc->embedding = desc->weights == RONDO_NVFP4 ? RONDO_NVFP4 : desc->dtype;
+  desc->packed = desc->packed != 0, desc->every_row = desc->every_row != 0, desc->verify = desc->verify != 0;
 }
 
 /* What follows from the description, before anything is added. */
@@ -393,7 +394,7 @@ static rondo_status prepare(struct llama_builder *b) {
   const rondo_status status = desc_check(&b->desc);
   if (status != RONDO_OK) return status;
   llama_ranks_divide(b);
-  b->verifies = b->desc.verify != 0;
+  b->verifies = b->desc.verify;
   if (b->verifies) b->desc.tokens = 1 + b->desc.draft, b->desc.every_row = 1; /* the rows are those of a prompt */
   b->rows = b->desc.tokens ? b->desc.tokens : b->desc.sequences;
   b->q_columns = b->desc.query_heads * b->desc.head_dimension;

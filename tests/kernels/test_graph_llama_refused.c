@@ -165,8 +165,6 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   REFUSED("sequence is 3, expected 0 to 2");
   bad.every_row = 1;
   REFUSED("every_row is 1, expected 0 to 0");
-  bad.tokens = 4, bad.every_row = 2;
-  REFUSED("every_row is 2, expected 0 to 1");
   bad.tokens = 4, bad.every_row = 1, bad.feed_back = 1;
   REFUSED("every_row is 1, expected 0 with feed_back");
   bad.tokens = 4, bad.every_row = 1, bad.with_sampling = 1;

@@ -5,6 +5,7 @@
 
 #include "../../runtime/graph.h"
 #include "../support.h"
+#include <rondo_graphs.h>
 
 static rondo_tensor of(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t a, int64_t b, int64_t c,
                        int64_t d) {
@@ -97,5 +98,49 @@ Test(flags, any_value_other_than_0_counts_as_1) {
     cr_expect_not(is_same(i, 0, 1), "%s changes nothing", flags[i].name);
     for (size_t v = 0; v < sizeof values / sizeof *values; v++)
       cr_expect(is_same(i, 1, values[v]), "%s of %d", flags[i].name, (int)values[v]);
+  }
+}
+
+/* ---- Of a ready-made graph --------------------------------------------------------------------------------------- */
+
+enum llama_flag { PACKED, EVERY_ROW, VERIFY, LLAMA_FLAGS };
+
+static rondo_graph *llama_of(enum llama_flag flag, int32_t value) {
+  rondo_graph *graph = NULL;
+  rondo_llama_layer layer;
+  rondo_graph_llama_tensors tensors = {.layers = &layer};
+  rondo_graph_llama_desc desc = {.layers = 1,
+                                 .hidden = 64,
+                                 .query_heads = 2,
+                                 .kv_heads = 2,
+                                 .feed_forward = 64,
+                                 .vocabulary = 32,
+                                 .context = 64,
+                                 .dtype = RONDO_BF16,
+                                 .weights = RONDO_BF16,
+                                 .tokens = flag == VERIFY ? 0 : 8,
+                                 .feed_back = flag == VERIFY,
+                                 .draft = flag == VERIFY ? 3 : 0};
+  *(flag == PACKED ? &desc.packed : flag == EVERY_ROW ? &desc.every_row : &desc.verify) = value;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_graph_llama(graph, &desc, &tensors));
+  return graph;
+}
+
+static bool llama_is_same(enum llama_flag flag, int32_t one, int32_t other) {
+  rondo_graph *graphs[] = {llama_of(flag, one), llama_of(flag, other)};
+  bool same = graphs[0]->task_count == graphs[1]->task_count && graphs[0]->tensor_count == graphs[1]->tensor_count;
+  for (uint32_t i = 0; same && i < graphs[0]->task_count; i++)
+    same = !memcmp(graphs[0]->tasks[i].attributes, graphs[1]->tasks[i].attributes, OP_ATTRIBUTE_BYTES);
+  for (uint32_t i = 0; same && i < graphs[0]->tensor_count; i++)
+    same = !memcmp(graphs[0]->tensors[i].shape, graphs[1]->tensors[i].shape, sizeof graphs[0]->tensors[i].shape);
+  for (int i = 0; i < 2; i++) REQUIRE_OK(rondo_graph_destroy(&graphs[i]));
+  return same;
+}
+
+Test(flags, of_a_ready_made_graph_any_value_other_than_0_counts_as_1) {
+  for (enum llama_flag flag = PACKED; flag < LLAMA_FLAGS; flag++) {
+    cr_expect_not(llama_is_same(flag, 0, 1), "flag %d changes nothing", (int)flag);
+    cr_expect(llama_is_same(flag, 1, 2) && llama_is_same(flag, 1, INT_MIN), "flag %d", (int)flag);
   }
 }
