@@ -15,7 +15,7 @@ const char *__lsan_default_suppressions(void) { return "leak:rondo_open_group_ab
 void __asan_init(void) __attribute__((weak)); /* NULL in a program without AddressSanitizer */
 /* NOLINTEND(bugprone-reserved-identifier) */
 
-static bool is_under_valgrind(void) {
+bool is_under_valgrind(void) {
   const char *preloaded = getenv("LD_PRELOAD"); /* valgrind puts its own library there */
   return preloaded && strstr(preloaded, "vgpreload");
 }

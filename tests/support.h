@@ -81,6 +81,7 @@ struct op_task;
 rondo_status accept_any_task(const struct op_task *task);
 int64_t one_item(const struct op_task *task);
 
+bool is_under_valgrind(void);
 /* Ends the test as skipped under valgrind, which cannot do what the test needs. */
 void skip_under_valgrind(const char *reason);
 /* For what takes long under sanitizers, and shows them nothing that other tests do not: arithmetic at large sizes, and
