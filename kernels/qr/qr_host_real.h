@@ -227,6 +227,7 @@ static void NAME(apply_item)(const struct op_call *call, int64_t item, int64_t f
   const struct qr_attributes *attributes = op_attributes(call->task);
   const struct qr_problem problem = qr_problem_of(call);
   struct NAME(matrix) v = NAME(matrix_at)(problem.a.matrix, item), c = NAME(matrix_at)(problem.c.matrix, item);
+  assert(v.data && c.data);
   const REAL *tau = (const REAL *)problem.tau.data + item * problem.tau.batch_stride;
   const bool large = NAME(is_large)(problem.m, last - first, NAME(part)(c, 0, first));
   for (int64_t step = 0; step < problem.k; step++) {
