@@ -15,7 +15,7 @@ enum {
   LEAST_SPLIT = 4096,         /* KV rows that are worth the second launch that merges splits */
   HEADS_AT_ONCE = 8,          /* that eight blocks each read at the memory's speed */
   LEAST_MULTIPROCESSORS = 16, /* of a lane that surely holds a cluster */
-  PAIRED_ROWS_OF_64 = 4096,   /* KV rows at most: clusters with heads of 64 read longer caches faster than pairs */
+  PAIRED_ROWS_OF_64 = 4608,   /* KV rows at most, a model's padding with them: clusters read more rows faster */
   MOST_BATCH = 65535,         /* of a grid */
 };
 
