@@ -14,6 +14,7 @@
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/rectangle.cuh"
+#include "../common/settled.cuh"
 #include "norm.h"
 
 /* The sum over a row's threads. All of them get it. */
@@ -30,6 +31,11 @@ DEVICE float sum_over_row(float sum, uint32_t row_threads) {
   sum = 0;
   for (uint32_t i = 0; i < count; i++) sum += warps[first + i];
   return sum;
+}
+
+/* The reciprocal of the root mean square of a row without parts, from the sum of its squares. */
+DEVICE float factor_of(const rms_norm_parameters &p, float squares) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(squares, (float)p.k) + p.epsilon));
 }
 
 /* Of all types and rows. */
@@ -60,8 +66,7 @@ DEVICE void rms_norm_of(const rms_norm_parameters &p, int64_t x, int64_t out) {
     load_x(column, values);
     add_squares(values);
   }
-  const float mean = __fdiv_rn(sum_over_row(squares, p.row_threads), (float)p.k);
-  const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
+  const float factor = factor_of(p, sum_over_row(squares, p.row_threads));
   const auto finish = [&](uint32_t column, float(&values)[8]) {
     float norm[8];
     load_norm(column, norm);
@@ -75,15 +80,6 @@ DEVICE void rms_norm_of(const rms_norm_parameters &p, int64_t x, int64_t out) {
     load_x(column, values);
     finish(column, values);
   }
-}
-
-/* A vector of settled numbers, before the wait for the predecessors. */
-DEVICE uint4 load_early(const void *data, uint32_t element) {
-  uint4 words;
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" EARLY
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"((const uint16_t *)data + element));
-  return words;
 }
 
 /* A thread's vectors of a row: x, which becomes the results, and the norm. All are of one type. */
@@ -107,8 +103,7 @@ struct whole_row {
       numbers<Type>(held[h], values);
       unrolled_for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
     }
-    const float mean = __fdiv_rn(sum_over_row(squares, p.row_threads), (float)p.k);
-    const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
+    const float factor = factor_of(p, sum_over_row(squares, p.row_threads));
     unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
       if (h * step >= p.k) continue;
       float values[8], norm[8];
@@ -146,7 +141,7 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
   unrolled_for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
     const uint32_t one = p.whole_type == RONDO_BF16 ? 0x3f803f80u : 0x3c003c00u, column = whole.first + h * whole.step;
     uint4 words = make_uint4(one, one, one, one);
-    if (p.early && column < whole.k) words = load_early(p.norm, column);
+    if (p.early && column < whole.k) words = load_settled_vector((const uint16_t *)p.norm + column);
     loaded |= words.x | words.y | words.z | words.w;
     whole.norms[h] = words;
   }
