@@ -32,15 +32,10 @@ struct beside {
   struct samples visible[STATES], tiny_each[STATES], large_each[STATES];
 };
 
-static void replay_once(rondo_slot slot) {
-  TRY(rondo_replay(slot));
-  TRY(rondo_wait(slot, RONDO_FOREVER));
-}
-
 static void *keep_replaying(void *argument) {
   struct beside *b = argument;
   while (!atomic_load(&b->stop)) {
-    replay_once(b->resident.slots[0]);
+    bench_replay_once(b->resident.slots[0], NULL, NULL);
     bench_pass_ns(100 * us_ns, 0);
   }
   return NULL;
@@ -49,8 +44,8 @@ static void *keep_replaying(void *argument) {
 static void begin(struct beside *b, enum state state) {
   if (state == NONE) return;
   b->resident = bench_instantiate(&b->bench, bench_chain(1), &(rondo_exec_options){.linger_ns = second_ns});
-  replay_once(b->resident.slots[0]);
-  if (state == OFF) replay_once(b->other.slots[0]);
+  bench_replay_once(b->resident.slots[0], NULL, NULL);
+  if (state == OFF) bench_replay_once(b->other.slots[0], NULL, NULL);
   atomic_store(&b->stop, false);
   if (state == REPLAYS && pthread_create(&b->thread, NULL, keep_replaying, b)) exit(1);
 }
@@ -78,9 +73,7 @@ static void take_turn(struct beside *b, enum state state) {
   const rondo_slot slot = b->tiny.slots[0];
   begin(b, state);
   for (size_t i = 0; i < TURN + TURN / 10; i++) {
-    const uint64_t begin = timing_now_ns();
-    replay_once(slot);
-    if (i >= TURN / 10) samples_add(&b->visible[state], timing_now_ns() - begin);
+    bench_replay_once(slot, NULL, i >= TURN / 10 ? &b->visible[state] : NULL);
     bench_pass_ns(10 * us_ns, i);
   }
   take_throughput(&b->tiny, &b->tiny_each[state]);

@@ -38,5 +38,7 @@ double bench_torch_us(uint32_t apart_us);
 /* The group of resident execs: bench_resident.c, bench_beside.c. */
 void bench_resident(struct bench *bench);
 void bench_beside(struct bench *bench);
+/* Replays and waits. Adds the time of the call, and until the host sees the results; NULL: not kept. */
+void bench_replay_once(rondo_slot slot, struct samples *calls, struct samples *visible);
 /* Gaps differ a little, by `i`, so that they do not keep step with the device's looks at the bell. */
 void bench_pass_ns(uint64_t ns, size_t i);

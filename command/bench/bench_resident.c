@@ -8,7 +8,7 @@
 enum { TURN = 100 };
 static const uint64_t us_ns = 1000, second_ns = UINT64_C(1000000000);
 
-static void replay_once(rondo_slot slot, struct samples *calls, struct samples *visible) {
+void bench_replay_once(rondo_slot slot, struct samples *calls, struct samples *visible) {
   const uint64_t begin = timing_now_ns();
   TRY(rondo_replay(slot));
   const uint64_t called = timing_now_ns();
@@ -38,7 +38,7 @@ static void pair_free(struct pair *pair) {
 static void take_turn(rondo_slot slot, uint64_t gap_ns, struct pair *pair) {
   for (size_t i = 0; i < TURN; i++) {
     const bool counts = i >= TURN / 10;
-    replay_once(slot, counts ? &pair->calls : NULL, counts ? &pair->visible : NULL);
+    bench_replay_once(slot, counts ? &pair->calls : NULL, counts ? &pair->visible : NULL);
     bench_pass_ns(gap_ns, i);
   }
 }
@@ -97,9 +97,9 @@ static void off_and_on(struct bench *bench) {
   struct subject launched = bench_instantiate(bench, bench_chain(1), &(rondo_exec_options){0});
   struct samples on = samples_take(count), off = samples_take(count);
   for (size_t i = 0; i < count; i++) {
-    replay_once(resident.slots[0], NULL, &on);
+    bench_replay_once(resident.slots[0], NULL, &on);
     bench_pass_ns(20 * us_ns, i);
-    replay_once(launched.slots[0], NULL, &off);
+    bench_replay_once(launched.slots[0], NULL, &off);
     bench_pass_ns(20 * us_ns, i);
     progress("off and on", i + 1, count);
   }
