@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "../../runtime/clock.h"
 #include "../oracles/frame.h"
 #include "../oracles/ranks.h"
 
@@ -427,12 +427,6 @@ static const char failing_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64
                                   "cvta.to.global.u64 %a, %a;\ncvta.to.global.u64 %b, %b;\n"
                                   "ld.global.u32 %v, [%a];\nsetp.ne.u32 fails, %v, 0;\n@fails trap;\n"
                                   "mov.b32 %v, 0f3F800000;\nst.global.b32 [%b], %v;\nret;\n}\n";
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000 * 1000 * 1000 + (uint64_t)now.tv_nsec;
-}
 
 /* The kernel of rank 1's device traps before the sum. With the default limit every rank's wait ends: after 0.6 s if the
  * machine is idle. Beside other tests it may take longer. */

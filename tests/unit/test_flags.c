@@ -14,33 +14,25 @@ static rondo_tensor of(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int
   return tensor;
 }
 
-static rondo_status gemv_in_one_order(rondo_graph *g, int32_t flag) {
+static rondo_status gemv(rondo_graph *g, int32_t one_order, int32_t silu_mul) {
   return rondo_add_gemv(g, &(rondo_gemv_desc){.weights = of(g, RONDO_F16, 2, 64, 32, 0, 0),
                                               .vectors = of(g, RONDO_F16, 2, 2, 32, 0, 0),
-                                              .out = of(g, RONDO_F16, 2, 2, 64, 0, 0),
-                                              .one_order = flag});
+                                              .out = of(g, RONDO_F16, 2, 2, silu_mul ? 32 : 64, 0, 0),
+                                              .one_order = one_order,
+                                              .silu_mul = silu_mul});
 }
+static rondo_status gemv_in_one_order(rondo_graph *g, int32_t flag) { return gemv(g, flag, 0); }
+static rondo_status gemv_of_gates(rondo_graph *g, int32_t flag) { return gemv(g, 0, flag); }
 
-static rondo_status gemv_of_gates(rondo_graph *g, int32_t flag) {
-  return rondo_add_gemv(g, &(rondo_gemv_desc){.weights = of(g, RONDO_F16, 2, 64, 32, 0, 0),
-                                              .vectors = of(g, RONDO_F16, 2, 2, 32, 0, 0),
-                                              .out = of(g, RONDO_F16, 2, 2, flag ? 32 : 64, 0, 0),
-                                              .silu_mul = flag});
-}
-
-static rondo_status gemm_in_one_order(rondo_graph *g, int32_t flag) {
+static rondo_status gemm(rondo_graph *g, int32_t one_order, int32_t silu_mul) {
   return rondo_add_gemm(g, &(rondo_gemm_desc){.weights = of(g, RONDO_F16, 2, 64, 32, 0, 0),
                                               .vectors = of(g, RONDO_F16, 2, 40, 32, 0, 0),
-                                              .out = of(g, RONDO_F16, 2, 40, 64, 0, 0),
-                                              .one_order = flag});
+                                              .out = of(g, RONDO_F16, 2, 40, silu_mul ? 32 : 64, 0, 0),
+                                              .one_order = one_order,
+                                              .silu_mul = silu_mul});
 }
-
-static rondo_status gemm_of_gates(rondo_graph *g, int32_t flag) {
-  return rondo_add_gemm(g, &(rondo_gemm_desc){.weights = of(g, RONDO_F16, 2, 64, 32, 0, 0),
-                                              .vectors = of(g, RONDO_F16, 2, 40, 32, 0, 0),
-                                              .out = of(g, RONDO_F16, 2, 40, flag ? 32 : 64, 0, 0),
-                                              .silu_mul = flag});
-}
+static rondo_status gemm_in_one_order(rondo_graph *g, int32_t flag) { return gemm(g, flag, 0); }
+static rondo_status gemm_of_gates(rondo_graph *g, int32_t flag) { return gemm(g, 0, flag); }
 
 static rondo_status causal_attention(rondo_graph *g, int32_t flag) {
   return rondo_add_attention(g, &(rondo_attention_desc){.q = of(g, RONDO_F16, 4, 1, 2, 8, 64),
