@@ -62,7 +62,7 @@ extern unsigned char output_sum;
 /* Decoders of one sequence and of several, which have kernels of their own. */
 enum { DECODERS = 2 };
 extern struct decoder decoders[DECODERS];
-/* Opens decoder `index` in the subject's runtime, for repeats of so many tokens. */
+/* Opens decoder `index` in the subject's runtime. A repeat may have up to `repeat_steps` tokens; 0: no repeats. */
 struct decoder *open_decoder(const struct proof *proof, int index, uint32_t repeat_steps);
 
 /* The proofs. */
