@@ -319,7 +319,7 @@ template <typename Size> DEVICE void decode(const attention_decode_parameters &p
   extern __shared__ __align__(128) unsigned char decode_memory[];
   lane_frequencies<Size> frequencies(p);
   /* Lines of the parameters, too, are fetched by then. */
-  if constexpr (Size::appends) keep_early(p.never, p.capacity ^ p.rows ^ p.batch ^ p.rotates ^ p.position_step);
+  if constexpr (Size::appends) keep_early(p.always_zero, p.capacity ^ p.rows ^ p.batch ^ p.rotates ^ p.position_step);
   const work<Size> w(p, shared_address(decode_memory));
   if constexpr (Size::general) only_wait_for_predecessors(); /* for pages */
   source<Size> kv(p, w);

@@ -68,7 +68,7 @@ struct attention_decode_parameters {
   const float *frequencies; /* radians a position, or NULL: */
   double frequency_step;    /* exponents to base 2, from pair to pair */
   uint32_t early;           /* 1: no task before writes K and V */
-  uint32_t never;           /* 0: keep_early */
+  uint32_t always_zero;     /* 0: keep_early */
 };
 
 /* A warp's results of a part as its lanes have them, with up to eight query rows. */

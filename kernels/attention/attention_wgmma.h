@@ -28,7 +28,7 @@ struct attention_wgmma_parameters {
   float *lse;                /* or NULL */
   const int32_t *kv_lengths; /* or NULL */
   const int32_t *position;   /* settled, and each of kv_lengths is this and query_length; or NULL */
-  uint32_t never;            /* 0: see keep_early */
+  uint32_t always_zero;      /* 0: see keep_early */
   struct attention_stride o_stride;
   int64_t lse_batch_stride, lse_head_stride;
   struct completion done;

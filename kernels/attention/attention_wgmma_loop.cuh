@@ -152,7 +152,7 @@ template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parame
   tile_walk<Size> walk = {p, rank};
   if (warpgroup == 0) walk.begin();
   prepare(p, at);
-  keep_early(p.never, (uint32_t)position);
+  keep_early(p.always_zero, (uint32_t)position);
   wait_for_predecessors();
   if (warpgroup == 0) {
     walk.position = position;

@@ -43,9 +43,9 @@ DEVICE void only_wait_for_predecessors() {
  *
  * ptxas moves loads of the read-only path down to their first use. If that use is after the wait, the loads are no
  * longer early: the gain is lost, and build/check-waits rejects the kernel. This branch uses the loaded values before
- * the wait. The program never takes it: `never` is a kernel parameter with the value 0, which ptxas cannot know. */
-DEVICE void keep_early(uint32_t never, uint32_t words) {
-  if (never) asm volatile("nanosleep.u32 %0;" ::"r"(words));
+ * the wait. The program never takes it: `always_zero` is a kernel parameter, and ptxas does not know its value. */
+DEVICE void keep_early(uint32_t always_zero, uint32_t words) {
+  if (always_zero) asm volatile("nanosleep.u32 %0;" ::"r"(words));
 }
 
 /* Called once by a kernel that fetches early: as its first statement, or after its wait if successors should start

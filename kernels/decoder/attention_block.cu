@@ -30,7 +30,7 @@ DEVICE float4 sum_parts(const attention_block_parameters &p, uint32_t i, float4 
 }
 
 /* The norm's weights come from memory too. Each thread uses its own request. */
-template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const kv_head_place &b) {
   if (!p.half.norm) return;
   rolled_for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads)
     copy_early<8>(b.shared + p.norm_copy + i * 8, static_cast<const uint2 *>(p.half.norm) + i);
@@ -38,7 +38,7 @@ template <typename Size> DEVICE void ask_norm(const attention_block_parameters &
 
 /* The row as the first product's vector, and the sums of its squares. The last warps begin, since the first warps
  * request tiles of K and V. */
-template <typename Size> DEVICE void gather(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void gather(const attention_block_parameters &p, const kv_head_place &b) {
   float square = 0;
   cp_async_wait<0>();
   rolled_for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads) {
@@ -60,7 +60,7 @@ template <typename Size> DEVICE void gather(const attention_block_parameters &p,
   if (b.lane == 0) store_number(b.shared + ATTENTION_BLOCK_SQUARES + (Size::warps - 1 - b.warp) * 4, square);
 }
 
-DEVICE float norm_factor(const attention_block_parameters &p, const block_place &b) {
+DEVICE float norm_factor(const attention_block_parameters &p, const kv_head_place &b) {
   if (p.half.epsilon == 0.0f) return 1.0f;
   float sum = 0;
   unrolled_for (int i = 0; i < ATTENTION_BLOCK_WARPS; i += 4) {
@@ -72,7 +72,7 @@ DEVICE float norm_factor(const attention_block_parameters &p, const block_place 
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
-template <typename Size> DEVICE void store_sums(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void store_sums(const attention_block_parameters &p, const kv_head_place &b) {
   rolled_for (uint32_t i = threadIdx.x; i < p.second.tiles * 4; i += Size::threads) {
     const uint32_t couple = i % 4, mine = i / 4, tile = mine * Size::cluster + b.rank;
     if (tile >= p.second.all_tiles) continue;
@@ -90,7 +90,7 @@ template <typename Size> DEVICE void store_sums(const attention_block_parameters
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* Barriers. Other blocks use them after the cluster has met. */
-template <typename Size> DEVICE void set_up(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void set_up(const attention_block_parameters &p, const kv_head_place &b) {
   if (threadIdx.x == 0) {
     barrier_init(b.numbers_barrier(), 1);
     barrier_init(b.partials_barrier(), 1);
@@ -104,7 +104,7 @@ template <typename Size> DEVICE void set_up(const attention_block_parameters &p,
 
 template <typename Size> DEVICE void attention_block(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_block_memory[];
-  const block_place b(shared_address(attention_block_memory), 1);
+  const kv_head_place b(shared_address(attention_block_memory), 1);
   set_up<Size>(p, b);
   if (!p.half.early) only_wait_for_predecessors();
   const uint32_t columns = p.group * Size::dimension, first_slots = b.shared + p.weights,

@@ -14,7 +14,7 @@ template <typename Size> struct tile_ring {
   uint32_t k_row, v_row;      /* bytes */
   uint32_t ring, in_tile, to;
 
-  DEVICE tile_ring(const attention_block_parameters &p, const block_place &b) {
+  DEVICE tile_ring(const attention_block_parameters &p, const kv_head_place &b) {
     using tile = typename Size::tile;
     const uint32_t chunk = b.lane % tile::chunks;
     ring = b.shared + Size::ring(p) + b.warp * Size::ring_bytes;
@@ -42,13 +42,13 @@ template <typename Size> struct tile_ring {
 };
 
 /* The first KV row of a warp's first tile. */
-template <typename Size> DEVICE uint32_t first_row_of(const block_place &b) {
+template <typename Size> DEVICE uint32_t first_row_of(const kv_head_place &b) {
   return (b.warp * Size::sharing + b.rank % Size::sharing) * LAYER_HALF_TILE;
 }
 
 /* The new row, into a tile that has come and into the cache, of which the lane has the chunk that it copies. */
 template <typename Size>
-DEVICE void place_new_row(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
+DEVICE void place_new_row(const attention_block_parameters &p, const kv_head_place &b, const tile_ring<Size> &tiles,
                           uint32_t row, uint32_t to) {
   using tile = typename Size::tile;
   if (b.lane < 2 * tile::chunks) {
@@ -64,7 +64,7 @@ DEVICE void place_new_row(const attention_block_parameters &p, const block_place
 
 /* Past the group's last head, that head again. */
 template <typename Size>
-DEVICE void load_query(const attention_block_parameters &p, const block_place &b,
+DEVICE void load_query(const attention_block_parameters &p, const kv_head_place &b,
                        query_fragments<typename Size::tile> &q) {
   const uint32_t head = min(b.lane % 8, Size::group(p) - 1),
                  from = b.shared + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + b.lane / 8 * 16;
@@ -77,7 +77,7 @@ DEVICE void load_query(const attention_block_parameters &p, const block_place &b
 
 /* A tile that has arrived, of which `count` rows count. */
 template <typename Size>
-DEVICE void attend_tile(const block_place &b, float scale_log2, const query_fragments<typename Size::tile> &q,
+DEVICE void attend_tile(const kv_head_place &b, float scale_log2, const query_fragments<typename Size::tile> &q,
                         uint32_t key, uint32_t value, uint32_t count, partial<typename Size::tile> &all) {
   using tile = typename Size::tile;
   score_fragments<tile> s = {}, odd = {};
@@ -99,7 +99,7 @@ DEVICE void attend_tile(const block_place &b, float scale_log2, const query_frag
 
 /* A result: [head][pitch] numbers, and a head's maximum and sum at stats_of(head). */
 template <typename Size, typename Stats>
-DEVICE void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t numbers,
+DEVICE void lay_out(const attention_block_parameters &p, const kv_head_place &b, uint32_t numbers,
                     const partial<typename Size::tile> &all, const Stats &stats_of) {
   unrolled_for (int i = 0; i < 2; i++) {
     const uint32_t head = 2 * b.t + i;
@@ -117,7 +117,7 @@ DEVICE void lay_out(const attention_block_parameters &p, const block_place &b, u
 template <typename Size> struct tile_operands {
   uint32_t key, value;
 
-  DEVICE tile_operands(const block_place &b, uint32_t ring) {
+  DEVICE tile_operands(const kv_head_place &b, uint32_t ring) {
     using tile = typename Size::tile;
     const uint32_t permuted = b.lane % 8;
     key = ring + b.lane % 16 * tile::row_bytes + ((b.lane / 16 ^ permuted) << 4);
@@ -128,7 +128,7 @@ template <typename Size> struct tile_operands {
 
 /* The first tile has arrived, and all stages are requested. */
 template <typename Size>
-DEVICE void attend(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
+DEVICE void attend(const attention_block_parameters &p, const kv_head_place &b, const tile_ring<Size> &tiles,
                    uint32_t length, int32_t position) {
   using tile = typename Size::tile;
   partial<tile> all;
@@ -220,7 +220,7 @@ template <typename Size> DEVICE uint32_t active_warps(uint32_t length, uint32_t 
 
 /* The warps' results, joined, to all blocks. */
 template <typename Size>
-DEVICE void send_partial(const attention_block_parameters &p, const block_place &b, const sender<Size> &sender,
+DEVICE void send_partial(const attention_block_parameters &p, const kv_head_place &b, const sender<Size> &sender,
                          uint32_t length) {
   if (sender.first_block() >= Size::cluster) return;
   const joined mine = join_warps<Size::attending>(
@@ -258,7 +258,7 @@ template <typename Size> DEVICE float join_blocks(uint32_t stats, uint32_t from,
 
 /* All blocks' results, joined, as the second product's vector: each block makes all of it. A warp has sixteen columns
  * of a head's row at a time; each half of the warp joins every other block's result. */
-template <typename Size> DEVICE void join_partials(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void join_partials(const attention_block_parameters &p, const kv_head_place &b) {
   constexpr uint32_t of_row = Size::dimension / 16;
   static_assert(Size::cluster == 8, "a lane joins four");
   const uint32_t step = Size::group(p) * Size::dimension * 4;

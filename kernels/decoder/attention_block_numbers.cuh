@@ -25,7 +25,7 @@ template <typename Size> struct lane_angles {
   }
   static DEVICE void keep_number(float &value) { asm volatile("" : "+f"(value)); }
 
-  DEVICE void make_table(const attention_block_parameters &p, const block_place &b, int32_t position) const {
+  DEVICE void make_table(const attention_block_parameters &p, const kv_head_place &b, int32_t position) const {
     unrolled_for (int i = 0; i < Size::dimension / 64; i++) {
       const float radians = p.frequencies ? frequency_at(p.frequencies + b.lane + 32 * i) : frequency[i];
       const rotation by = rotation_of((float)position * radians);
@@ -70,7 +70,7 @@ DEVICE uint2 rotate_and_round(const attention_block_parameters &p, uint32_t head
 
 /* These words to a block. */
 template <typename Size>
-DEVICE void send_pairs(const attention_block_parameters &p, const block_place &b, uint32_t head, uint32_t pair,
+DEVICE void send_pairs(const attention_block_parameters &p, const kv_head_place &b, uint32_t head, uint32_t pair,
                        uint2 words, uint32_t to_block) {
   const uint32_t there = address_in_block(b.shared, to_block),
                  to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.rope_is_halves ? 2 : 4);
@@ -80,7 +80,7 @@ DEVICE void send_pairs(const attention_block_parameters &p, const block_place &b
 
 /* Sums of the first product, times `factor`, rotated and rounded, to all blocks. */
 template <typename Size>
-DEVICE void send_numbers(const attention_block_parameters &p, const block_place &b, float factor) {
+DEVICE void send_numbers(const attention_block_parameters &p, const kv_head_place &b, float factor) {
   constexpr uint32_t of_head = Size::dimension / 16;
   rolled_for (uint32_t i = threadIdx.x; i < Size::first(p).tiles * 4 * Size::cluster; i += Size::threads) {
     const uint32_t couple = i % 4, to_block = i / 4 % Size::cluster, mine = i / 4 / Size::cluster,

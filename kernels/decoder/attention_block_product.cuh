@@ -19,7 +19,7 @@ struct weight_rows {
 /* Requests all chunks of the warp. `rows_of(tile, pair)` returns the rows of a pair of a tile; their numbers begin at
  * `column` of `columns`. */
 template <typename Size, typename Rows>
-DEVICE void ask_weights(const block_place &b, const attention_block_share &share, const void *matrix,
+DEVICE void ask_weights(const kv_head_place &b, const attention_block_share &share, const void *matrix,
                         const void *scales, uint32_t columns, uint32_t column, uint32_t slots, const Rows &rows_of) {
   constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
   rolled_for (uint32_t unit = b.warp; unit < share.tiles * share.cuts; unit += Size::warps) {
@@ -68,7 +68,7 @@ DEVICE void decode_row(uint32_t codes, __nv_bfloat162 scale, uint32_t (&pairs)[4
 
 /* c += a chunk: of the weights at `slot`, of the vector at `vector`, the lane's place. */
 template <typename Size>
-DEVICE void multiply_chunk(const block_place &b, uint32_t slot, uint32_t vector, bool has_vector, float (&c)[2][4]) {
+DEVICE void multiply_chunk(const kv_head_place &b, uint32_t slot, uint32_t vector, bool has_vector, float (&c)[2][4]) {
   if constexpr (Size::weights == RONDO_NVFP4) {
     const uint2 low = load_two_words(slot + b.lane * 8), high = load_two_words(slot + 256 + b.lane * 8);
     const __nv_bfloat162 low_scale = block_scale(slot + 512 + b.g * 4 + b.t),
@@ -97,7 +97,7 @@ DEVICE void multiply_chunk(const block_place &b, uint32_t slot, uint32_t vector,
 /* The warp's first piece of a tile, computed before the wait, since divisions are slow. */
 struct first_unit {
   uint32_t cut, mine;
-  DEVICE first_unit(const block_place &b, const attention_block_share &share) {
+  DEVICE first_unit(const kv_head_place &b, const attention_block_share &share) {
     cut = b.warp / share.tiles, mine = b.warp - cut * share.tiles;
     keep(cut), keep(mine);
   }
@@ -105,7 +105,7 @@ struct first_unit {
 
 /* The warp's sums: of each piece of a tile, eight pairs of rows. */
 template <typename Size>
-DEVICE void multiply(const attention_block_parameters &p, const block_place &b, const attention_block_share &share,
+DEVICE void multiply(const attention_block_parameters &p, const kv_head_place &b, const attention_block_share &share,
                      const first_unit &first, uint32_t slots) {
   constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights),
                      chunk_columns = ATTENTION_BLOCK_CHUNK_COLUMNS(Size::weights);

@@ -41,12 +41,12 @@ template <rondo_dtype Weights, int Dimension> struct block_sizes {
 };
 
 /* `splits` clusters share the query heads of a KV head, whose new row the first of them writes. */
-struct block_place {
+struct kv_head_place {
   uint32_t shared, rank, part, kv_head; /* part: which cluster */
   uint32_t lane, warp, g, t;            /* lane = 4 g + t */
   bool keeps_row;
 
-  DEVICE block_place(uint32_t memory, uint32_t splits) : shared(memory) {
+  DEVICE kv_head_place(uint32_t memory, uint32_t splits) : shared(memory) {
     rank = blockIdx.x % LAYER_HALF_CLUSTER, part = blockIdx.x / LAYER_HALF_CLUSTER;
     kv_head = part / splits, keeps_row = kv_head * splits == part;
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;

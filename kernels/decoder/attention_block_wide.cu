@@ -10,13 +10,13 @@
 /* ---- The row ----------------------------------------------------------------------------------------------------- */
 
 /* Each warp that does not attend has a unit of x. */
-template <typename Size> DEVICE uint32_t unit_of(const block_place &b) {
+template <typename Size> DEVICE uint32_t unit_of(const kv_head_place &b) {
   return (b.warp - Size::attending) * Size::cluster + b.rank;
 }
-template <typename Size> DEVICE uint32_t norm_copy(const block_place &b) {
+template <typename Size> DEVICE uint32_t norm_copy(const kv_head_place &b) {
   return b.shared + ATTENTION_BLOCK_WIDE_NORM + (threadIdx.x - 32 * Size::attending) * 4;
 }
-template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void ask_norm(const attention_block_parameters &p, const kv_head_place &b) {
   copy_early<4>(norm_copy<Size>(b), static_cast<const uint32_t *>(p.half.norm) + unit_of<Size>(b) * 32 + b.lane);
 }
 
@@ -27,7 +27,7 @@ template <typename Size> struct row_share {
   uint32_t unit, pair;
   const float2 *parts;
 
-  DEVICE row_share(const attention_block_parameters &p, const block_place &b) {
+  DEVICE row_share(const attention_block_parameters &p, const kv_head_place &b) {
     unit = unit_of<Size>(b), pair = unit * 32 + b.lane;
     parts = reinterpret_cast<const float2 *>(p.half.x_parts) + pair;
   }
@@ -50,7 +50,7 @@ template <typename Size> struct row_share {
   }
 
   /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
-  DEVICE void gather(const attention_block_parameters &p, const block_place &b, uint32_t taken) const {
+  DEVICE void gather(const attention_block_parameters &p, const kv_head_place &b, uint32_t taken) const {
     float2 two;
     if constexpr (Size::has_ranks)
       two = take_sum<ATTENTION_BLOCK_WIDE_X_PARTS, 2, true>(p.exchange, taken, pair, p.half.x);
@@ -75,7 +75,7 @@ template <typename Size> struct row_share {
       if (b.part == 0) hand_on(p.exchange, taken, pair, joined, p.half.out);
   }
 
-  DEVICE void send(const block_place &b, float2 two) const {
+  DEVICE void send(const kv_head_place &b, float2 two) const {
     const uint32_t to = b.shared + ATTENTION_BLOCK_WIDE_ROW;
     if constexpr (Size::scaled_vector) {
       scaled_numbers(two).send(pair, to, ATTENTION_BLOCK_WIDE_PITCH, b.shared + ATTENTION_BLOCK_WIDE_POWERS,
@@ -89,7 +89,7 @@ template <typename Size> struct row_share {
 };
 
 /* Factor of the first product's sums. */
-DEVICE float norm_factor(const attention_block_parameters &p, const block_place &b) {
+DEVICE float norm_factor(const attention_block_parameters &p, const kv_head_place &b) {
   static_assert(ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT == 32, "a lane has one");
   barrier_wait_cluster(b.squares_barrier(), 0);
   if (p.half.epsilon == 0.0f) return p.half.scale;
@@ -100,7 +100,7 @@ DEVICE float norm_factor(const attention_block_parameters &p, const block_place 
 
 /* Tiles for the stages that become free after the first product. */
 template <typename Size>
-DEVICE void ask_further(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
+DEVICE void ask_further(const attention_block_parameters &p, const kv_head_place &b, const tile_ring<Size> &tiles,
                         uint32_t length) {
   uint32_t stage = Size::stage_bytes;
   unrolled_for (uint32_t i = ATTENTION_BLOCK_STAGES; i < Size::stages; i++) {
@@ -119,7 +119,7 @@ DEVICE uint32_t length_at(const attention_block_parameters &p, int32_t position)
 }
 
 /* Barriers. Other blocks use them after the cluster has met. */
-template <typename Size> DEVICE void set_up(const attention_block_parameters &p, const block_place &b) {
+template <typename Size> DEVICE void set_up(const attention_block_parameters &p, const kv_head_place &b) {
   if (threadIdx.x == 0) {
     barrier_init(b.row_barrier(), 1);
     barrier_init(b.squares_barrier(), 1);
@@ -139,7 +139,7 @@ template <typename Size> DEVICE void set_up(const attention_block_parameters &p,
 
 template <typename Size> DEVICE void attention_block_wide(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_block_memory[];
-  const block_place b(shared_address(attention_block_memory), p.splits);
+  const kv_head_place b(shared_address(attention_block_memory), p.splits);
   if (!p.half.early) only_wait_for_predecessors();
   const bool attends = b.warp < Size::attending;
   if (!attends && p.half.norm) ask_norm<Size>(p, b);

@@ -70,7 +70,7 @@ template <typename Size> struct weight_stream {
   code_tables tables;         /* of NVFP4 */
 
   /* Requests scales, and in a later group weights for all slots. */
-  DEVICE weight_stream(const attention_block_parameters &p, const block_place &b) {
+  DEVICE weight_stream(const attention_block_parameters &p, const kv_head_place &b) {
     const qkv_rows<Size> rows_of{b.part, b.kv_head, p.heads, p.splits, Size::group(p), (uint32_t)p.rope_is_halves};
     constexpr uint32_t tiles = ATTENTION_BLOCK_WIDE_TILES, cuts = ATTENTION_BLOCK_WIDE_CUTS;
     const uint32_t cut = b.warp / tiles, first_tile = b.warp % tiles * Size::cluster + b.rank,
@@ -132,7 +132,7 @@ template <typename Size> struct vector_place {
   uint32_t from, step;
   bool has_any;
 
-  DEVICE vector_place(const block_place &b, uint32_t pitch) : step(bytes) {
+  DEVICE vector_place(const kv_head_place &b, uint32_t pitch) : step(bytes) {
     has_any = Size::scaled_vector ? b.g / 2 == b.t : b.g < 2;
     from = b.shared + ATTENTION_BLOCK_WIDE_ROW + b.g % 2 * pitch + b.t * (bytes / 4);
     if (Size::scaled_vector && !has_any) from = b.shared + ATTENTION_BLOCK_WIDE_ZEROS, step = 0;
@@ -144,7 +144,7 @@ DEVICE float2 sum_of(const float (&c)[2][4]) {
 }
 
 /* The warp's sums of its piece, of eight pairs of rows. */
-template <typename Size> DEVICE void multiply_first(const block_place &b, weight_stream<Size> &stream) {
+template <typename Size> DEVICE void multiply_first(const kv_head_place &b, weight_stream<Size> &stream) {
   const vector_place<Size> x(b, ATTENTION_BLOCK_WIDE_PITCH);
   const uint32_t first = b.warp / ATTENTION_BLOCK_WIDE_TILES * Size::first_chunks; /* chunk */
   uint32_t from = x.from + first * x.step;
@@ -178,7 +178,7 @@ template <typename Size> DEVICE void multiply_first(const block_place &b, weight
 }
 
 /* Rows g and g + 8 of a tile of the result, to all ranks as pairs of rows; zeros in parts without a cluster. */
-DEVICE void give_rows(const attention_block_parameters &p, const block_place &b, uint32_t tile, float2 rows,
+DEVICE void give_rows(const attention_block_parameters &p, const kv_head_place &b, uint32_t tile, float2 rows,
                       uint32_t sum) {
   const bool is_odd = b.g % 2;
   const float other = __shfl_xor_sync(0xffffffffu, is_odd ? rows.x : rows.y, 4);
@@ -193,7 +193,7 @@ DEVICE void give_rows(const attention_block_parameters &p, const block_place &b,
 
 /* The second product's results, the block's rows of its cluster's part; zeros in parts without a cluster. */
 template <typename Size>
-DEVICE void multiply_second(const attention_block_parameters &p, const block_place &b,
+DEVICE void multiply_second(const attention_block_parameters &p, const kv_head_place &b,
                             const weight_stream<Size> &stream, float factor, uint32_t taken) {
   const vector_place<Size> x(b, ATTENTION_BLOCK_WIDE_SECOND_PITCH);
   const uint32_t parts = p.heads * p.splits;

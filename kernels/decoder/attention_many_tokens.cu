@@ -47,7 +47,7 @@ template <typename Size> struct memory {
 enum { Q_PANEL, SENT_PANEL, STAGE_PANELS = SENT_PANEL };
 enum { BARRIER_OF_FIRST = 1, BARRIER_OF_TABLE = 5 }; /* one of each warpgroup */
 
-struct block_place {
+struct kv_head_tile_place {
   const uint32_t warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4; /* warp: of the warpgroup */
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % LAYER_HALF_CLUSTER, cluster = blockIdx.x / LAYER_HALF_CLUSTER;
@@ -56,7 +56,7 @@ struct block_place {
   uint32_t of_tile; /* that the block multiplies */
   bool is_second;   /* of two that make the same K, or V */
 
-  DEVICE block_place(uint32_t kv_heads, uint32_t group) : kv_head(cluster % kv_heads), tile(cluster / kv_heads) {
+  DEVICE kv_head_tile_place(uint32_t kv_heads, uint32_t group) : kv_head(cluster % kv_heads), tile(cluster / kv_heads) {
     const uint32_t after = rank - group;
     role = rank < group ? QUERY : after >= 4 ? NONE : after % 2 ? VALUE : KEY;
     of_tile = after < 2 || after > 3 ? tile : 0;
@@ -78,7 +78,7 @@ template <typename Size> DEVICE void set_up(memory<Size> &m) {
 }
 
 template <typename Size>
-DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &m, const block_place &at) {
+DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &m, const kv_head_tile_place &at) {
   const uint32_t heads = Size::kv_heads * Size::group;
   const uint32_t head = at.role == QUERY ? at.kv_head * Size::group + at.rank
                                          : heads + (at.role == VALUE ? Size::kv_heads : 0) + at.kv_head;
@@ -105,7 +105,7 @@ DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &
 
 /* Cosines and sines of the rows that the block multiplies: a lane has a pair. */
 template <typename Size>
-DEVICE void make_table(const attention_many_tokens_parameters &p, memory<Size> &m, const block_place &at,
+DEVICE void make_table(const attention_many_tokens_parameters &p, memory<Size> &m, const kv_head_tile_place &at,
                        float frequency, int32_t position) {
   constexpr uint32_t warps = 4 * (Size::warpgroups - 1);
   if (p.frequencies) frequency = p.frequencies[at.lane];
@@ -121,7 +121,7 @@ DEVICE void make_table(const attention_many_tokens_parameters &p, memory<Size> &
 
 /* Pairs of halves are 32 columns apart, others are neighbours. */
 template <typename Size>
-DEVICE void rotate(const memory<Size> &m, const block_place &at, bool halves, float (&sum)[32]) {
+DEVICE void rotate(const memory<Size> &m, const kv_head_tile_place &at, bool halves, float (&sum)[32]) {
   unroll<2>([&](int row) {
     const uint32_t table = shared_address(m.table[at.warp * 16 + 8 * row + at.g]);
     if (halves)
@@ -139,7 +139,7 @@ DEVICE void rotate(const memory<Size> &m, const block_place &at, bool halves, fl
 }
 
 /* The sums, rounded, to a panel: the warp's 16 rows. */
-DEVICE void store_panel(uint32_t panel, const block_place &at, const float (&sum)[32]) {
+DEVICE void store_panel(uint32_t panel, const kv_head_tile_place &at, const float (&sum)[32]) {
   const uint32_t row = at.warp * 16 + at.lane % 16;
   unroll<4>([&](uint32_t i) {
     stmatrix_x4(panel + swizzled(row, 2 * i + at.lane / 16), pack(sum[8 * i], sum[8 * i + 1]),
@@ -163,7 +163,8 @@ DEVICE uint32_t cache_row(const attention_many_tokens_parameters &p, int32_t row
 
 /* A panel of K or V to the cache: eight threads have a row. */
 template <typename Size>
-DEVICE void append(const attention_many_tokens_parameters &p, const block_place &at, uint32_t panel, int32_t position) {
+DEVICE void append(const attention_many_tokens_parameters &p, const kv_head_tile_place &at, uint32_t panel,
+                   int32_t position) {
   const bool is_key = at.role == KEY;
   unsigned char *cache = (unsigned char *)(is_key ? p.k : p.v) + at.kv_head * (is_key ? p.k_head : p.v_head) * 2;
   const uint32_t sixteen = threadIdx.x % 8;
@@ -260,7 +261,7 @@ DEVICE void ask_cache(const attention_many_tokens_parameters &p, const void *cac
 /* The warpgroup's tiles of the rows before the prompt's. K of the next tile comes while V is multiplied, and V while
  * the next scores are made. */
 template <typename Size>
-DEVICE void attend_cache(const attention_many_tokens_parameters &p, const memory<Size> &m, const block_place &at,
+DEVICE void attend_cache(const attention_many_tokens_parameters &p, const memory<Size> &m, const kv_head_tile_place &at,
                          int32_t length, attending &head) {
   const uint32_t q = shared_address(m.first[Q_PANEL]), k = shared_address(m.first[STAGE_PANELS + 2 * at.warpgroup]),
                  v = shared_address(m.first[STAGE_PANELS + 2 * at.warpgroup + 1]);
@@ -319,8 +320,8 @@ DEVICE void join(const memory<Size> &m, uint32_t warpgroups, float scale, unsign
 
 /* All that the block's queries see. A warpgroup takes every fourth tile of 64 keys, the new ones last. */
 template <typename Size>
-DEVICE void attend(const attention_many_tokens_parameters &p, memory<Size> &m, const block_place &at, int32_t position,
-                   unsigned char *exchange) {
+DEVICE void attend(const attention_many_tokens_parameters &p, memory<Size> &m, const kv_head_tile_place &at,
+                   int32_t position, unsigned char *exchange) {
   attending head = {
       {}, {lowest, lowest}, {}, position + (int32_t)(at.tile * Size::tile + token_of_row(at.warp * 16 + at.g))};
   const int32_t length = max(min(position, (int32_t)p.capacity), 0);
@@ -354,7 +355,8 @@ DEVICE void attend(const attention_many_tokens_parameters &p, memory<Size> &m, c
 
 /* K or V to the blocks of q. A block sends some 14 bytes a cycle: of two that have the same each sends to some. */
 template <typename Size>
-DEVICE void send_panel(const memory<Size> &m, const block_place &at, const unsigned char *to, const uint64_t *barrier) {
+DEVICE void send_panel(const memory<Size> &m, const kv_head_tile_place &at, const unsigned char *to,
+                       const uint64_t *barrier) {
   const uint32_t block = at.tile ? at.warp : 2 * at.warp + at.is_second;
   if (block < Size::group && elected())
     copy_to_block(address_in_block(shared_address(to), block), shared_address(m.first[SENT_PANEL]), Size::panel_bytes,
@@ -365,7 +367,7 @@ DEVICE void send_panel(const memory<Size> &m, const block_place &at, const unsig
 
 /* The block's head of q, K or V, to where it is needed. */
 template <typename Size>
-DEVICE void make_head(const attention_many_tokens_parameters &p, const memory<Size> &m, const block_place &at,
+DEVICE void make_head(const attention_many_tokens_parameters &p, const memory<Size> &m, const kv_head_tile_place &at,
                       int32_t position) {
   float sum[32];
   multiply_panels<Size::panels, 64>(m.x_here, m.x, m.first, sum);
@@ -382,7 +384,7 @@ template <typename Size> DEVICE void attention(const attention_many_tokens_param
   static_assert(sizeof(memory<Size>) == ATTENTION_MANY_TOKENS_BYTES(Size::hidden, Size::group), "");
   extern __shared__ __align__(1024) unsigned char shared[];
   memory<Size> &m = *(memory<Size> *)shared;
-  const block_place at(Size::kv_heads, Size::group);
+  const kv_head_tile_place at(Size::kv_heads, Size::group);
   set_up<Size>(m);
   lane_norm<Size::hidden> norm;
   const auto load = [&] { load_weights<Size>(p.half, m, at), norm.load(p.half); };

@@ -59,7 +59,7 @@ struct head_packets {
 /* Eight pairs of a token's head, of which four lanes have two each: q to the token's block; k and v to those of all
  * tokens that see it. */
 template <typename Size>
-DEVICE void send_to_later_tokens(const attention_block_parameters &p, const block_place &b, uint32_t tokens,
+DEVICE void send_to_later_tokens(const attention_block_parameters &p, const kv_head_place &b, uint32_t tokens,
                                  uint32_t token, uint32_t head, uint32_t first_pair, uint2 words) {
   const head_packets packets(p.rope_is_halves, Size::dimension, first_pair, words);
   const uint32_t group = Size::group(p);
@@ -76,7 +76,7 @@ DEVICE void send_to_later_tokens(const attention_block_parameters &p, const bloc
 /* The new rows of the tokens up to the block's own into a tile that has come, and its own into the cache. A half of
  * the warp has a row. */
 template <typename Size>
-DEVICE void place_new_rows(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
+DEVICE void place_new_rows(const attention_block_parameters &p, const kv_head_place &b, const tile_ring<Size> &tiles,
                            int32_t position, uint32_t first, uint32_t to) {
   using tile = typename Size::tile;
   static_assert(2 * tile::chunks == 16, "half of a warp");
@@ -97,7 +97,7 @@ DEVICE void place_new_rows(const attention_block_parameters &p, const block_plac
 template <typename Size> struct share_results {
   uint32_t numbers, step, stats, stats_step;
 
-  DEVICE share_results(const attention_block_parameters &p, const block_place &b) {
+  DEVICE share_results(const attention_block_parameters &p, const kv_head_place &b) {
     step = Size::group(p) * Size::tile::pitch * 4, stats_step = Size::group(p) * 8;
     numbers = b.shared + p.shares, stats = numbers + ATTENTION_BLOCK_SHARES * step;
   }
@@ -105,7 +105,7 @@ template <typename Size> struct share_results {
 
 /* All shares of the warp. `asked` is the first tile that is not requested; `position` that of the first token. */
 template <typename Size>
-DEVICE void attend_shares(const attention_block_parameters &p, const block_place &b, const tile_ring<Size> &tiles,
+DEVICE void attend_shares(const attention_block_parameters &p, const kv_head_place &b, const tile_ring<Size> &tiles,
                           tile_of_share asked, uint32_t length, int32_t position) {
   using tile = typename Size::tile;
   const share_results<Size> results(p, b);
@@ -138,7 +138,7 @@ DEVICE void attend_shares(const attention_block_parameters &p, const block_place
 /* The results of shares, joined as the warps of each block of attention_block.cu are, and then as its blocks are; and
  * the token's vector for the second product to all blocks. */
 template <typename Size>
-DEVICE void send_result_of_shares(const attention_block_parameters &p, const block_place &b, uint32_t length) {
+DEVICE void send_result_of_shares(const attention_block_parameters &p, const kv_head_place &b, uint32_t length) {
   using alone = block_sizes<Size::weights, Size::dimension>; /* the sizes of attention_block.cu */
   constexpr uint32_t fours = Size::dimension / 4, of_row = Size::dimension / 16;
   const share_results<Size> results(p, b);

@@ -28,11 +28,11 @@ template <rondo_dtype Weights, bool AsTokens> struct row_sizes : block_sizes<Wei
 };
 
 /* A block's token, and those of its cluster. */
-struct row_place : block_place {
+struct row_place : kv_head_place {
   uint32_t first_token, tokens, token; /* tokens: of the cluster; token: of all */
   bool has_token;
 
-  DEVICE row_place(const attention_block_parameters &p, uint32_t memory) : block_place(memory, p.splits) {
+  DEVICE row_place(const attention_block_parameters &p, uint32_t memory) : kv_head_place(memory, p.splits) {
     first_token = (part - kv_head * p.splits) * ATTENTION_SEVERAL_TOKENS_TOKENS;
     tokens = min(p.half.rows - first_token, (uint32_t)ATTENTION_SEVERAL_TOKENS_TOKENS);
     token = first_token + rank, has_token = rank < tokens, keeps_row = true;

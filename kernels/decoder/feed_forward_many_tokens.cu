@@ -33,12 +33,12 @@ template <typename Size> struct memory {
   uint64_t x_here[Size::panels], gated_here[Size::cluster];
 };
 
-struct block_place {
+struct slice_place {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % LAYER_HALF_CLUSTER, cluster = blockIdx.x / LAYER_HALF_CLUSTER;
   uint32_t slice, first_token;
 
-  DEVICE explicit block_place(uint32_t slices) {
+  DEVICE explicit slice_place(uint32_t slices) {
     slice = cluster % slices, first_token = cluster / slices * FEED_FORWARD_MANY_TOKENS_TILE;
   }
 };
@@ -60,7 +60,7 @@ template <typename Size> DEVICE void set_up(memory<Size> &m) {
 DEVICE uint32_t gate_up_row(uint32_t n) { return 2 * (n / 2 % 4 * 8 + n / 8) + n % 2; }
 
 template <typename Size>
-DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &m, const block_place &at) {
+DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &m, const slice_place &at) {
   const unsigned char *first = (const unsigned char *)half.first.weights +
                                (uint64_t)(2 * (at.slice * Size::slice + at.rank * Size::own)) * (Size::hidden * 2),
                       *second = (const unsigned char *)half.second.weights +
@@ -89,7 +89,7 @@ constexpr uint64_t gated_layout = (uint64_t)(512 >> 4) << 32 | 2ull << 62;
 
 /* A lane's eight gated columns of two tokens, times the scale of the second product, to all blocks. */
 template <typename Size>
-DEVICE void send_gated(const memory<Size> &m, const block_place &at, unsigned char *exchange, const float (&sum)[32],
+DEVICE void send_gated(const memory<Size> &m, const slice_place &at, unsigned char *exchange, const float (&sum)[32],
                        float scale) {
   unroll<2>([&](uint32_t half) {
     const uint32_t token = at.warp * 16 + half * 8 + at.g;
@@ -130,7 +130,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_many_tokens
   static_assert(sizeof(memory<Size>) == FEED_FORWARD_MANY_TOKENS_BYTES(Size::hidden), "");
   extern __shared__ __align__(1024) unsigned char shared[];
   memory<Size> &m = *(memory<Size> *)shared;
-  const block_place at(Size::columns / Size::slice);
+  const slice_place at(Size::columns / Size::slice);
   set_up<Size>(m);
   lane_norm<Size::hidden> norm;
   const auto load = [&] { load_weights<Size>(p.half, m, at), norm.load(p.half); };

@@ -145,7 +145,7 @@ DEVICE void rms_norm_rows(const rms_norm_parameters &p) {
     loaded |= words.x | words.y | words.z | words.w;
     whole.norms[h] = words;
   }
-  keep_early(p.never, loaded);
+  keep_early(p.always_zero, loaded);
   only_wait_for_predecessors();
   if (!p.whole_type) return rms_norm_of(p, x, out);
   whole.load((const uint16_t *)p.x + x, whole.held);

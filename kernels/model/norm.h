@@ -35,10 +35,10 @@ struct rms_norm_parameters {
   uint32_t x_dtype, norm_dtype, out_dtype;
   uint32_t part_count, zero_count;
   uint32_t x_is_aligned, norm_is_aligned, out_is_aligned; /* 1: rows begin at multiples of 16 bytes */
-  uint32_t whole_type; /* of x, norm and out, if it is one of 16 bits, and all rows are whole vectors of 16 bytes */
-  uint32_t plain;      /* 1: rows are not divided */
-  uint32_t early;      /* 1: whole_type, and there is a norm, which is settled */
-  uint32_t never;      /* 0: see keep_early */
+  uint32_t whole_type;  /* of x, norm and out, if it is one of 16 bits, and all rows are whole vectors of 16 bytes */
+  uint32_t plain;       /* 1: rows are not divided */
+  uint32_t early;       /* 1: whole_type, and there is a norm, which is settled */
+  uint32_t always_zero; /* 0: see keep_early */
   float epsilon;
   struct completion done;
 };
