@@ -3,6 +3,7 @@
  */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,9 @@ Test(world, without_a_local_number_it_is_the_rank) {
 }
 
 Test(world, rank_0_is_found_by_name) {
+  struct addrinfo *localhost;
+  if (getaddrinfo("localhost", NULL, NULL, &localhost)) cr_skip_test("this machine has no /etc/hosts with localhost");
+  freeaddrinfo(localhost);
   forget_variables();
   set_free_port();
   setenv("MASTER_ADDR", "localhost", 1);
