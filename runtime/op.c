@@ -1,11 +1,18 @@
-/* op.c - helpers for operations: an operand in words for error texts, and the alignment of operands for the choice of a
- * kernel. */
+/* op.c - helpers for operations: steps, an operand in words for error texts, and the alignment of operands for the
+ * choice of a kernel. */
 #include "op.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 void *const op_nowhere[OP_MAX_OPERANDS] = {0};
+
+void op_step_begin(const struct op_call *call, const struct op *op, uint32_t operand_count, struct op_step *step) {
+  *step = (struct op_step){.task = {.op = op, .name = call->task->name, .operand_count = operand_count}, .call = *call};
+  step->task.operands = step->operands;
+  step->call.task = &step->task, step->call.data = step->data;
+  step->call.settled_operands = 0;
+}
 
 void shape_describe(char *text, size_t bytes, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {
   size_t used = 0;

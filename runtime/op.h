@@ -78,6 +78,9 @@ struct op_step {
 /* No addresses, for where only a task's shape is asked for. */
 extern void *const op_nowhere[OP_MAX_OPERANDS];
 
+/* op.c: begins a step of a call, in the same scratch: its operands are absent, and none is settled. */
+void op_step_begin(const struct op_call *call, const struct op *op, uint32_t operand_count, struct op_step *step);
+
 struct chip {
   int32_t version; /* 80, 90, 100: compute capability times ten */
   int32_t multiprocessors;

@@ -78,11 +78,15 @@ static void *after(void *scratch, uint64_t bytes) { return scratch ? (unsigned c
 
 static bool is_settled(const struct op_call *call, uint32_t operand) { return call->settled_operands >> operand & 1; }
 
-static void rest_make(const struct op_call *call, const struct attention_shape *shape, struct attention_rest *rest) {
+/* The same attention without new rows and rotary embedding. Its kv_lengths are where new rows end, even if they do not
+ * all fit. */
+static void attention_rest(const struct op_call *call, const struct attention_shape *shape, struct op_step *rest) {
   struct attention_attributes attributes;
+  op_step_begin(call, call->task->op, ATTENTION_OPERANDS, rest);
+  rest->call.settled_operands = call->settled_operands;
   memcpy(&attributes, call->task->attributes, sizeof attributes);
-  memcpy(rest->operands, call->task->operands, sizeof rest->operands);
-  memcpy(rest->data, call->data, sizeof rest->data);
+  memcpy(rest->operands, call->task->operands, ATTENTION_OPERANDS * sizeof *rest->operands);
+  memcpy(rest->data, call->data, ATTENTION_OPERANDS * sizeof *rest->data);
   struct op_operand *q = &rest->operands[ATTENTION_Q];
   const struct attention_scratch scratch = attention_scratch_of(call->task);
   if (shape->rotates) {
@@ -108,14 +112,9 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
   if (shape->appends && !shape->packed && is_settled(call, ATTENTION_POSITION) &&
       call->task->operands[ATTENTION_POSITION].shape[0] == 1)
     rest->data[ATTENTION_POSITION] = call->data[ATTENTION_POSITION];
-  rest->task = *call->task;
-  rest->task.operands = rest->operands;
   attributes.rope_base = 0.0f;
   attributes.has_ends = shape->appends;
   memcpy(rest->task.attributes, &attributes, sizeof attributes);
-  rest->call = *call;
-  rest->call.task = &rest->task;
-  rest->call.data = rest->data;
 }
 
 static bool rows_are_aligned(const struct op_call *call) {
@@ -143,11 +142,11 @@ static uint64_t even_share_bytes(const struct chip *chip, int64_t blocks) {
   return (uint64_t)(share / 128 * 128);
 }
 
-void attention_append_launch(const struct op_call *call, const struct chip *chip, struct attention_rest *rest,
+void attention_append_launch(const struct op_call *call, const struct chip *chip, struct op_step *rest,
                              struct op_launches *launches) {
   const struct op_operand *operands = call->task->operands;
   const struct attention_shape shape = attention_shape_of(call->task);
-  rest_make(call, &shape, rest);
+  attention_rest(call, &shape, rest);
   struct attention_append_parameters parameters = {
       .q = call->data[ATTENTION_Q],
       .new_k = call->data[ATTENTION_NEW_K],

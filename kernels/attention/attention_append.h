@@ -49,15 +49,7 @@ struct attention_append_parameters {
   KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append, ATTENTION_APPEND_THREADS, append_rows)
 
 #ifndef __CUDACC__
-/* The same attention without new rows and rotary embedding. Its kv_lengths are where new rows end, even if they do not
- * all fit. */
-struct attention_rest {
-  struct op_operand operands[ATTENTION_OPERANDS];
-  void *data[ATTENTION_OPERANDS];
-  struct op_task task;
-  struct op_call call;
-};
-
-void attention_append_launch(const struct op_call *call, const struct chip *chip, struct attention_rest *rest,
+/* `rest` becomes the same attention without new rows and rotary embedding. */
+void attention_append_launch(const struct op_call *call, const struct chip *chip, struct op_step *rest,
                              struct op_launches *launches);
 #endif

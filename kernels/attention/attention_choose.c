@@ -102,7 +102,7 @@ static void attend(const struct op_call *call, struct attention_shape *shape, co
 rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct attention_problem problem = attention_problem_of(call->task, chip);
   struct attention_plan plan;
-  struct attention_rest rest = {.call = *call};
+  struct op_step rest = {.call = *call};
   launches->count = 0;
   const struct attention_choice *choice = attention_choose(&problem, &plan);
   if (!choice && (problem.shape.appends || problem.shape.rotates)) {

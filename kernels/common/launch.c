@@ -1,4 +1,4 @@
-/* launch.c - checks a grid, and adds one launch to a task's list (launch.h). */
+/* launch.c - checks a grid, and adds to the launches of a task one, or those of a step (launch.h). */
 #include "launch.h"
 
 #include <assert.h>
@@ -25,4 +25,14 @@ struct op_launch *launch_add(struct op_launches *launches, const struct op_kerne
                                .completion_offset = kernel->completion_offset};
   memcpy(launch->parameters, parameters, parameter_bytes);
   return launch;
+}
+
+rondo_status launch_add_step(const struct op_step *step, const struct chip *chip, struct op_launches *launches) {
+  struct op_launches added;
+  added.choice = added.why = NULL;
+  OP_TRY(step->task.op->select(&step->call, chip, &added));
+  assert(launches->count + added.count <= OP_MAX_LAUNCHES);
+  for (uint32_t i = 0; i < added.count; i++) launches->items[launches->count++] = added.items[i];
+  if (!launches->choice) launches->choice = added.choice, launches->why = added.why;
+  return RONDO_OK;
 }

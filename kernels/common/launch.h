@@ -28,3 +28,6 @@ rondo_status launch_check_blocks(const char *operand, int64_t blocks);
 /* Adds a launch with a grid and blocks of one dimension. `parameters` is the kernel's struct. */
 struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,
                              int64_t threads, uint64_t shared_bytes, const void *parameters, size_t parameter_bytes);
+
+/* Adds the launches of a step. Its choice becomes the task's, unless there is one. */
+rondo_status launch_add_step(const struct op_step *step, const struct chip *chip, struct op_launches *launches);

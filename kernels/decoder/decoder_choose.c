@@ -98,12 +98,7 @@ const struct op_kernel *decoder_kernel_of(const struct decoder_variant *list, si
 
 static rondo_status steps_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct op_step step;
-  struct op_launches of_step;
-  for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) {
-    OP_TRY(step.task.op->select(&step.call, chip, &of_step));
-    assert(launches->count + of_step.count <= call->task->op->launches_most);
-    for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
-  }
+  for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) OP_TRY(launch_add_step(&step, chip, launches));
   return RONDO_OK;
 }
 
@@ -144,15 +139,11 @@ static const struct decoder_choice *choose(const struct op_task *task, const str
 static rondo_status after_sum_launch(const struct op_call *call, const struct chip *chip,
                                      struct op_launches *launches) {
   struct op_step sum, half;
-  struct op_launches of_half;
   decoder_sum_over_ranks(call, &sum);
   decoder_half_after_sum(call, &half);
-  OP_TRY(op_all_reduce.select(&sum.call, chip, launches));
-  OP_TRY(decoder_select(&half.call, chip, &of_half));
-  assert(launches->count + of_half.count <= call->task->op->launches_most);
-  for (uint32_t i = 0; i < of_half.count; i++) launches->items[launches->count++] = of_half.items[i];
-  launches->choice = of_half.choice, launches->why = of_half.why;
-  return RONDO_OK;
+  OP_TRY(launch_add_step(&sum, chip, launches));
+  launches->choice = NULL; /* that of the half */
+  return launch_add_step(&half, chip, launches);
 }
 
 /* Do the kernels give and take the parts? Both halves between which they go decide alike, by the chip and by what the
@@ -183,13 +174,13 @@ rondo_status decoder_select(const struct op_call *call, const struct chip *chip,
   struct decoder_plan plan = {0};
   const struct decoder_choice *choice = choose(call->task, &shape, chip, &plan);
   const bool is_gathered = gathers(call, chip);
+  launches->count = 0;
+  launches->choice = choice->name, launches->why = choice->why;
   if (is_gathered) {
     OP_TRY(gather_plan(call, choice, &shape, chip, &plan));
   } else if (decoder_has_sum(call->task)) {
     return after_sum_launch(call, chip, launches);
   }
-  launches->count = 0;
-  launches->choice = choice->name, launches->why = choice->why;
   if (!choice->plan) return steps_launch(call, chip, launches);
   half_fill(call, &shape, &plan.told.half);
   if (choice->fill) choice->fill(call, &shape, &plan);

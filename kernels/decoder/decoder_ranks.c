@@ -43,12 +43,9 @@ void decoder_half_after_sum(const struct op_call *call, struct op_step *half) {
   struct decoder_attributes attributes;
   memcpy(&attributes, task->attributes, sizeof attributes);
   attributes.rank = attributes.ranks = attributes.gives = attributes.takes = 0;
-  *half = (struct op_step){.task = *task, .call = *call};
-  half->task.operand_count = states;
-  half->task.operands = half->operands;
+  op_step_begin(call, task->op, states, half);
   memcpy(half->task.attributes, &attributes, sizeof attributes);
-  half->call.task = &half->task, half->call.data = half->data;
-  half->call.settled_operands &= ~(1u << DECODER_X_PARTS);
+  half->call.settled_operands = call->settled_operands & ~(1u << DECODER_X_PARTS);
   memcpy(half->operands, task->operands, states * sizeof *half->operands);
   memcpy(half->data, call->data, states * sizeof *half->data);
   struct op_operand *part = &half->operands[DECODER_X_PARTS];

@@ -28,13 +28,6 @@ static uint64_t larger_bytes(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void *after(void *data, int64_t bytes) { return data ? (unsigned char *)data + bytes : NULL; }
 
-static void begin(const struct op_call *call, const struct op *op, uint32_t operand_count, struct op_step *step) {
-  *step = (struct op_step){.task = {.op = op, .name = call->task->name, .operand_count = operand_count}};
-  step->task.operands = step->operands;
-  step->call.task = &step->task;
-  step->call.data = step->data;
-}
-
 /* Operand `from` of the task becomes operand `to` of the step. */
 static void take(const struct op_call *call, uint32_t from, struct op_step *step, uint32_t to, rondo_access access) {
   step->operands[to] = call->task->operands[from];
@@ -95,7 +88,7 @@ static void sum_step(const struct op_call *call, uint64_t normed, struct op_step
   const bool normed_first = is_normed_first(call->task);
   const struct rms_norm_attributes attributes = {.epsilon = described->norm_epsilon,
                                                  .plain = !normed_first || described->norm_epsilon == 0};
-  begin(call, &op_rms_norm, RMS_NORM_OPERANDS, step);
+  op_step_begin(call, &op_rms_norm, RMS_NORM_OPERANDS, step);
   memcpy(step->task.attributes, &attributes, sizeof attributes);
   take(call, DECODER_X, step, RMS_NORM_X, RONDO_READ);
   take(call, DECODER_X_PARTS, step, RMS_NORM_X_PARTS, RONDO_READ);
@@ -111,7 +104,7 @@ static void product_begin(const struct op_call *call, uint32_t index, struct gem
                           struct op_step *step) {
   const struct decoder_attributes *described = op_attributes(call->task);
   const bool is_many = call->task->operands[DECODER_X].shape[0] > DECODER_MOST_ROWS;
-  begin(call, is_many ? &op_gemm : &op_gemv, is_many ? (uint32_t)GEMM_OPERANDS : (uint32_t)GEMV_OPERANDS, step);
+  op_step_begin(call, is_many ? &op_gemm : &op_gemv, is_many ? (uint32_t)GEMM_OPERANDS : (uint32_t)GEMV_OPERANDS, step);
   attributes.scale = described->scale;
   memcpy(step->task.attributes, &attributes, sizeof attributes);
   take(call, index, step, GEMV_WEIGHTS, RONDO_READ);
@@ -174,7 +167,7 @@ void attention_block_attention(const struct op_call *call, struct op_step *step)
                                                   .causal = described->one_sequence,
                                                   .rope_base = described->rope_base,
                                                   .rope_pairing = described->rope_pairing};
-  begin(call, &op_attention, ATTENTION_OPERANDS, step);
+  op_step_begin(call, &op_attention, ATTENTION_OPERANDS, step);
   memcpy(step->task.attributes, &attributes, sizeof attributes);
   const struct {
     uint32_t operand;

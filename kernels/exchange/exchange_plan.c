@@ -141,12 +141,8 @@ void exchange_sum_step(const struct op_call *call, uint32_t states, uint32_t ran
                        struct op_step *sum) {
   const struct op_task *task = call->task;
   const struct exchange_attributes attributes = {.kind = EXCHANGE_ALL_REDUCE, .rank = rank, .ranks = ranks};
-  *sum = (struct op_step){.task = {.op = &op_all_reduce, .name = task->name}, .call = *call};
-  sum->task.operand_count = EXCHANGE_STATES + ranks;
-  sum->task.operands = sum->operands;
+  op_step_begin(call, &op_all_reduce, EXCHANGE_STATES + ranks, sum);
   memcpy(sum->task.attributes, &attributes, sizeof attributes);
-  sum->call.task = &sum->task, sum->call.data = sum->data;
-  sum->call.settled_operands = 0;
   for (uint32_t r = 0; r < ranks; r++) {
     sum->operands[EXCHANGE_STATES + r] = task->operands[states + r];
     sum->data[EXCHANGE_STATES + r] = call->data[states + r];

@@ -3,11 +3,11 @@
  *
  * Where each rank has a device of its own, some kernels end with the sum themselves (exchange_rows.h). Elsewhere, and
  * on the host, the task is a product to scratch and rondo_add_all_reduce's. */
-#include <assert.h>
 #include <string.h>
 
 #include "../../runtime/graph.h"
 #include "../../runtime/layer_form.h"
+#include "../common/launch.h"
 #include "../exchange/exchanges.h"
 #include "gemv.h"
 #include "gemv_plan.h"
@@ -46,10 +46,8 @@ static struct op_operand part_operand(const struct op_task *task, rondo_access a
 
 static void product_step(const struct op_call *call, struct op_step *step) {
   const struct gemv_ranks_attributes *attributes = op_attributes(call->task);
-  *step = (struct op_step){.task = {.op = &op_gemv, .name = call->task->name, .operand_count = GEMV_OPERANDS},
-                           .call = *call};
-  step->task.operands = step->operands;
-  step->call.task = &step->task, step->call.data = step->data;
+  op_step_begin(call, &op_gemv, GEMV_OPERANDS, step);
+  step->call.settled_operands = call->settled_operands;
   memcpy(step->operands, call->task->operands, GEMV_OPERANDS * sizeof *step->operands);
   memcpy(step->data, call->data, GEMV_OPERANDS * sizeof *step->data);
   memcpy(step->task.attributes, &attributes->product, sizeof attributes->product);
@@ -100,12 +98,8 @@ int64_t summed_gemv_touched_elements(const struct op_task *task, uint32_t operan
 
 rondo_status summed_gemv_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct op_step product, sum;
-  struct op_launches of_sum;
   product_step(call, &product), sum_step(call, &sum);
   if (call->lets_successors_start && gemv_rows_select(&product.call, &sum.call, chip, launches)) return RONDO_OK;
   OP_TRY(gemv_select(&product.call, chip, launches));
-  OP_TRY(op_all_reduce.select(&sum.call, chip, &of_sum));
-  assert(launches->count + of_sum.count <= call->task->op->launches_most);
-  for (uint32_t i = 0; i < of_sum.count; i++) launches->items[launches->count++] = of_sum.items[i];
-  return RONDO_OK;
+  return launch_add_step(&sum, chip, launches);
 }

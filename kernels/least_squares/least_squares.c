@@ -1,5 +1,7 @@
 /* least_squares.c - rondo_add_least_squares: the description of a task, the checks of its operands, its scratch on the
  * device and on the host, and the task of qr that comes before the second launch. */
+#include <string.h>
+
 #include "../../runtime/integer.h"
 #include "least_squares_choose.h"
 
@@ -59,7 +61,7 @@ enum {
 };
 
 /* H is column-major, whatever a's layout is. */
-void least_squares_factoring_of(const struct op_task *task, struct least_squares_factoring *factoring) {
+void least_squares_factoring_of(const struct op_task *task, struct op_step *factoring) {
   const struct op_operand *a = &task->operands[LEAST_SQUARES_A];
   struct qr_problem problem = qr_problem_nowhere(task);
   struct op_operand h = *a;
@@ -70,20 +72,15 @@ void least_squares_factoring_of(const struct op_task *task, struct least_squares
   h.stride[h.rank - 2] = by_rows ? 1 : leading;
   h.stride[h.rank - 1] = by_rows ? leading : 1;
   if (h.rank == 3) h.stride[0] = leading * problem.n;
-  *factoring = (struct least_squares_factoring){
-      .operands = {[QR_A] = *a,
-                   [QR_H] = h,
-                   [QR_TAU] = {.present = true,
-                               .access = RONDO_WRITE,
-                               .dtype = a->dtype,
-                               .rank = a->rank - 1,
-                               .shape = {a->rank == 3 ? problem.batch : problem.n, problem.n},
-                               .stride = {a->rank == 3 ? problem.n : 1, 1}}},
-      .task = *task,
-  };
-  factoring->task.op = &op_qr;
-  factoring->task.operand_count = 5;
-  factoring->task.operands = factoring->operands;
+  op_step_begin(&(struct op_call){.task = task}, &op_qr, QR_Q + 1, factoring);
+  memcpy(factoring->task.attributes, task->attributes, sizeof task->attributes);
+  factoring->operands[QR_A] = *a, factoring->operands[QR_H] = h;
+  factoring->operands[QR_TAU] = (struct op_operand){.present = true,
+                                                    .access = RONDO_WRITE,
+                                                    .dtype = a->dtype,
+                                                    .rank = a->rank - 1,
+                                                    .shape = {a->rank == 3 ? problem.batch : problem.n, problem.n},
+                                                    .stride = {a->rank == 3 ? problem.n : 1, 1}};
 }
 
 bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t rhs_count) {
@@ -93,7 +90,7 @@ bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t rhs_co
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task) {
   struct qr_problem problem = qr_problem_nowhere(task);
   const int64_t bytes = problem.batch * problem.element_bytes; /* of a number of each matrix */
-  struct least_squares_factoring factoring;
+  struct op_step factoring;
   least_squares_factoring_of(task, &factoring);
   struct least_squares_scratch scratch = {.tau = qr_part_bytes(bytes * qr_workspace_leading(problem.m) * problem.n)};
   scratch.work = scratch.tau + qr_part_bytes(bytes * problem.n);

@@ -116,12 +116,8 @@ struct least_squares_scratch least_squares_scratch_of(const struct op_task *task
 /* Does a warp keep `rhs_count` right-hand sides of m elements in shared memory? */
 bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t rhs_count);
 
-/* The task of qr that comes first. */
-struct least_squares_factoring {
-  struct op_operand operands[5];
-  struct op_task task;
-};
-void least_squares_factoring_of(const struct op_task *task, struct least_squares_factoring *factoring);
+/* The task of qr that comes first, without addresses. */
+void least_squares_factoring_of(const struct op_task *task, struct op_step *factoring);
 
 /* Of one matrix on the host, in its part of the scratch. */
 uint64_t least_squares_host_bytes(const struct op_task *task);

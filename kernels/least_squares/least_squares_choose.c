@@ -106,13 +106,13 @@ static rondo_status launch_tile(const struct op_call *call, const struct qr_prob
 /* H and tau, to the scratch. */
 static rondo_status launch_factoring(const struct op_call *call, const struct chip *chip,
                                      const struct least_squares_scratch *scratch, struct op_launches *launches) {
-  struct least_squares_factoring factoring;
+  struct op_step factoring;
   least_squares_factoring_of(call->task, &factoring);
   unsigned char *base = call->scratch;
-  void *data[OP_MAX_OPERANDS] = {
-      [QR_A] = call->data[LEAST_SQUARES_A], [QR_H] = base, [QR_TAU] = base ? base + scratch->tau : NULL};
-  const struct op_call first = {.task = &factoring.task, .data = data, .scratch = base ? base + scratch->qr : NULL};
-  return op_qr.select(&first, chip, launches);
+  factoring.data[QR_A] = call->data[LEAST_SQUARES_A], factoring.data[QR_H] = base;
+  factoring.data[QR_TAU] = base ? base + scratch->tau : NULL;
+  factoring.call.scratch = base ? base + scratch->qr : NULL;
+  return op_qr.select(&factoring.call, chip, launches);
 }
 
 static rondo_status launch_two(const struct op_call *call, const struct qr_problem *problem, const struct chip *chip,
