@@ -75,7 +75,6 @@
   GEMV_NEWER_E4M3_KERNELS(KERNEL)                                                                                      \
   GEMV_RING_KERNELS(KERNEL)                                                                                            \
   GEMV_HEAD_KERNELS(KERNEL)                                                                                            \
-  GEMV_HEAD_ONE_KERNELS(KERNEL)                                                                                        \
   GEMV_STREAM_KERNELS(KERNEL)                                                                                          \
   GEMV_HEAD_16_KERNELS(KERNEL)                                                                                         \
   GEMV_SCALAR_KERNELS(KERNEL)                                                                                          \

@@ -16,10 +16,7 @@ enum {
 };
 
 static const struct gemv_choice choices[] = {
-    {DESIGN(head_one, gemv_head_one_plan, gemv_launch), .chips = NEWER, .weights = NVFP4, .count = {1, 1},
-     .k = {384, 960}, .k_multiple = 32, .takes = GEMV_WITH_LOOSE_ROWS,
-     .why = "a block owns a multiprocessor and asks for its share of the matrix at once: no refill, one barrier"},
-    {DESIGN(head_several, gemv_head_plan, gemv_launch), .chips = NEWER, .weights = NVFP4 | E4M3, .k = {384, 1024},
+    {DESIGN(head_codes, gemv_head_plan, gemv_launch), .chips = NEWER, .weights = NVFP4 | E4M3, .k = {384, 1024},
      .takes = GEMV_WITH_LOOSE_ROWS, .why = "a warp has whole rows on tensor cores and waits for its own copies only"},
     {DESIGN(ring, gemv_ring_plan, gemv_launch), .chips = NEWER, .weights = NVFP4, .count = {1, 4}, .k = {2048, 16384},
      .k_multiple = 256, .bytes = {.least = 12 << 20}, .takes = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,

@@ -10,26 +10,6 @@ GEMV_PARAMETERS(gemv_head_parameters) {
   uint32_t block_rows, slots, early_slots, slot_bytes, first_slot;
 };
 
-/* One vector, NVFP4: gemv_head_one.cu. A warp has at most GEMV_ONE_TURNS groups of eight rows. */
-enum {
-  GEMV_ONE_ROWS = 8,
-  GEMV_ONE_WARPS = 16,
-  GEMV_ONE_TURNS = 4,
-  GEMV_ONE_VECTOR_BYTES = 2048, /* of shared memory: 960 elements in 16 bits, and 16 bytes more */
-  GEMV_ONE_PADDING = 16,        /* after the scales: bytes that are read in vain */
-};
-/* Bytes from row to row in shared memory: four lanes' scale groups of weights. */
-#define GEMV_ONE_PITCH(scale_groups) (4 * (scale_groups)*GEMV_BLOCK / 2)
-/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, vectors, groups of 16
- * elements that a lane has of a row: an odd number. Seventeen do not fit into registers). */
-#define GEMV_ONE(KERNEL, name, V, scale_groups)                                                                        \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name, GEMV_ONE_WARPS * 32, 1, V, scale_groups)
-#define GEMV_HEAD_ONE_KERNELS(KERNEL)                                                                                  \
-  GEMV_ONE(KERNEL, rondo_gemv_head_one_16bit_b9, GEMV_16_BITS, 9)                                                      \
-  GEMV_ONE(KERNEL, rondo_gemv_head_one_16bit_b15, GEMV_16_BITS, 15)                                                    \
-  GEMV_ONE(KERNEL, rondo_gemv_head_one_nvfp4_b9, RONDO_NVFP4, 9)                                                       \
-  GEMV_ONE(KERNEL, rondo_gemv_head_one_nvfp4_b15, RONDO_NVFP4, 15)
-
 /* 1 to 16 vectors, NVFP4 or e4m3: gemv_head.cu. A slot has sixteen rows. */
 enum {
   GEMV_HEAD_ROWS = 16,

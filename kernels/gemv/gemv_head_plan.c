@@ -1,25 +1,21 @@
 /* gemv_head_plan.c - how the kernels of many short rows, such as a model's head, deal the rows.
  *
  * A block has a multiprocessor for itself, warps have whole rows, and k is not split: the order of a row's sums depends
- * on k, the types and the number of vectors (1, or more) alone. Measured on an H200 beside quads:
- *   one, 49152 x 576:  6.6 us with an NVFP4 vector and 7.2 us with one in 16 bits; quads 8.2 and 9.9 us
- *   several, k 448 to 1024, 34000 to 262144 rows, 2, 8 and 16 vectors: quads take 0.94 to 1.59 times as long with NVFP4
- *     (49152 x 576, NVFP4 x NVFP4: 9.2, 9.8 and 12.3 us, here 8.2, 8.2 and 9.3), and 0.92 to 2.05 times with e4m3 and
- *     eight or more vectors (17.3 and 21.8 us, here 10.1 and 10.7)
+ * on k and the types alone. Measured on an H200 beside integer and quads:
+ *   NVFP4, 49152 x 576: 7.9 us with 1 vector in NVFP4 or bf16 (8.7 and 9.6), 8.2, 8.2 and 9.3 with 2, 8 and 16 in NVFP4
+ *     (9.2, 9.8 and 12.3); with k 448 to 1024 and 34000 to 262144 rows quads take 0.94 to 1.59 times as long
+ *   e4m3 and eight or more vectors: quads take 0.92 to 2.05 times as long (17.3 and 21.8 us, here 10.1 and 10.7)
  * One vector beside e4m3 is better off with quads where k has no remainder. */
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
 #include "gemv_plan.h"
 
-#define ONE(chips, parameters, name, threads, blocks, V, scale_groups)                                                 \
-  {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, V), scale_groups},
-#define SEVERAL(chips, parameters, name, threads, blocks, W, operands)                                                 \
+#define CODES(chips, parameters, name, threads, blocks, W, operands)                                                   \
   {GEMV_KERNEL(chips, parameters, name, threads, W, GEMV_ANY_TYPE), operands},
 #define SIXTEEN_BITS(chips, parameters, name, threads, blocks, operands)                                               \
   {GEMV_KERNEL(chips, parameters, name, threads, GEMV_16_BITS, GEMV_16_BITS), operands},
-static const struct gemv_head_kernel kernels_of_one[] = {GEMV_HEAD_ONE_KERNELS(ONE)};
-static const struct gemv_head_kernel kernels[] = {GEMV_HEAD_KERNELS(SEVERAL)};
+static const struct gemv_head_kernel kernels[] = {GEMV_HEAD_KERNELS(CODES)};
 static const struct gemv_head_kernel kernels_of_16[] = {GEMV_HEAD_16_KERNELS(SIXTEEN_BITS)};
 
 /* What a block gets if each multiprocessor has one, and every matrix as many as the others. */
@@ -27,7 +23,7 @@ static int64_t share_of(const struct gemv_problem *problem) {
   return divide_up(problem->m, problem->multiprocessors / problem->batch);
 }
 
-/* Sets what the three planners share; false without a kernel, or with more matrices than multiprocessors. */
+/* Sets what both planners share; false without a kernel, or with more matrices than multiprocessors. */
 static bool begin(const struct gemv_problem *problem, const struct gemv_head_kernel *kernel, struct gemv_plan *plan) {
   if (!kernel || problem->batch > problem->multiprocessors) return false;
   plan->kernel = &kernel->of.kernel;
@@ -36,37 +32,13 @@ static bool begin(const struct gemv_problem *problem, const struct gemv_head_ker
   return true;
 }
 
-/* ---- One vector -------------------------------------------------------------------------------------------------- */
+/* ---- NVFP4 and e4m3 ------------------------------------------------------------------------------------------------
+ */
 
 enum {
-  SMALLER_K = 4 * 9 * GEMV_BLOCK, /* four lanes of nine scale groups have a row */
-  COPIED = 2 * GEMV_BLOCK,        /* elements in 16 bytes */
-};
-
-/* What gemv_head_one.cu lays out: the vector, rows, scales. Matrices of several waves are refused: no other block
- * hides a block's first bytes and its tail. */
-bool gemv_head_one_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
-  const struct gemv_head_kernel *kernel =
-      GEMV_KERNEL_FOR(problem, problem->k <= SMALLER_K ? "b9" : "b15", kernels_of_one);
-  struct gemv_head_parameters *layout = &plan->told.head;
-  if (!begin(problem, kernel, plan)) return false;
-  layout->block_rows = (uint32_t)round_up(share_of(problem), GEMV_ONE_ROWS);
-  const int64_t groups = layout->block_rows / GEMV_ONE_ROWS;
-  const int64_t row_bytes = GEMV_ONE_PITCH(kernel->width) + problem->k / GEMV_BLOCK;
-  plan->parts = problem->k / COPIED;
-  plan->blocks = divide_up(problem->m, layout->block_rows), plan->threads = INT64_C(32) * GEMV_ONE_WARPS;
-  plan->shared_bytes = GEMV_ONE_VECTOR_BYTES + layout->block_rows * row_bytes + GEMV_ONE_PADDING;
-  /* In smaller matrices warps would have nothing to do, or multiprocessors; and others are as fast there. */
-  return groups >= GEMV_ONE_WARPS && groups <= (int64_t)GEMV_ONE_WARPS * GEMV_ONE_TURNS &&
-         plan->shared_bytes <= GEMV_MOST_SHARED_BYTES &&
-         plan->blocks * problem->batch * 10 >= problem->multiprocessors * 9;
-}
-
-/* ---- Several vectors --------------------------------------------------------------------------------------------- */
-
-enum {
-  REMAINDER = 256,   /* of e4m3: what 16 lanes load, half of what a warp of quads has */
-  FEWEST_WARPS = 16, /* each converts a vector */
+  COPIED = 2 * GEMV_BLOCK, /* elements of NVFP4 in 16 bytes */
+  REMAINDER = 256,         /* of e4m3: what 16 lanes load, half of what a warp of quads has */
+  FEWEST_WARPS = 16,       /* each converts a vector */
 };
 
 /* What gemv_head.cu lays out: the vectors, slots. */
@@ -91,8 +63,7 @@ static bool lay_out(const struct gemv_problem *problem, struct gemv_plan *plan) 
 }
 
 bool gemv_head_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
-  if (problem->weights == RONDO_NVFP4 ? problem->count == 1 || problem->k % COPIED
-                                      : problem->count == 1 && problem->k % REMAINDER == 0)
+  if (problem->weights == RONDO_NVFP4 ? problem->k % COPIED != 0 : problem->count == 1 && problem->k % REMAINDER == 0)
     return false;
   const struct gemv_head_kernel *kernel = GEMV_KERNEL_FOR(problem, problem->count > 8 ? "q1x2" : "q1", kernels);
   struct gemv_head_parameters *layout = &plan->told.head;

@@ -1,6 +1,6 @@
 /* gemv_integer.cu - one NVFP4 vector, NVFP4 weights: exact integer dot products of a block's 16 elements.
  *
- * When: on every chip, where head_one and ring do not take the product (gemv_quads_plan.c). Bound like quads.
+ * When: on every chip, where head_codes and ring do not take the product (gemv_quads_plan.c). Bound like quads.
  *
  * Lane i of slice s owns elements 1024 s + 32 i .. + 31 of every row: 16 bytes of weights, two scales. A warp has Rows
  * rows of its part of k in registers at once, and its part of the vector. Tiles and halves of tiles are those of

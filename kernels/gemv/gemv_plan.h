@@ -84,11 +84,10 @@ struct gemv_stream_kernel {
 /* Elements of k that a warp has at once. */
 static inline int64_t gemv_stream_part(const struct gemv_stream_kernel *kernel) { return 128 * kernel->slices; }
 
-/* A kernel of gemv_head.cu, gemv_head_16.cu (operands B) or gemv_head_one.cu (scale groups of a lane): see gemv_head.h.
- */
+/* A kernel of gemv_head.cu or gemv_head_16.cu: see gemv_head.h. */
 struct gemv_head_kernel {
   struct gemv_kernel of;
-  int64_t width;
+  int64_t width; /* operands B */
 };
 
 /* What a kernel is told. A planner sets what follows the common parameters. */
@@ -133,8 +132,8 @@ enum gemv_demand {
 
 /* May refuse; `plan` is zero. */
 typedef bool gemv_planner(const struct gemv_problem *problem, struct gemv_plan *plan);
-gemv_planner gemv_head_one_plan, gemv_head_plan, gemv_head_16_plan, gemv_ring_plan, gemv_stream_plan, gemv_integer_plan,
-    gemv_quads_plan, gemv_scalar_plan;
+gemv_planner gemv_head_plan, gemv_head_16_plan, gemv_ring_plan, gemv_stream_plan, gemv_integer_plan, gemv_quads_plan,
+    gemv_scalar_plan;
 
 /* Adds the launch; `parameters` has what all designs are told of the problem. */
 typedef void gemv_launcher(const struct op_call *call, const struct gemv_plan *plan,

@@ -88,28 +88,28 @@ static struct op_launch launch_of_one(struct one_product what) {
   return selected_launch(&trial, what.written);
 }
 
-static bool is_head_one(struct one_product what) { return strstr(launch_of_one(what).kernel, "_head_one_") != NULL; }
+static bool is_head(struct one_product what) { return strstr(launch_of_one(what).kernel, "_head_nvfp4_") != NULL; }
 
-Test(gemv_descriptions, scales_of_head_one_may_begin_where_a_copy_of_a_matrix_can) {
-  cr_expect(is_head_one((struct one_product){.m = 49152, .k = 576}));
-  cr_expect(is_head_one((struct one_product){.m = 49152, .k = 576, .written = true}));
-  cr_expect(is_head_one((struct one_product){.m = 49151, .k = 576, .offset = 16}));
-  cr_expect_not(is_head_one((struct one_product){.m = 49152, .k = 576, .offset = 8}));
-  cr_expect_not(is_head_one((struct one_product){.m = 49152, .k = 576, .gap = 32}));
-  cr_expect(is_head_one((struct one_product){.batch = 2, .m = 24576, .k = 576}));
-  cr_expect_not(is_head_one((struct one_product){.batch = 2, .m = 24575, .k = 576}));
+Test(gemv_descriptions, scales_of_a_head_may_begin_where_a_copy_of_a_matrix_can) {
+  cr_expect(is_head((struct one_product){.m = 49152, .k = 576}));
+  cr_expect(is_head((struct one_product){.m = 49152, .k = 576, .written = true}));
+  cr_expect(is_head((struct one_product){.m = 49151, .k = 576, .offset = 16}));
+  cr_expect_not(is_head((struct one_product){.m = 49152, .k = 576, .offset = 8}));
+  cr_expect_not(is_head((struct one_product){.m = 49152, .k = 576, .gap = 32}));
+  cr_expect(is_head((struct one_product){.batch = 2, .m = 24576, .k = 576}));
+  cr_expect_not(is_head((struct one_product){.batch = 2, .m = 24575, .k = 576}));
 }
 
-Test(gemv_descriptions, the_kernel_of_head_one_is_told_what_it_lays_out) {
+Test(gemv_descriptions, the_kernel_of_a_head_is_told_what_it_lays_out) {
   struct gemv_head_parameters told;
   for (int written = 0; written < 2; written++) {
     struct op_launch launch = launch_of_one((struct one_product){.batch = 2, .m = 24576, .k = 576, .written = written});
     memcpy(&told, launch.parameters, sizeof told);
     cr_expect_eq(told.common.early, !written);
     cr_expect_eq(told.common.parts, 576 / 32);
-    cr_expect_eq(told.block_rows, 47 * 8);
-    cr_expect(launch.grid[0] == 66 && launch.grid[1] == 2 && launch.grid[2] == 1);
-    for (uint32_t load = 0; load < 256; load++) /* of eight rows */
+    cr_expect_eq(told.block_rows, 24 * 16);
+    cr_expect(launch.grid[0] == 64 && launch.grid[1] == 2 && launch.grid[2] == 1);
+    for (uint32_t load = 0; load < 16 * 18; load++) /* of sixteen rows */
       cr_assert_eq(load * told.common.part_reciprocal >> 16, load / told.common.parts);
   }
 }

@@ -81,52 +81,9 @@ static void require_types(const struct gemv_problem *problem, const struct gemv_
   REQUIRE(takes_type(kernel->weights, problem->weights) && takes_type(kernel->vectors, problem->vectors));
 }
 
-/* ---- Head, one vector -------------------------------------------------------------------------------------------- */
+/* ---- Head, NVFP4 and e4m3 ---------------------------------------------------------------------------------------- */
 
-static struct gemv_problem draw_one(struct random *random) {
-  static const int64_t vectors[] = {RONDO_NVFP4, RONDO_F16, RONDO_BF16}, batches[] = {1, 1, 1, 2, 4, 37, 132};
-  struct gemv_problem problem = draw_newer(random);
-  problem.vectors = (rondo_dtype)RANDOM_OF(random, vectors);
-  problem.batch = RANDOM_OF(random, batches);
-  problem.k = 32 * random_between(random, 1, 40);
-  problem.count = 1;
-  problem.scale_bytes = 2;
-  problem.packed_weights = true;
-  rows_set(&problem, random_between(random, 1, 100000) / problem.batch);
-  return problem;
-}
-
-/* The vector, then rows and scales of all of a block's rows. */
-static struct gemv_share share_one(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_head_parameters *layout = &plan->told.head;
-  const int64_t rows = layout->block_rows, pitch = 32 * plan->of.head->width;
-  const int64_t after = rows * (problem->k / 16) + 4;
-  return (struct gemv_share){.rows = rows,
-                             .pieces = plan->blocks,
-                             .part = 32,
-                             .cluster = 1,
-                             .least_bytes = GEMV_ONE_VECTOR_BYTES + rows * pitch + after};
-}
-
-static void check_one(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  enum { VECTOR_BYTES = 16, MOST_GROUPS = 16 * 4 };
-  const struct gemv_head_parameters *layout = &plan->told.head;
-  const struct gemv_head_kernel *kernel = plan->of.head;
-  require_types(problem, plan, &kernel->of);
-  REQUIRE(kernel->width % 2 == 1);
-  REQUIRE(kernel->width <= problem->k / 16 && problem->k / 16 <= 4 * kernel->width);
-  REQUIRE(problem->k % 32 == 0); /* eight rows have whole copies of scales */
-  REQUIRE(2 * problem->k + VECTOR_BYTES <= GEMV_ONE_VECTOR_BYTES);
-  REQUIRE(layout->block_rows % 8 == 0 && layout->block_rows / 8 <= MOST_GROUPS);
-  REQUIRE(plan->blocks * problem->batch <= problem->multiprocessors);
-  REQUIRE(plan->blocks * problem->batch * 10 >= problem->multiprocessors * 9);
-}
-
-static const char *const one_kernels[] = {GEMV_HEAD_ONE_KERNELS(NAME)};
-
-/* ---- Head, several vectors --------------------------------------------------------------------------------------- */
-
-static struct gemv_problem draw_several(struct random *random) {
+static struct gemv_problem draw_codes(struct random *random) {
   static const int64_t vectors[] = {RONDO_F16, RONDO_BF16, RONDO_NVFP4}, batches[] = {1, 1, 1, 2, 4, 37, 132};
   const bool in_e4m3 = random_between(random, 0, 1);
   struct gemv_problem problem = draw_newer(random);
@@ -142,7 +99,7 @@ static struct gemv_problem draw_several(struct random *random) {
 }
 
 /* A slot of each warp. */
-static struct gemv_share share_several(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+static struct gemv_share share_codes(const struct gemv_problem *problem, const struct gemv_plan *plan) {
   const struct gemv_head_parameters *layout = &plan->told.head;
   return (struct gemv_share){.rows = layout->block_rows,
                              .pieces = plan->blocks,
@@ -152,7 +109,7 @@ static struct gemv_share share_several(const struct gemv_problem *problem, const
 }
 
 /* In shared memory rows are whole steps of 64 elements, an odd number of them. */
-static void check_several(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+static void check_codes(const struct gemv_problem *problem, const struct gemv_plan *plan) {
   const struct gemv_head_parameters *layout = &plan->told.head;
   const bool in_e4m3 = problem->weights == RONDO_E4M3;
   const int64_t k = problem->k, step_bytes = in_e4m3 ? 64 : 32, steps = (k + 63) / 64;
@@ -168,7 +125,7 @@ static void check_several(const struct gemv_problem *problem, const struct gemv_
   REQUIRE(plan->threads / 32 >= problem->count); /* each converts a vector */
 }
 
-static const char *const several_kernels[] = {GEMV_HEAD_KERNELS(NAME)};
+static const char *const codes_kernels[] = {GEMV_HEAD_KERNELS(NAME)};
 
 /* ---- Ring: large matrices through stages of shared memory -------------------------------------------------------- */
 
@@ -412,9 +369,7 @@ static const char *const scalar_kernels[] = {GEMV_SCALAR_KERNELS(NAME)};
 #define KERNELS(array) .kernels = (array), .kernel_count = LENGTH(array)
 
 const struct gemv_design gemv_designs[] = {
-    {"head_one", draw_one, share_one, check_one, KERNELS(one_kernels)},
-    {"head_several", draw_several, share_several, check_several, KERNELS(several_kernels),
-     .classes = {{2, 8}, {9, 16}}},
+    {"head_codes", draw_codes, share_codes, check_codes, KERNELS(codes_kernels), .classes = {{2, 8}, {9, 16}}},
     {"ring", draw_ring, share_ring, check_ring, KERNELS(ring_kernels), .classes = {{0}}},
     {"stream", draw_stream, share_stream, check_stream, KERNELS(stream_kernels), .classes = {{2, 4}, {5, 8}, {9, 16}}},
     {"head_16", draw_16, share_16, check_16, KERNELS(kernels_of_16), .classes = {{2, 4}, {5, 8}, {9, 16}}},

@@ -25,7 +25,7 @@ struct gemv_design {
   int64_t classes[3][2]; /* counts of vectors with one order of sums; 0: no more */
 };
 
-enum { GEMV_DESIGNS = 8 };
+enum { GEMV_DESIGNS = 7 };
 extern const struct gemv_design gemv_designs[GEMV_DESIGNS];
 
 /* Is this choice one of the design's? */
