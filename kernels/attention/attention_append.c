@@ -142,11 +142,11 @@ static uint64_t even_share_bytes(const struct chip *chip, int64_t blocks) {
   return (uint64_t)(share / 128 * 128);
 }
 
-void attention_append_launch(const struct op_call *call, const struct chip *chip, struct op_step *rest,
-                             struct op_launches *launches) {
+/* All but how the rows are dealt to blocks. */
+static struct attention_append_parameters parameters_of(const struct op_call *call, const struct op_step *rest) {
   const struct op_operand *operands = call->task->operands;
   const struct attention_shape shape = attention_shape_of(call->task);
-  attention_rest(call, &shape, rest);
+  const bool has_frequencies = operands[ATTENTION_ROPE_FREQUENCIES].present;
   struct attention_append_parameters parameters = {
       .q = call->data[ATTENTION_Q],
       .new_k = call->data[ATTENTION_NEW_K],
@@ -187,11 +187,18 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
       .aligned = rows_are_aligned(call),
       .per_item = operands[ATTENTION_POSITION].shape[0] > 1,
       .early = shape.rotates && !shape.packed && is_settled(call, ATTENTION_POSITION) &&
-               (!operands[ATTENTION_ROPE_FREQUENCIES].present || is_settled(call, ATTENTION_ROPE_FREQUENCIES)),
+               (!has_frequencies || is_settled(call, ATTENTION_ROPE_FREQUENCIES)),
   };
+  if (shape.rotates && !has_frequencies) attention_frequencies(call, parameters.base_frequencies);
+  return parameters;
+}
+
+void attention_append_launch(const struct op_call *call, const struct chip *chip, struct op_step *rest,
+                             struct op_launches *launches) {
+  const struct attention_shape shape = attention_shape_of(call->task);
+  attention_rest(call, &shape, rest);
+  struct attention_append_parameters parameters = parameters_of(call, rest);
   const int64_t heads = (int64_t)parameters.rotated_heads + 2 * (int64_t)parameters.new_heads;
-  if (shape.rotates && !operands[ATTENTION_ROPE_FREQUENCIES].present)
-    attention_frequencies(call, parameters.base_frequencies);
   const int64_t rows = shape.batch * shape.query_length, units = heads * parameters.row_pairs / ATTENTION_APPEND_PAIRS;
   if (!rows || !units) return;
   parameters.row_parts = (uint32_t)row_parts(rows, units);

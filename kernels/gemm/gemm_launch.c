@@ -142,82 +142,105 @@ static void map_add(struct op_launch *launch, size_t offset, const struct op_cal
   launch_map(launch, offset, &operand, call->data[which], (const uint32_t[]){1, (uint32_t)rows, (uint32_t)columns});
 }
 
-/* Columns of a box of the residual: 128 bytes. 0: it has no map, or not the columns of the sums. */
-static uint32_t fetched_columns(const struct op_call *call) {
-  const struct op_operand *residual = &call->task->operands[GEMV_RESIDUAL];
+/* How a residual comes and results leave: see the parameters of the same names. */
+struct gemm_moves {
+  bool streamed, by_map, boxed;
+  int box_rows;
+  uint32_t columns; /* of a box of the residual: 128 bytes; 0: it has no map, or not the columns of the sums */
+};
+
+static struct gemm_moves moves_of(const struct op_call *call, const struct gemm_tile *tile) {
+  const struct op_operand *operands = call->task->operands, *residual = &operands[GEMV_RESIDUAL];
   const struct gemv_attributes *attributes = op_attributes(call->task);
-  return residual->present && !attributes->silu_mul && has_map(residual) ? 1024 / rondo_dtype_bits(residual->dtype) : 0;
+  const bool gates_by_box =
+      tile->swapped ? has_one_type(operands, true) : gemm_tile_gates_by_box(*tile) && !residual->present;
+  const bool streamed = is_streamed(operands);
+  const bool is_fetched = residual->present && !attributes->silu_mul && has_map(residual);
+  struct gemm_moves moves = {
+      .streamed = streamed,
+      .by_map = streamed || (leaves_by_map(&operands[GEMV_OUT]) && (!attributes->silu_mul || gates_by_box)),
+      .columns = is_fetched ? 1024 / rondo_dtype_bits(residual->dtype) : 0,
+      .box_rows = tile->swapped ? (int)smaller(gemm_tile_stored(*tile), 64) : 64,
+  };
+  moves.boxed = streamed || (moves.by_map && moves.columns && residual->dtype != RONDO_F32);
+  return moves;
+}
+
+static bool is_settled(const struct op_call *call, uint32_t operand) { return call->settled_operands >> operand & 1; }
+
+static int depth_of(const struct gemm_choice *choice) {
+  return choice->kernel->types == GEMM_E4M3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH;
+}
+
+static struct gemm_wgmma_parameters wgmma_parameters_of(const struct op_call *call, const struct gemm_choice *choice,
+                                                        const struct gemm_plan *plan, const struct gemm_moves *moves) {
+  const struct op_operand *operands = call->task->operands;
+  const struct op_operand *out = &operands[GEMV_OUT], *scales = &operands[GEMV_WEIGHT_SCALES];
+  const struct op_operand *vector_scales = &operands[GEMV_VECTOR_SCALES];
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  const struct gemv_shape shape = gemv_shape_of(call->task);
+  const struct gemm_finish finish = finish_of(call);
+  const bool has_codes = choice->kernel->tile.slots > 0, is_e4m3 = choice->kernel->types == GEMM_E4M3;
+  const bool row_factors = operands[GEMM_VECTOR_SQUARES].present, has_residual = operands[GEMV_RESIDUAL].present;
+  struct gemm_wgmma_parameters parameters = {
+      .p_units = (uint32_t)plan->p_units,
+      .q_units = (uint32_t)plan->q_units,
+      .units = (uint32_t)plan->units,
+      .group = (uint32_t)plan->group,
+      .steps = (uint32_t)divide_up(shape.k, depth_of(choice)),
+      .rows = (uint32_t)shape.count,
+      .columns = (uint32_t)shape.m,
+      .is_bf16 = operands[GEMV_VECTORS].dtype == RONDO_BF16,
+      .weights_early = is_settled(call, GEMV_WEIGHTS) && (!has_codes || is_settled(call, GEMV_WEIGHT_SCALES)),
+      .by_map = moves->by_map,
+      .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !has_residual,
+      .finishing =
+          has_codes || is_e4m3 || finish.scale != 1 || row_factors || operands[GEMV_BIAS].present || has_residual,
+      .fetched = moves->boxed ? 0 : moves->columns,
+      .boxed = moves->boxed,
+      .row_factors = row_factors,
+      .streamed = moves->streamed,
+      .by_warps = plan->by_warps,
+      .scales = call->data[GEMV_WEIGHT_SCALES],
+      .finish = finish,
+      .norms = norms_of(call),
+      .row_scales = call->data[GEMV_VECTOR_SCALES],
+      .row_scales_batch = vector_scales->present && vector_scales->rank == 2 ? vector_scales->stride[0] : 0,
+  };
+  if (has_codes) {
+    parameters.scale_batch = (uint32_t)gemv_batch_stride(scales);
+    parameters.scale_strides = gemv_scale_strides_of(scales, attributes->weight_scale_layout);
+    parameters.scale_copies = op_rows_aligned(scales, 16) ? GEMM_SCALES_IN_SIXTEEN : GEMM_SCALES_BY_ROW;
+  }
+  if (attributes->weight_scale_layout == RONDO_SCALES_128X4) parameters.scale_copies = GEMM_SCALES_BLOCKED;
+  if (is_e4m3) {
+    parameters.column_scales = call->data[GEMV_WEIGHT_SCALES];
+    parameters.column_scales_batch = scales->present && scales->rank == 2 ? scales->stride[0] : 0;
+  }
+  return parameters;
 }
 
 rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
                                const struct gemm_plan *plan, struct op_launches *launches) {
   (void)chip;
   const struct gemm_tile *tile = &choice->kernel->tile;
-  const struct op_operand *out = &call->task->operands[GEMV_OUT];
-  const struct gemv_shape shape = gemv_shape_of(call->task);
-  const struct gemm_finish finish = finish_of(call);
-  const bool has_residual = call->task->operands[GEMV_RESIDUAL].present;
-  const bool gates_by_box =
-      tile->swapped ? has_one_type(call->task->operands, true) : gemm_tile_gates_by_box(*tile) && !has_residual;
-  const bool streamed = is_streamed(call->task->operands),
-             row_factors = call->task->operands[GEMM_VECTOR_SQUARES].present;
-  const bool by_map = streamed || (leaves_by_map(out) && (!finish.silu_mul || gates_by_box));
-  const uint32_t columns = fetched_columns(call);
-  const bool boxed = streamed || (by_map && columns && call->task->operands[GEMV_RESIDUAL].dtype != RONDO_F32);
-  const int box_rows = tile->swapped ? (int)smaller(gemm_tile_stored(*tile), 64) : 64;
-  const struct op_operand *scales = &call->task->operands[GEMV_WEIGHT_SCALES];
-  const struct gemv_attributes *attributes = op_attributes(call->task);
-  const bool has_codes = tile->slots > 0, is_e4m3 = choice->kernel->types == GEMM_E4M3;
-  const struct op_operand *vector_scales = &call->task->operands[GEMV_VECTOR_SCALES];
-  const int depth = is_e4m3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH;
-  const struct gemm_wgmma_parameters parameters = {
-      .p_units = (uint32_t)plan->p_units,
-      .q_units = (uint32_t)plan->q_units,
-      .units = (uint32_t)plan->units,
-      .group = (uint32_t)plan->group,
-      .steps = (uint32_t)((shape.k + depth - 1) / depth),
-      .rows = (uint32_t)shape.count,
-      .columns = (uint32_t)shape.m,
-      .is_bf16 = call->task->operands[GEMV_VECTORS].dtype == RONDO_BF16,
-      .weights_early = call->settled_operands >> GEMV_WEIGHTS & 1 &&
-                       (!has_codes || call->settled_operands >> GEMV_WEIGHT_SCALES & 1),
-      .by_map = by_map,
-      .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !has_residual,
-      .finishing = has_codes || is_e4m3 || finish.scale != 1 || row_factors ||
-                   call->task->operands[GEMV_BIAS].present || has_residual,
-      .fetched = boxed ? 0 : columns,
-      .boxed = boxed,
-      .row_factors = row_factors,
-      .streamed = streamed,
-      .by_warps = plan->by_warps,
-      .scale_batch = has_codes ? (uint32_t)gemv_batch_stride(scales) : 0,
-      .scale_copies = attributes->weight_scale_layout == RONDO_SCALES_128X4 ? GEMM_SCALES_BLOCKED
-                      : has_codes && op_rows_aligned(scales, 16)            ? GEMM_SCALES_IN_SIXTEEN
-                                                                            : GEMM_SCALES_BY_ROW,
-      .scale_strides =
-          has_codes ? gemv_scale_strides_of(scales, attributes->weight_scale_layout) : (struct gemv_scale_strides){0},
-      .scales = call->data[GEMV_WEIGHT_SCALES],
-      .finish = finish,
-      .norms = norms_of(call),
-      .row_scales = call->data[GEMV_VECTOR_SCALES],
-      .column_scales = is_e4m3 ? call->data[GEMV_WEIGHT_SCALES] : NULL,
-      .row_scales_batch = vector_scales->present && vector_scales->rank == 2 ? vector_scales->stride[0] : 0,
-      .column_scales_batch = is_e4m3 && scales->present && scales->rank == 2 ? scales->stride[0] : 0,
-  };
+  const struct gemm_moves moves = moves_of(call, tile);
+  const struct gemm_wgmma_parameters parameters = wgmma_parameters_of(call, choice, plan, &moves);
+  const int depth = depth_of(choice), out_columns = parameters.finish.silu_mul ? gemm_tile_gated_columns(*tile) : 64;
   struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
                                         (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
   map_add(launch, offsetof(struct gemm_wgmma_parameters, p), call, tile->swapped ? GEMV_WEIGHTS : GEMV_VECTORS,
-          gemm_tile_p(*tile) / tile->along_q, has_codes ? GEMM_CODE_BYTES : depth);
+          gemm_tile_p(*tile) / tile->along_q, tile->slots > 0 ? GEMM_CODE_BYTES : depth);
   map_add(launch, offsetof(struct gemm_wgmma_parameters, q), call, tile->swapped ? GEMV_VECTORS : GEMV_WEIGHTS,
           tile->columns / tile->along_p, depth);
-  if (columns)
-    map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, box_rows, (int)columns);
-  if (!by_map) return RONDO_OK;
-  map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, box_rows,
-          streamed          ? 32
-          : finish.silu_mul ? gemm_tile_gated_columns(*tile)
-                            : 64);
-  if (streamed) map_add(launch, offsetof(struct gemm_wgmma_parameters, normed), call, GEMM_NORMED, box_rows, 64);
+  if (moves.columns)
+    map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, moves.box_rows,
+            (int)moves.columns);
+  if (moves.by_map)
+    map_add(launch, offsetof(struct gemm_wgmma_parameters, out), call, GEMV_OUT, moves.box_rows,
+            moves.streamed ? 32 : out_columns);
+  if (moves.streamed)
+    map_add(launch, offsetof(struct gemm_wgmma_parameters, normed), call, GEMM_NORMED, moves.box_rows, 64);
   return RONDO_OK;
 }
 

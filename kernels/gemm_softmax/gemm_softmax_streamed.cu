@@ -225,6 +225,24 @@ DEVICE void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<tru
   __syncwarp();
 }
 
+/* A block of columns more: `own` follows to the larger maxima. */
+template <bool Softmax>
+DEVICE void take_block(const gemm_softmax_wgmma_parameters &p, float (&s)[N / 2], row_pair &own) {
+  const float top[2] = {row_max<0>(s), row_max<1>(s)};
+  unrolled_for (int r = 0; r < 2; r++) {
+    const float before = own.max[r];
+    own.max[r] = max_or_nan(before, top[r]);
+    if (Softmax) own.sum[r] *= weight_of(before, base_of(own.max[r]), p.factor);
+  }
+  if (Softmax) rows_exponentials(s, own.max, p.factor, own.sum);
+}
+
+DEVICE void store_maxima(const gemm_softmax_wgmma_parameters &p, const row_pair &all, int row, int matrix) {
+  float *max = p.max + matrix * p.max_batch_stride + row * p.max_row_stride;
+  unrolled_for (int r = 0; r < 2; r++)
+    if (row + 8 * r < p.m) max[8 * r * p.max_row_stride] = all.max[r] * p.factor;
+}
+
 template <bool Softmax>
 DEVICE void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax> &at, const row_sharers &sharers,
                    uint32_t warpgroup) {
@@ -259,15 +277,7 @@ DEVICE void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax>
         multiply(p, s, steps, ring, warpgroup);
         const column_counts counts = counts_of(p, tile_row, row, first, N);
         rows_prepare(p, s, counts);
-        if (pass == 0) {
-          const float top[2] = {row_max<0>(s), row_max<1>(s)};
-          unrolled_for (int r = 0; r < 2; r++) {
-            const float before = own.max[r];
-            own.max[r] = max_or_nan(before, top[r]);
-            if (Softmax) own.sum[r] *= weight_of(before, base_of(own.max[r]), p.factor);
-          }
-          if (Softmax) rows_exponentials(s, own.max, p.factor, own.sum);
-        }
+        if (pass == 0) take_block<Softmax>(p, s, own);
         if constexpr (Softmax) {
           if (pass == 0 && block == p.blocks - 1) {
             own.sum[0] = quad_sum(own.sum[0]), own.sum[1] = quad_sum(own.sum[1]);
@@ -284,10 +294,7 @@ DEVICE void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax>
     if constexpr (!Softmax) {
       if (warpgroup >= tile.units) continue;
       const row_pair all = agree(own);
-      if (rank || lane % 4) continue;
-      float *max = p.max + tile.matrix * p.max_batch_stride + row * p.max_row_stride;
-      unrolled_for (int r = 0; r < 2; r++)
-        if (row + 8 * r < p.m) max[8 * r * p.max_row_stride] = all.max[r] * p.factor;
+      if (rank == 0 && lane % 4 == 0) store_maxima(p, all, row, tile.matrix);
     }
   }
   if (Softmax && lane == 0) tensor_store_wait();
