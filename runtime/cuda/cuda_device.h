@@ -9,7 +9,7 @@
 #include "../device.h"
 #include "driver.h"
 
-enum { CAPTURE_NODE_LIMIT = 131072, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 512 };
+enum { CAPTURE_NODE_LIMIT = 131072, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 512, LEFT_LIBRARIES = 256 };
 
 /* keep_warm: see heartbeat.c. */
 struct heartbeat {
@@ -73,8 +73,9 @@ struct device {
   struct heartbeat heartbeat;
   struct residents residents;
   struct staging *staging;
-  struct cu_graph_node **captured; /* CAPTURE_NODE_LIMIT */
-  struct cu_library *libraries[];  /* of device_images; NULL: no graph has asked for one of its kernels yet */
+  struct cu_graph_node **captured;                   /* CAPTURE_NODE_LIMIT */
+  _Atomic(struct cu_library *) left[LEFT_LIBRARIES]; /* by closed execs: see images.h */
+  struct cu_library *libraries[]; /* of device_images; NULL: no graph has asked for one of its kernels yet */
 };
 
 /* A kernel node, as a binding changes it. */

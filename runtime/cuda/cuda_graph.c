@@ -16,6 +16,7 @@
 #include "capture.h"
 #include "cuda_failure.h"
 #include "cuda_nodes.h"
+#include "images.h"
 #include "launches.h"
 #include "resident.h"
 #include "turns.h"
@@ -320,7 +321,7 @@ static void release(struct device_exec *exec) {
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
   if (exec->repeat_graph) driver->cuGraphDestroy(exec->repeat_graph);
   if (exec->resident_graph) driver->cuGraphDestroy(exec->resident_graph);
-  for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
+  for (uint32_t i = 0; i < exec->library_count; i++) images_leave(exec->device, exec->libraries[i]);
 }
 
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec) {
@@ -336,8 +337,11 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   if (status == RONDO_OK && program->bell) status = build_resident(&build);
   build.part = "";
   if (status == RONDO_OK) status = build_graph(&build);
-  if (status != RONDO_OK) resident_end(build.exec);
-  if (status != RONDO_OK) release(build.exec);
+  if (status != RONDO_OK) {
+    resident_end(build.exec);
+    release(build.exec);
+    if (!device_lost(device)) images_unload_left(device);
+  }
   device_restore(device, mode);
   const sigset_t signals = device->signals;
   pthread_mutex_unlock(&device->lock);
@@ -358,6 +362,13 @@ static cu_result wait_for_last_node(const struct device_exec *exec) {
     result = device_query(exec->device, exec->lane->stream);
     if (result == CU_NOT_READY) nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
   }
+  return result;
+}
+
+static cu_result query_lanes(const struct device *device) {
+  cu_result result = CU_SUCCESS;
+  for (uint32_t i = 0; i < device->lane_count && result == CU_SUCCESS; i++)
+    result = device_query(device, device->lanes[i].stream);
   return result;
 }
 
@@ -386,8 +397,10 @@ bool cuda_exec_destroy(struct device_exec *exec) {
   int mode = device_relax(device);
   if (exec->bell) wait_for_resident_graph(exec);
   cu_result result = wait_for_last_node(exec);
+  if (result == CU_SUCCESS && exec->library_count) result = query_lanes(device);
   if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
   release(exec);
+  if (result == CU_SUCCESS && exec->library_count) images_unload_left(device);
   device_restore(device, mode);
   device_release(device);
   device_leave(device);

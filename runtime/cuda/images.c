@@ -39,6 +39,23 @@ rondo_status images_load_first(struct device *device) {
 }
 
 void images_unload(struct device *device) {
+  images_unload_left(device);
   for (uint32_t i = device_image_count; i-- > 0;)
     if (device->libraries[i]) device->driver.cuLibraryUnload(device->libraries[i]);
+}
+
+/* ---- Left by closed execs ---------------------------------------------------------------------------------------- */
+
+void images_unload_left(struct device *device) {
+  for (uint32_t i = 0; i < LEFT_LIBRARIES; i++) {
+    struct cu_library *library = atomic_exchange(&device->left[i], NULL);
+    if (library) device->driver.cuLibraryUnload(library);
+  }
+}
+
+void images_leave(struct device *device, struct cu_library *library) {
+  for (uint32_t i = 0; i < LEFT_LIBRARIES; i++) {
+    struct cu_library *none = NULL;
+    if (atomic_compare_exchange_strong(&device->left[i], &none, library)) return;
+  }
 }

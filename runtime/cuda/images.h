@@ -8,6 +8,13 @@
 rondo_status images_load_first(struct device *device);
 void images_unload(struct device *device);
 
+/* An image of the user's, whose exec is being closed. cuLibraryUnload waits for all kernels of the device: on an H200
+ * for 1.5 s beside a kernel of 1.5 s. The close of an exec waits for no other exec, which may hang. So images are
+ * unloaded at a close only if all lanes are idle, else before the next image of the user's is loaded, which waits as
+ * long, or with the runtime. The driver keeps what is beyond LEFT_LIBRARIES until the process ends. */
+void images_leave(struct device *device, struct cu_library *library);
+void images_unload_left(struct device *device);
+
 /* Looks a kernel up, and loads its image the first time. CU_NOT_FOUND if no image has the kernel. *function is the
  * driver's function that failed. The caller holds the device's lock, or opens the device. */
 cu_result images_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel, const char **function);
