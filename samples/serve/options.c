@@ -29,7 +29,7 @@ static const char help[] =
     "  --deadline SECONDS        of a request, its time in the queue included; 0: none (600)\n"
     "  --grace SECONDS           after SIGTERM, until running answers are cut (30)\n"
     "  --idle SECONDS            until a connection on which nothing moves is closed (60)\n"
-    "  --answers alike|fast      fast: the last bits of an answer may depend on those beside it (alike)\n"
+    "  --answers alike|fast      fast, or over 16 sequences: the last bits of an answer may depend on others (alike)\n"
     "  --lanes 1|2               2: prompts are read in a lane of their own (1)\n"
     "  --prefill-multiprocessors N  of that lane, for it alone; 0: it shares those of answers (40 on a GPU)\n"
     "  --wait spin|sleep         spin: a core for replays and one for HTTP, and no system call between tokens "
