@@ -93,6 +93,20 @@ template <typename S> struct quads_thread {
   DEVICE uint32_t held_of(const gemv_parameters &p, uint32_t tile) const {
     return held + tile / tile_step * p.count * rows * S::number;
   }
+  /* Where the lane leaves its sums of a tile, of sums that begin at `met`. */
+  DEVICE uint32_t own_sums(uint32_t met) const {
+    const uint32_t mine = met + (position.part * S::vectors * pitch + position.group * S::Rows) * S::number;
+    if constexpr (S::Cut == GEMV_SINGLE) /* all of it before the products, after which it would take time */
+      return computed_here(mine + (t * pitch + g / S::Quads) * S::number);
+    return mine;
+  }
+  DEVICE float sum_of(const gemv_parameters &p, uint32_t met, uint32_t vector, uint32_t row) const {
+    return sum_of_parts(met + (vector * pitch + row) * S::number, S::vectors * pitch * S::number, p.parts);
+  }
+  DEVICE float factor_of(const gemv_parameters &p, uint32_t vector) const {
+    const float sum = sum_of_parts(squares + vector * S::number, S::vectors * S::number, p.parts);
+    return S::Quads == 8 ? quick_rms_factor(p, sum) : rms_factor(p, sum);
+  }
 };
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
@@ -288,7 +302,8 @@ template <typename S> struct results_ahead {
   [[maybe_unused]] row_of_lane row;
   [[maybe_unused]] whole_row whole;
 
-  DEVICE void find(const gemv_parameters &p, const quads_thread<S> &at) {
+  DEVICE results_ahead(const gemv_parameters &p, const quads_thread<S> &at) {
+    if (!S::knows_ahead) return;
     const tile_rows tile = tile_of(p, at.first_tile, at.rows);
     if (S::may_be_whole && has_whole_sums(p))
       whole = whole_row_of<S::Rows>(p, tile, at.position.group * S::Rows);
@@ -312,6 +327,16 @@ DEVICE void finish_tile(const gemv_parameters &p, const quads_thread<S> &at, uin
     finish_rows<may_have_scales, may_have_norm>(p, done, threadIdx.x, sum_of, factor_of);
 }
 
+/* With an epilogue. */
+template <typename S, typename Sum, typename Factor>
+DEVICE void finish_tile_fully(const gemv_parameters &p, const tile_rows &done, float asked, const Sum &sum_of,
+                              const Factor &factor_of) {
+  if constexpr (S::asks_ahead)
+    finish_rows_fully(p, done, asked, sum_of, factor_of);
+  else
+    finish_rows_fully(p, done, sum_of, factor_of);
+}
+
 /* ---- A chunk ----------------------------------------------------------------------------------------------------- */
 
 /* One chunk of k: the tiles of a block, of which the first is loaded. OverRanks: results go to all ranks. */
@@ -327,18 +352,13 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, 
     weights.load_items(p, first, S::first_items, S::items);
     KEEP_LOADED(p, 5, weights.all_of(S::first_items, S::items))
   }
-
-  results_ahead<S> ahead;
-  if constexpr (S::knows_ahead) ahead.find(p, at);
-  rolled_for (uint32_t tile = at.first_tile;;) {
+  results_ahead<S> ahead(p, at);
+  rolled_for (uint32_t tile = at.first_tile, next;; tile = next) {
     [[maybe_unused]] float row_sums[S::Rows];
-    const uint32_t met = at.sums + turn * at.sums_bytes;
-    uint32_t mine = met + (at.position.part * S::vectors * at.pitch + at.position.group * S::Rows) * S::number;
-    if constexpr (S::Cut == GEMV_SINGLE) /* all of it before the products, after which it would take time */
-      mine = computed_here(mine + (at.t * at.pitch + at.g / S::Quads) * S::number);
+    const uint32_t met = at.sums + turn * at.sums_bytes, mine = at.own_sums(met);
     multiply_tile(p, at, weights, x, mine, row_sums);
     const tile_rows done = tile_of(p, tile, at.rows);
-    const uint32_t next = tile + (OverRanks ? blocks_of_tiles(p) : at.tile_step);
+    next = tile + (OverRanks ? blocks_of_tiles(p) : at.tile_step);
     const bool more = !S::has_one_tile && next < p.tiles;
     if constexpr (S::Quads == 8) {
       const float sum = sums_over_lanes<S::Rows>(row_sums);
@@ -347,18 +367,12 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, 
         if (tile != at.first_tile) ahead.whole = whole_row_of<S::Rows>(p, done, at.position.group * S::Rows);
         finish_whole_row<S::Rows>(p, ahead.whole, sum * x.whole_factor);
         if (!more) break;
-        tile = next;
         continue;
       }
       if (at.lane % (32 / S::Rows) == 0) store_number(mine + at.lane / (32 / S::Rows) * S::number, sum);
     }
-    const auto sum_of = [&](uint32_t vector, uint32_t row) {
-      return sum_of_parts(met + (vector * at.pitch + row) * S::number, S::vectors * at.pitch * S::number, p.parts);
-    };
-    const auto factor_of = [&](uint32_t vector) {
-      const float sum = sum_of_parts(at.squares + vector * S::number, S::vectors * S::number, p.parts);
-      return S::Quads == 8 ? quick_rms_factor(p, sum) : rms_factor(p, sum);
-    };
+    const auto sum_of = [&](uint32_t vector, uint32_t row) { return at.sum_of(p, met, vector, row); };
+    const auto factor_of = [&](uint32_t vector) { return at.factor_of(p, vector); };
     if constexpr (S::Cluster > 1) {
       if (more) weights.load_tile(p, at, next, part_element);
       __syncthreads();
@@ -366,8 +380,7 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, 
     } else if constexpr (S::Cut != GEMV_CHUNKED) {
       if (more && !p.finishing) weights.load_tile(p, at, next, part_element);
       [[maybe_unused]] float asked_next = 0;
-      if constexpr (OverRanks)
-        if (more) asked_next = count_before_tile(p, next * at.rows);
+      if constexpr (OverRanks) asked_next = more ? count_before_tile(p, next * at.rows) : 0;
       __syncthreads();
       if constexpr (OverRanks)
         send_tile(p, done, asked, sum_of, factor_of), asked = asked_next;
@@ -375,13 +388,7 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, 
         finish_tile<S>(p, at, tile, done, ahead, sum_of, factor_of);
       /* The registers are needed for that: a block has one tile then. Asked for again, so that what few products need
        * does not lie between what all do. */
-      if (computed_here(p.finishing)) {
-        if constexpr (S::asks_ahead)
-          finish_rows_fully(p, done, asked, sum_of, factor_of);
-        else
-          finish_rows_fully(p, done, sum_of, factor_of);
-        break;
-      }
+      if (computed_here(p.finishing)) return finish_tile_fully<S>(p, done, asked, sum_of, factor_of);
     } else {
       __syncthreads();
       finish_chunk(p, done, chunk, at.held_of(p, tile), sum_of, factor_of);
@@ -389,7 +396,6 @@ DEVICE void multiply_chunk(const gemv_parameters &p, const quads_thread<S> &at, 
     }
     turn ^= 1;
     if (!more) break;
-    tile = next;
   }
 }
 
