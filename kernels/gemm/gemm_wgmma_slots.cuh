@@ -132,7 +132,7 @@ template <typename D> struct gemm_scales {
 
   template <typename T> DEVICE void decode_all() {
     gemm_slot<D> next = {0, 1};
-    const uint32_t of_tile = slots_of_tile(at);
+    const uint32_t of_tile = slots_of_tile(at), ahead = min(of_tile, (uint32_t)D::SLOTS) - 1;
     uint32_t tile = 0, in_tile = 0;
     rolled_for (uint32_t count = at.tiles * of_tile; count; count--, next.next()) {
       cp_async_wait<AHEAD - 1>();
@@ -150,7 +150,7 @@ template <typename D> struct gemm_scales {
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_full + 8 * next.slot);
-      if (p.row_factors && in_tile == 0) make_factors(p, at, tile);
+      if (p.row_factors && in_tile == ahead) make_factors(p, at, tile); /* all slots are full, so nobody waits */
       if (++in_tile == of_tile) in_tile = 0, tile++;
     }
     cp_async_wait<0>();
