@@ -22,15 +22,6 @@ DEVICE float load_float(const unsigned char *address) {
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
   return value;
 }
-DEVICE float2 load_shared_couple(uint32_t address) {
-  float2 two;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two.x), "=f"(two.y) : "r"(address));
-  return two;
-}
-DEVICE void store_shared_16(uint32_t address, uint32_t bits) {
-  asm volatile("{.reg .b16 low, high; mov.b32 {low, high}, %1; st.shared.b16 [%0], low;}" ::"r"(address), "r"(bits)
-               : "memory");
-}
 DEVICE uint32_t pack_one(float x) { return pack(x, 0.0f); }
 
 /* A thread's work after the wait; all addresses of it are computed before. */
@@ -92,8 +83,8 @@ template <typename Size> struct thread_work {
     const float value =
         product<Size::alike>(sum, two_numbers(norm_bits).x); /* not contracted with what is subtracted */
     const uint32_t high = pack_one(value);
-    store_shared_16(x_to, high);
-    store_shared_16(x_to + (Size::hidden + Size::padding) * 2, pack_one(value - two_numbers(high).x));
+    store_half_word(x_to, high);
+    store_half_word(x_to + (Size::hidden + Size::padding) * 2, pack_one(value - two_numbers(high).x));
     if (writes) asm volatile("st.global.f32 [%0], %1;" ::"l"(out), "f"(sum) : "memory");
     return product<Size::alike>(sum, sum);
   }
@@ -112,7 +103,7 @@ template <typename Size> struct thread_work {
     float2 of_cut[Size::first_cuts];
     float four[Size::padded_warps / 4];
     constexpr uint32_t cut_bytes = sizeof(memory<Size>::first[0]);
-    unroll<Size::first_cuts>([&](uint32_t cut) { of_cut[cut] = load_shared_couple(pair_from + cut * cut_bytes); });
+    unroll<Size::first_cuts>([&](uint32_t cut) { of_cut[cut] = load_shared_two(pair_from + cut * cut_bytes); });
     unroll<Size::padded_warps / 4>([&](uint32_t i) {
       const words w = load_shared_words(squares + i * 16);
       four[i] = (__uint_as_float(w.word[0]) + __uint_as_float(w.word[1])) +

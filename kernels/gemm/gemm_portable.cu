@@ -39,7 +39,7 @@ DEVICE void stage_load(uint32_t stage, const uint16_t *matrix, int64_t stride, i
       const int r = i / DEPTH, c = i % DEPTH;
       const bool present = row + r < rows && column + c < columns;
       const uint16_t bits = present ? matrix[(row + r) * stride + column + c] : 0;
-      asm volatile("st.shared.u16 [%0], %1;" ::"r"(chunk_at(stage, r, c / 8) + c % 8 * 2), "h"(bits) : "memory");
+      store_half_word(chunk_at(stage, r, c / 8) + c % 8 * 2, bits);
     }
   }
 }
