@@ -15,7 +15,7 @@
 #include "../../runtime/layer_form.h"
 #include "../oracles/ranks.h"
 
-enum { HIDDEN = 2048, COLUMNS = 1024, TERMS = 3, PARTS = 2, RANKS = 2, HALVES = 2, SUM_BYTES = HIDDEN * 4 };
+enum { HIDDEN = 2048, COLUMNS = 2048, TERMS = 3, PARTS = 2, RANKS = 2, HALVES = 2, SUM_BYTES = HIDDEN * 4 };
 
 struct halves {
   rondo_tensor x[RANKS], terms[RANKS][HALVES], out[RANKS];
@@ -97,14 +97,18 @@ BOTH_BACKENDS(decoder_ranks, halves_begin_with_the_sum_of_all_ranks, sums)
 
 enum { CHAIN = 6, GIVEN_PARTS = 15, ATTENTION_PARTS = 8, MATRIX = 2 * COLUMNS * HIDDEN };
 
-/* The halves of a rank: the first only gives parts, the last only takes them. */
+/* The halves of a rank: the first only gives parts, the last only takes them. As in a model every other one leaves as
+ * many parts as attention does. `writes`: a task of the graph writes gate and up, so nobody may fetch them early. */
 struct chain {
+  bool writes;
   rondo_tensor x[RANKS], out[RANKS], gate_up[RANKS], down[RANKS];
 };
 
+static int64_t parts_given(int half) { return half % 2 ? GIVEN_PARTS : ATTENTION_PARTS; }
+
 /* A half of the chain; all halves of a rank have the same matrices. */
-static rondo_status chain_half_add(struct ranks *ranks, uint32_t r, const struct chain *c, int i, rondo_tensor from[2],
-                                   rondo_tensor to[2]) {
+static rondo_status chain_half_add(struct ranks *ranks, uint32_t r, const struct chain *c, rondo_tensor gate_up, int i,
+                                   rondo_tensor from[2], rondo_tensor to[2]) {
   const struct layer_exchange exchange = {.states = ranks->exchange,
                                           .rank = r,
                                           .ranks = ranks->count,
@@ -116,24 +120,35 @@ static rondo_status chain_half_add(struct ranks *ranks, uint32_t r, const struct
                           &(rondo_feed_forward_desc){.name = name,
                                                      .x = from[0],
                                                      .x_parts = i ? from[1] : (rondo_tensor){0},
-                                                     .gate_up = c->gate_up[r],
+                                                     .gate_up = gate_up,
                                                      .down = c->down[r],
                                                      .out = to[0],
                                                      .out_parts = to[1]},
                           false, false, &exchange);
 }
 
-static void describe_chain(struct ranks *ranks, rondo_backend backend, struct chain *c) {
-  ranks_describe(ranks, backend, RANKS, SUM_BYTES);
-  for (uint32_t r = 0; r < RANKS; r++) {
+/* Gate and up as the halves take them. */
+static rondo_tensor gate_up_add(rondo_graph *graph, const struct chain *c, rondo_tensor *constant) {
+  const int64_t shape[] = {INT64_C(2) * COLUMNS, HIDDEN};
+  rondo_tensor written;
+  REQUIRE_OK(rondo_constant(graph, "gate_up", RONDO_BF16, 2, shape, constant));
+  if (!c->writes) return *constant;
+  REQUIRE_OK(rondo_temporary(graph, "written gate_up", RONDO_BF16, 2, shape, &written));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = *constant, .dst = written}));
+  return written;
+}
+
+static void describe_chain(struct ranks *ranks, rondo_backend backend, uint32_t count, struct chain *c) {
+  ranks_describe(ranks, backend, count, SUM_BYTES);
+  for (uint32_t r = 0; r < count; r++) {
     rondo_graph *graph = ranks->trials[r].graph;
-    const int64_t row[] = {1, HIDDEN}, parts[] = {GIVEN_PARTS, 1, HIDDEN};
+    const int64_t row[] = {1, HIDDEN};
     rondo_tensor ends[2][2];
     REQUIRE_OK(rondo_input(graph, "x", RONDO_F32, 2, row, &c->x[r]));
-    REQUIRE_OK(
-        rondo_constant(graph, "gate_up", RONDO_BF16, 2, (int64_t[]){INT64_C(2) * COLUMNS, HIDDEN}, &c->gate_up[r]));
+    const rondo_tensor gate_up = gate_up_add(graph, c, &c->gate_up[r]);
     REQUIRE_OK(rondo_constant(graph, "down", RONDO_BF16, 2, (int64_t[]){HIDDEN, COLUMNS}, &c->down[r]));
     for (int i = 0; i < 2; i++) {
+      const int64_t parts[] = {parts_given(!i), 1, HIDDEN};
       REQUIRE_OK(rondo_temporary(graph, i ? "odd" : "even", RONDO_F32, 2, row, &ends[i][0]));
       REQUIRE_OK(rondo_temporary(graph, i ? "odd parts" : "even parts", RONDO_F32, 3, parts, &ends[i][1]));
     }
@@ -141,7 +156,7 @@ static void describe_chain(struct ranks *ranks, rondo_backend backend, struct ch
     for (int i = 0; i < CHAIN; i++) {
       rondo_tensor from[] = {i ? ends[i % 2][0] : c->x[r], ends[i % 2][1]},
                    to[] = {i < CHAIN - 1 ? ends[(i + 1) % 2][0] : c->out[r], ends[(i + 1) % 2][1]};
-      REQUIRE_OK(chain_half_add(ranks, r, c, i, from, to));
+      REQUIRE_OK(chain_half_add(ranks, r, c, gate_up, i, from, to));
     }
   }
 }
@@ -150,7 +165,7 @@ static uint16_t matrices[RANKS][MATRIX + COLUMNS * HIDDEN];
 
 static void matrices_set(struct ranks *ranks, const struct chain *c) {
   struct random random = {77};
-  for (uint32_t r = 0; r < RANKS; r++) {
+  for (uint32_t r = 0; r < ranks->count; r++) {
     for (int i = 0; i < MATRIX + COLUMNS * HIDDEN; i++)
       matrices[r][i] = oracle_to_bf16(random_normal(&random) / (i < MATRIX ? 45 : 20));
     trial_set(&ranks->trials[r], c->gate_up[r], matrices[r]);
@@ -172,27 +187,28 @@ static double dot(const uint16_t *row, const double *x, int count) {
 }
 
 /* All halves but the last, whose own parts go nowhere. */
-static void chain_expect(double x[HIDDEN]) {
+static void chain_expect(uint32_t ranks, double x[HIDDEN]) {
   static double gated[RANKS][COLUMNS];
   for (int half = 0; half < CHAIN - 1; half++) {
-    for (int r = 0; r < RANKS; r++)
+    for (uint32_t r = 0; r < ranks; r++)
       for (int i = 0; i < COLUMNS; i++) {
         const double gate = dot(matrices[r] + INT64_C(2) * i * HIDDEN, x, HIDDEN),
                      up = dot(matrices[r] + (INT64_C(2) * i + 1) * HIDDEN, x, HIDDEN);
         gated[r][i] = gate / (1 + exp(-gate)) * up;
       }
     for (int i = 0; i < HIDDEN; i++)
-      for (int r = 0; r < RANKS; r++) x[i] += dot(matrices[r] + MATRIX + INT64_C(1) * i * COLUMNS, gated[r], COLUMNS);
+      for (uint32_t r = 0; r < ranks; r++)
+        x[i] += dot(matrices[r] + MATRIX + INT64_C(1) * i * COLUMNS, gated[r], COLUMNS);
   }
 }
 
 /* Numbers in between are bf16 where halves are steps. Without the parts of one rank in one half a number is off by half
  * of what a half adds. */
-static void check_chain(const float *out, const float *from) {
+static void check_chain(uint32_t ranks, const float *out, const float *from) {
   static double x[HIDDEN];
   double off = 0, added = 0;
   for (int i = 0; i < HIDDEN; i++) x[i] = (double)from[i];
-  chain_expect(x);
+  chain_expect(ranks, x);
   for (int i = 0; i < HIDDEN; i++) {
     off += ((double)out[i] - x[i]) * ((double)out[i] - x[i]);
     added += (x[i] - (double)from[i]) * (x[i] - (double)from[i]);
@@ -202,32 +218,38 @@ static void check_chain(const float *out, const float *from) {
 
 static bool is_same(const void *a, const void *b, size_t bytes) { return !memcmp(a, b, bytes); }
 
-static void chains(rondo_backend backend) {
+static void replay_chain(rondo_backend backend, uint32_t count, bool writes) {
   enum { INPUTS = 3, REPLAYS = 1000, HOST_REPLAYS = 9 };
   static float x[INPUTS][HIDDEN], first[INPUTS][HIDDEN], out[HIDDEN];
   const uint32_t replays = backend == RONDO_BACKEND_HOST ? HOST_REPLAYS : REPLAYS;
   struct random random = {4321};
   struct ranks ranks;
-  struct chain c;
+  struct chain c = {.writes = writes};
   skip_under_sanitizers();
-  describe_chain(&ranks, backend, &c);
+  describe_chain(&ranks, backend, count, &c);
   ranks_instantiate(&ranks);
   matrices_set(&ranks, &c);
   for (size_t i = 0; i < sizeof x / sizeof(float); i++) ((float *)x)[i] = (float)random_normal(&random);
   for (uint32_t replay = 0; replay < replays; replay++) {
     const uint32_t input = replay < INPUTS ? replay : (uint32_t)random_between(&random, 0, INPUTS - 1);
-    for (uint32_t r = 0; r < RANKS; r++) trial_set(&ranks.trials[r], c.x[r], x[input]);
+    for (uint32_t r = 0; r < count; r++) trial_set(&ranks.trials[r], c.x[r], x[input]);
     ranks_replay_round(&ranks, replay, &random);
-    for (uint32_t r = 0; r < RANKS; r++) {
+    for (uint32_t r = 0; r < count; r++) {
       trial_get(&ranks.trials[r], c.out[r], out);
       if (replay < INPUTS && r == 0) memcpy(first[input], out, sizeof out);
       cr_assert(is_same(first[input], out, sizeof out), "replay %u, rank %u", replay, r);
     }
   }
-  for (int input = 0; input < INPUTS; input++) check_chain(first[input], x[input]);
+  for (int input = 0; input < INPUTS; input++) check_chain(count, first[input], x[input]);
   ranks_end(&ranks);
 }
+static void chains(rondo_backend backend) { replay_chain(backend, RANKS, false); }
 BOTH_BACKENDS(decoder_ranks, halves_that_give_parts_agree_with_fp64_in_every_replay, chains)
+/* The kernels of ranks that have a device each, where there is one alone. */
+static void chains_of_one(rondo_backend backend) { replay_chain(backend, 1, false); }
+BOTH_BACKENDS(decoder_ranks, halves_of_one_rank_give_parts_too, chains_of_one)
+static void chains_of_written(rondo_backend backend) { replay_chain(backend, 1, true); }
+BOTH_BACKENDS(decoder_ranks, halves_take_weights_that_a_task_writes, chains_of_written)
 
 /* ---- Which kernels do so ----------------------------------------------------------------------------------------- */
 
@@ -247,21 +269,23 @@ static rondo_status select_half(struct ranks *ranks, int i, bool has_own_devices
 Test(decoder_ranks, kernels_give_parts_where_each_rank_has_a_device) {
   static struct op_launches launches;
   struct ranks ranks;
-  struct chain c;
+  struct chain c = {0};
   struct feed_forward_parameters told;
   void *data[OP_MAX_OPERANDS] = {0};
-  describe_chain(&ranks, RONDO_BACKEND_HOST, &c);
+  describe_chain(&ranks, RONDO_BACKEND_HOST, RANKS, &c);
   const int64_t row_bytes = ranks.lenders[0].graph->tensors[0].shape[1];
   unsigned char *own = malloc((size_t)row_bytes * RANKS), *other = malloc((size_t)row_bytes * RANKS);
   data[FEED_FORWARD_STATES] = other, data[FEED_FORWARD_STATES + 1] = own;
   for (int i = 0; i < CHAIN; i++) {
     REQUIRE_OK(select_half(&ranks, i, true, &hopper, data, &launches));
-    cr_assert_eq(launches.count, 1);
+    const bool is_deep = i % 2 && i < CHAIN - 1;
+    cr_assert_eq(launches.count, is_deep ? 2 : 1);
     cr_assert_str_eq(launches.items[0].kernel, "rondo_feed_forward_bf16_few_ranks");
     cr_assert_eq(launches.items[0].parameter_bytes, sizeof told);
     memcpy(&told, launches.items[0].parameters, sizeof told);
     const struct exchange_gather *e = &told.exchange;
-    cr_assert(e->ranks == RANKS && e->rank == 1 && e->parts == (i ? GIVEN_PARTS : 0) && e->gives == (i < CHAIN - 1));
+    cr_assert(e->ranks == RANKS && e->rank == 1 && e->parts == (i ? parts_given(i - 1) : 0) &&
+              e->gives == (i < CHAIN - 1));
     cr_assert_eq(e->before, i ? (uint32_t)i - 1 : 0);
     cr_assert_eq(e->here, own + row_bytes - EXCHANGE_GATHER_BYTES, "row 0 of the own state");
     cr_assert_eq(e->there[0], other + 2 * row_bytes - EXCHANGE_GATHER_BYTES, "row 1 of the other's");
@@ -321,8 +345,8 @@ Test(decoder_ranks, clusters_beside_attention_are_a_second_launch) {
 Test(decoder_ranks, elsewhere_the_sum_is_a_launch) {
   static struct op_launches launches;
   struct ranks ranks;
-  struct chain c;
-  describe_chain(&ranks, RONDO_BACKEND_HOST, &c);
+  struct chain c = {0};
+  describe_chain(&ranks, RONDO_BACKEND_HOST, RANKS, &c);
   for (int i = 0; i < CHAIN; i++) {
     REQUIRE_OK(select_half(&ranks, i, false, &hopper, op_nowhere, &launches));
     cr_assert_eq(launches.count, i ? 2 : 1);
@@ -366,9 +390,9 @@ Test(decoder_ranks, a_sum_without_terms_or_room_is_refused) {
 
 Test(decoder_ranks, a_missing_rank_is_named_cuda, OWN_PROCESS) {
   struct ranks ranks;
-  struct chain c;
+  struct chain c = {0};
   require_backend(RONDO_BACKEND_CUDA);
-  describe_chain(&ranks, RONDO_BACKEND_CUDA, &c);
+  describe_chain(&ranks, RONDO_BACKEND_CUDA, RANKS, &c);
   ranks_instantiate(&ranks);
   matrices_set(&ranks, &c);
   REQUIRE_OK(rondo_replay(ranks.trials[0].slot));
