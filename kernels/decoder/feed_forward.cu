@@ -7,181 +7,16 @@
  * their remainders. The order of k within a chunk is the order of the loads. Gated numbers go to all blocks of the
  * cluster (st.async), each of which waits for its own bytes only.
  *
- * Over ranks a half may be two launches (feed_forward_plan.c). The second one needs nothing from the first, and so
- * waits for its end no earlier than with its last statement: then the next half's wait is for both. The first one alone
- * waits for the half before and clears. It has the last part: where this is, the half before has ended (wait_for_own).
- */
+ * Over ranks a half may be two launches (feed_forward_plan.c). The blocks of the first one have a multiprocessor each,
+ * so they also hold weights in registers. The second one needs nothing from the first, and so waits for its end no
+ * earlier than with its last statement: then the next half's wait is for both. The first one alone waits for the half
+ * before and clears. It has the last part: where this is, the half before has ended (wait_for_own). */
 #include "../exchange/exchange_gather.cuh"
-#include "../gemv/gemv_operands.cuh"
-#include "decoder_shared.cuh"
-#include "feed_forward.h"
+#include "feed_forward_ring.cuh"
 
 /* Barriers, in bytes from the beginning of shared memory: x has arrived; the gated numbers have. */
 enum { ROW = 0, GATED = 8 };
 static_assert(GATED + 8 <= FEED_FORWARD_BARRIERS, "");
-
-template <rondo_dtype W> struct chunk_of;
-/* 64 numbers of a row, one line of memory: a lane multiplies eight of them twice. */
-template <> struct chunk_of<RONDO_BF16> {
-  static constexpr int elements = 64, row_bytes = 128, lane_elements = 8, slot = 2048;
-};
-/* 64 numbers of a row: a lane has a scale group of sixteen; a word has the scales of four lanes. */
-template <> struct chunk_of<RONDO_NVFP4> {
-  static constexpr int elements = 64, row_bytes = 32, lane_elements = 16, slot = 768;
-};
-
-/* See FEED_FORWARD_KERNELS. */
-template <rondo_dtype W, bool Split, int Operands, int Slots, bool HasRanks = false> struct sizes {
-  static constexpr bool has_ranks = HasRanks; /* takes and gives parts over ranks */
-  static constexpr rondo_dtype weights = W;
-  using chunk = chunk_of<W>;
-  static constexpr int cluster = LAYER_HALF_CLUSTER, operands = Operands, slots = Slots;
-  static_assert(slots * chunk::slot == (has_ranks ? FEED_FORWARD_DEEP_BYTES : FEED_FORWARD_RING_BYTES(W)),
-                "what a plan gives");
-  static constexpr int parts = FEED_FORWARD_MOST_PARTS;
-  static constexpr bool split = Split;
-  /* Few registers if they suffice: then a multiprocessor holds a block of the predecessor too, which ends while this
-   * one fetches weights. */
-  static constexpr int blocks = Split && W != RONDO_NVFP4 ? 2 : 1;
-  static constexpr uint32_t columns_of_token = Split ? 2 : 1;
-};
-
-/* ---- A block's place --------------------------------------------------------------------------------------------- */
-
-template <typename Size> struct place {
-  uint32_t shared, rank, cluster, lane, warp, warps, g, t;
-  uint32_t first_group, groups; /* of the cluster's gated columns */
-
-  DEVICE place(const feed_forward_parameters &p, uint32_t memory)
-      : shared(memory), rank(blockIdx.x % Size::cluster), cluster(blockIdx.x / Size::cluster), lane(threadIdx.x % 32),
-        warp(threadIdx.x / 32), warps(blockDim.x / 32), g(lane / 4), t(lane % 4) {
-    first_group = cluster * p.groups / p.parts;
-    groups = (cluster + 1) * p.groups / p.parts - first_group;
-    if constexpr (Size::has_ranks) first_group += p.first_group, cluster += p.first_part;
-  }
-};
-
-/* What a warp does of one product. */
-template <typename Size> struct share {
-  using chunk = typename Size::chunk;
-  uint32_t tile, first_chunk, chunks; /* tile: of the block; chunks of the warp's cut */
-  uint32_t cluster_tiles;             /* that there are in the cluster */
-
-  DEVICE share(const place<Size> &at, const feed_forward_product &of, uint32_t all_chunks, uint32_t all_tiles)
-      : cluster_tiles(all_tiles) {
-    tile = at.warp * of.reciprocal >> 16;
-    first_chunk = (at.warp - tile * of.cuts) * of.cut_chunks;
-    chunks = first_chunk < all_chunks ? min(all_chunks - first_chunk, of.cut_chunks) : 0;
-  }
-  DEVICE bool has(const place<Size> &at, const feed_forward_product &of, uint32_t of_block) const {
-    return of_block < of.tiles && at.rank + of_block * Size::cluster < cluster_tiles;
-  }
-};
-
-/* ---- A warp's weights -------------------------------------------------------------------------------------------- */
-
-/* Addresses of a lane's requests for a tile's next chunk. */
-template <rondo_dtype W> struct source;
-
-/* Eight lanes request a row's line, four rows at once, so that memory sees whole lines. */
-template <> struct source<RONDO_BF16> {
-  using chunk = chunk_of<RONDO_BF16>;
-  const unsigned char *codes;
-  uint32_t four_rows; /* bytes */
-
-  DEVICE void set(uint32_t lane, const layer_half_matrix &matrix, const feed_forward_product &of, uint32_t row,
-                  uint32_t chunks) {
-    four_rows = 4 * of.row_bytes;
-    codes = (const unsigned char *)matrix.weights + (uint64_t)(row + lane / 8) * of.row_bytes +
-            chunks * chunk::row_bytes + lane % 8 * 16;
-  }
-  DEVICE void copy(uint32_t slot, uint32_t lane) {
-    const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
-    unrolled_for (uint32_t i = 0; i < 4; i++) copy_early_16(to + i * 512, codes + (uint64_t)i * four_rows);
-    codes += chunk::row_bytes;
-  }
-};
-
-/* Each lane requests its own operands, of rows g and g + 8. */
-template <> struct source<RONDO_NVFP4> {
-  using chunk = chunk_of<RONDO_NVFP4>;
-  const unsigned char *codes, *codes_8, *scales, *scales_8;
-
-  DEVICE void set(uint32_t lane, const layer_half_matrix &matrix, const feed_forward_product &of, uint32_t row,
-                  uint32_t chunks) {
-    const uint64_t mine = row + lane / 4;
-    codes = (const unsigned char *)matrix.weights + mine * of.row_bytes + chunks * chunk::row_bytes + lane % 4 * 8;
-    codes_8 = codes + 8 * (uint64_t)of.row_bytes;
-    scales = (const unsigned char *)matrix.scales + mine * of.scale_row_bytes + chunks * 4;
-    scales_8 = scales + 8 * (uint64_t)of.scale_row_bytes;
-  }
-  DEVICE void copy(uint32_t slot, uint32_t lane) {
-    copy_early<8>(slot + lane * 8, codes);
-    copy_early<8>(slot + lane * 8 + 256, codes_8);
-    copy_early<4>(slot + lane * 4 + 512, scales);
-    copy_early<4>(slot + lane * 4 + 640, scales_8);
-    codes += chunk::row_bytes, codes_8 += chunk::row_bytes, scales += 4, scales_8 += 4;
-  }
-};
-
-/* The slots of a warp. */
-template <typename Size> struct slots {
-  using chunk = typename Size::chunk;
-  uint32_t ring, lane;
-  uint32_t asked, used; /* slots: in bytes from the ring */
-  source<Size::weights> from;
-  uint32_t left, tile, next;
-  bool second;
-
-  DEVICE slots(const feed_forward_parameters &p, const place<Size> &at)
-      : ring(at.shared + p.ring + at.warp * bytes(p)), lane(at.lane), asked(0), used(0), left(0), tile(0), next(0),
-        second(false) {}
-
-  /* Of a ring. */
-  DEVICE static uint32_t bytes(const feed_forward_parameters &p) {
-    if constexpr (Size::has_ranks)
-      return p.ring_bytes;
-    else
-      return Size::slots * chunk::slot;
-  }
-  DEVICE static uint32_t row_of(const place<Size> &at, bool second, uint32_t tile) {
-    return (at.rank + tile * Size::cluster) * 16 + (second ? 0 : at.first_group * (2 * chunk::elements));
-  }
-
-  /* The ring: the next chunk, if there is one. */
-  DEVICE void find_next(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one,
-                        const share<Size> &two) {
-    if (!second) {
-      tile = next++ ? tile + p.gate_up.step : one.tile;
-      if (one.has(at, p.gate_up, tile)) {
-        left = one.chunks;
-        from.set(lane, p.half.first, p.gate_up, row_of(at, false, tile), one.first_chunk);
-        return;
-      }
-      second = true, next = 0;
-    }
-    tile = next++ ? tile + p.down.step : two.tile;
-    left = 0;
-    if (!two.has(at, p.down, tile)) {
-      tile = 1u << 16;
-      return;
-    }
-    left = two.chunks;
-    from.set(lane, p.half.second, p.down, row_of(at, true, tile), two.first_chunk + at.first_group);
-  }
-  DEVICE void ask(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one,
-                  const share<Size> &two) {
-    if (left) {
-      from.copy(ring + asked, lane);
-      asked += chunk::slot;
-      if (asked == bytes(p)) asked = 0;
-      if (--left == 0) find_next(p, at, one, two);
-    }
-    cp_async_commit();
-    if constexpr (Size::has_ranks)
-      if (p.is_shallow) cp_async_commit(); /* an empty group: the same wait suits half of the slots */
-  }
-};
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
@@ -189,6 +24,10 @@ DEVICE words load_words(uint32_t from) {
   words v;
   load_four_words(from, v.word);
   return v;
+}
+DEVICE words load_late(const unsigned char *from) {
+  const uint4 four = *(const uint4 *)from;
+  return {{four.x, four.y, four.z, four.w}};
 }
 
 /* A chunk in its slot times the chunk of the tokens' columns. */
@@ -266,7 +105,7 @@ DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> 
   const feed_forward_product &of = second ? p.down : p.gate_up;
   const share<Size> &share = second ? two : one;
   const uint32_t first = share.first_chunk * (chunk::elements * 2), cut = at.warp - share.tile * of.cuts;
-  for (uint32_t tile = share.tile; share.has(at, of, tile); tile += of.step) {
+  for (uint32_t tile = share.tile + (second ? 0 : Size::held); share.has(at, of, tile); tile += of.step) {
     uint32_t column = column_of(p, at, activations, pitch, 0) + first,
              column_8 = column_of(p, at, activations, pitch, 1) + first;
     float c[2][Size::operands][4] = {};
@@ -277,18 +116,59 @@ DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> 
       __syncwarp();
       column += chunk::elements * 2, column_8 += chunk::elements * 2;
       s.used += chunk::slot;
-      if (s.used == slots<Size>::bytes(p)) s.used = 0;
+      if (s.used == slots<Size>::bytes) s.used = 0;
       s.ask(p, at, one, two);
     }
     store_sums(p, at, c, at.shared + p.sums + at.g * 4 + (cut * of.tiles + tile) * p.half.rows * 64);
   }
 }
 
+/* ---- Tiles in registers ------------------------------------------------------------------------------------------ */
+
+/* The first tiles of gate and up, of which each warp cuts FEED_FORWARD_HELD_CHUNKS chunks: a lane's 16 bytes of rows g
+ * and g + 8, for every four columns of operand B. */
+template <typename Size> struct held_tiles {
+  static constexpr uint32_t quarters = 2 * FEED_FORWARD_HELD_CHUNKS,
+                            cut_bytes = FEED_FORWARD_HELD_CHUNKS * Size::chunk::row_bytes;
+  words rows[Size::held ? Size::held : 1][2][quarters] = {};
+
+  /* Before the wait if the weights are settled, else after it. */
+  template <bool Early> DEVICE void load(const feed_forward_parameters &p, const place<Size> &at) {
+    constexpr uint32_t row_bytes = FEED_FORWARD_THREADS / 32 * cut_bytes;
+    const unsigned char *from = (const unsigned char *)p.half.first.weights + at.warp * cut_bytes + at.t * 16 +
+                                (uint64_t)(slots<Size>::row_of(at, false, 0) + at.g) * row_bytes;
+    unroll<Size::held>([&](uint32_t i) {
+      if (i >= at.groups) return;
+      unroll<2, quarters>([&](uint32_t h, uint32_t j) {
+        const unsigned char *mine = from + (i * (16 * Size::cluster) + h * 8) * row_bytes + j * 64;
+        rows[i][h][j] = Early ? load_weights(mine) : load_late(mine);
+      });
+    });
+  }
+  DEVICE void multiply(const feed_forward_parameters &p, const place<Size> &at) const {
+    const uint32_t column = column_of(p, at, at.shared + p.activations, p.pitch, 0) + at.warp * cut_bytes;
+    unroll<Size::held>([&](uint32_t i) {
+      if (i >= at.groups) return;
+      float c[2][1][4] = {};
+      unroll<quarters>([&](uint32_t j) {
+        const words x = load_words(column + j * 64);
+        multiply_accumulate<true>(c[0][0], rows[i][0][j].word, rows[i][1][j].word, x.word);
+        multiply_accumulate<true>(c[1][0], rows[i][0][j].word + 2, rows[i][1][j].word + 2, x.word + 2);
+      });
+      store_sums(p, at, c, at.shared + p.sums + at.g * 4 + (at.warp * p.gate_up.tiles + i) * 64);
+    });
+  }
+};
+
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* Where the block keeps the number of the sum over ranks, behind the squares of one row: registers are few. */
+/* Where the block keeps the number of the sum over ranks, and each warp the state of its ring, behind the squares of
+ * one row: registers are few. */
 template <typename Size> DEVICE uint32_t sum_place(const feed_forward_parameters &p, const place<Size> &at) {
   return at.shared + p.squares + EXCHANGE_GATHER_NUMBERS / FEED_FORWARD_UNIT * 4;
+}
+template <typename Size> DEVICE uint32_t ring_place(const feed_forward_parameters &p, const place<Size> &at) {
+  return sum_place(p, at) + 4 + at.warp * 4;
 }
 
 /* x and its parts, two columns a lane, times the norm, to all blocks of the cluster, which share the work. The norm's
@@ -329,6 +209,7 @@ template <typename Size> DEVICE void gather(const feed_forward_parameters &p, co
     if (at.lane < Size::cluster)
       send_word(address_in_block(square_at, at.lane), __float_as_uint(square),
                 address_in_block(at.shared + ROW, at.lane));
+    if (Size::held) break; /* a warp has one unit at most: registers are few */
   }
 }
 
@@ -419,16 +300,24 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
   }
   __syncwarp();
   arrive_at_cluster();
-  if (!p.half.early) only_wait_for_predecessors();
+  held_tiles<Size> held;
+  if constexpr (Size::held > 0)
+    if (p.half.early) held.template load<true>(p, at);
+  if (!p.half.early) {
+    only_wait_for_predecessors();
+    if constexpr (Size::held > 0) held.template load<false>(p, at);
+  }
   if (p.half.norm)
     for (uint32_t i = threadIdx.x; i < p.hidden / 8; i += blockDim.x)
       copy_early_16(at.shared + p.sums + i * 16, (const unsigned char *)p.half.norm + i * 16);
   cp_async_commit();
-  const share<Size> one(at, p.gate_up, p.hidden / chunk::elements, at.groups * (chunk::elements / 8));
+  share<Size> one(at, p.gate_up, p.hidden / chunk::elements, at.groups * (chunk::elements / 8));
+  if (Size::held) /* known to the compiler */
+    one.tile = 0, one.first_chunk = at.warp * FEED_FORWARD_HELD_CHUNKS, one.chunks = FEED_FORWARD_HELD_CHUNKS;
   const share<Size> two(at, p.down, at.groups, p.down.all_tiles);
   slots<Size> s(p, at);
   s.find_next(p, at, one, two);
-  rolled_for (int i = 0; i < Size::slots; i += Size::has_ranks && p.is_shallow ? 2 : 1) s.ask(p, at, one, two);
+  rolled_for (int i = 0; i < Size::slots; i++) s.ask(p, at, one, two);
   cp_async_wait<Size::slots>();
   __syncthreads();
   wait_for_cluster();
@@ -436,13 +325,16 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
     if (at.warp == 0 || at.warp * Size::cluster + at.rank < p.units) {
       const uint32_t taken = begin_sum(p.exchange);
       if (threadIdx.x == 0) store_word(sum_place(p, at), taken);
+      if (Size::held) store_word(ring_place(p, at), s.packed());
       gather<Size>(p, at, taken);
+      if (Size::held) s.unpack(load_word(ring_place(p, at)));
     }
   } else {
     only_wait_for_predecessors();
     gather<Size>(p, at, 0);
   }
   barrier_wait_cluster(at.shared + ROW, 0);
+  if constexpr (Size::held > 0) held.multiply(p, at);
   multiply_stream<Size>(p, at, s, one, two, false, at.shared + p.activations, p.pitch);
   __syncthreads();
   send_gated<Size>(p, at, one);

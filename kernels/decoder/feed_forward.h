@@ -43,12 +43,18 @@ struct feed_forward_parameters {
   /* Of such a kernel: */
   uint32_t first_part, first_group; /* of its first cluster */
   uint32_t follows;                 /* 1: the second launch of a half, see feed_forward.cu */
-  uint32_t ring_bytes, is_shallow;  /* of a warp; 1: half of FEED_FORWARD_DEEP_SLOTS */
 };
 
-/* Of a warp: slots of a chunk each. Kernels over ranks may have as many as a multiprocessor has room for. */
-#define FEED_FORWARD_RING_BYTES(weights) ((weights) == RONDO_NVFP4 ? 8 * 768 : 3 * 2048)
-enum { FEED_FORWARD_DEEP_SLOTS = 6, FEED_FORWARD_DEEP_BYTES = FEED_FORWARD_DEEP_SLOTS * 2048 };
+/* Of a warp: slots of a chunk each, in bf16 2048 bytes. Kernels over ranks may have as many as a multiprocessor has
+ * room for, and hold the first tiles of gate and up in registers, of which all sixteen warps cut as many chunks. */
+enum {
+  FEED_FORWARD_SLOTS = 3,
+  FEED_FORWARD_DEEP_SLOTS = 6,
+  FEED_FORWARD_HELD = 2,
+  FEED_FORWARD_HELD_CHUNKS = 2 /* of a tile and a warp */
+};
+#define FEED_FORWARD_RING_BYTES(weights) ((weights) == RONDO_NVFP4 ? 8 * 768 : FEED_FORWARD_SLOTS * 2048)
+enum { FEED_FORWARD_DEEP_BYTES = FEED_FORWARD_DEEP_SLOTS * 2048 };
 
 /* KERNEL(chips, parameters, name, the most threads, weights, is a token two columns of B (at most four tokens),
  * operands B, slots of a warp's ring, a chunk each). x is bf16. */
@@ -59,6 +65,9 @@ enum { FEED_FORWARD_DEEP_SLOTS = 6, FEED_FORWARD_DEEP_BYTES = FEED_FORWARD_DEEP_
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_few, RONDO_NVFP4, true, 1, 8)                                   \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, false, 2, 3)                                   \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_many, RONDO_NVFP4, false, 2, 8)
-/* Those that take and give parts over ranks: without that a token takes 1% less. */
+/* Those that take and give parts over ranks: without that a token takes 1% less. Then, the tiles that a block holds in
+ * registers. */
 #define FEED_FORWARD_RANKS_KERNELS(KERNEL)                                                                             \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few_ranks, RONDO_BF16, true, 1, FEED_FORWARD_DEEP_SLOTS)
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few_ranks, RONDO_BF16, true, 1, FEED_FORWARD_SLOTS, 0)           \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few_deep, RONDO_BF16, true, 1, FEED_FORWARD_DEEP_SLOTS,          \
+                      FEED_FORWARD_HELD)

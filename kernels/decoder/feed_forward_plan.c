@@ -18,7 +18,9 @@ enum {
 #define VARIANT(chips, parameters, name, threads, W, split, operands, slots)                                           \
   {KERNEL_ENTRY(chips, parameters, name, threads), W, split},
 static const struct decoder_variant variants[] = {FEED_FORWARD_KERNELS(VARIANT)};
-static const struct decoder_variant ranks_variants[] = {FEED_FORWARD_RANKS_KERNELS(VARIANT)};
+#define RANKS_VARIANT(chips, parameters, name, threads, W, split, operands, slots, held)                               \
+  {KERNEL_ENTRY(chips, parameters, name, threads), W, held},
+static const struct decoder_variant ranks_variants[] = {FEED_FORWARD_RANKS_KERNELS(RANKS_VARIANT)};
 
 /* ---- Shares ------------------------------------------------------------------------------------------------------ */
 
@@ -35,12 +37,12 @@ static int64_t cuts_of(int64_t tiles, int64_t chunks, int64_t rows) {
   return best;
 }
 
-/* Tiles of a product with `columns` columns to blocks, and chunks of k to warps. */
+/* Tiles of a product with `columns` columns to blocks, and chunks of k to warps; of_cut: so many a cut, or 0. */
 static struct feed_forward_product product_deal(const struct decoder_shape *shape, int64_t columns, int64_t tiles,
-                                                int64_t chunks) {
+                                                int64_t chunks, int64_t of_cut) {
   const bool is_nvfp4 = shape->weights == RONDO_NVFP4;
   const int64_t of_block = divide_up(tiles, LAYER_HALF_CLUSTER);
-  const int64_t cut_chunks = divide_up(chunks, cuts_of(of_block, chunks, shape->rows));
+  const int64_t cut_chunks = of_cut ? of_cut : divide_up(chunks, cuts_of(of_block, chunks, shape->rows));
   const int64_t cuts = divide_up(chunks, cut_chunks);
   return (struct feed_forward_product){
       .row_bytes = (uint32_t)(is_nvfp4 ? columns / 2 : columns * BYTES_OF_TWO),
@@ -87,17 +89,19 @@ static int64_t alone_bytes(int64_t clusters, const struct chip *chip) {
   return is_wide ? chip->shared_bytes / 2 + 1 : 0;
 }
 
-/* `groups` from `first_group` on to `parts` clusters, with rings of so many bytes a warp; k is cut as if all clusters
- * had as many. Returns the bytes of shared memory. */
+/* `groups` to `parts` clusters, deep ones or not; k is cut as if all clusters had as many. Returns the bytes of shared
+ * memory. */
 static int64_t groups_deal(const struct decoder_shape *shape, bool is_split, int64_t parts, int64_t groups,
-                           int64_t ring_bytes, struct feed_forward_parameters *p) {
+                           bool are_deep, struct feed_forward_parameters *p) {
   const int64_t most_groups =
       larger(divide_up(groups, parts), divide_up(shape->columns / CHUNK_COLUMNS, shape->out_parts));
-  p->gate_up = product_deal(shape, shape->hidden, most_groups * (CHUNK_COLUMNS / 8), shape->hidden / CHUNK_COLUMNS);
-  p->down = product_deal(shape, shape->columns, shape->hidden / LAYER_HALF_TILE, most_groups);
+  p->gate_up = product_deal(shape, shape->hidden, most_groups * (CHUNK_COLUMNS / 8), shape->hidden / CHUNK_COLUMNS,
+                            are_deep ? FEED_FORWARD_HELD_CHUNKS : 0);
+  p->down = product_deal(shape, shape->columns, shape->hidden / LAYER_HALF_TILE, most_groups, 0);
   p->groups = (uint32_t)groups;
   p->parts = (uint32_t)parts;
-  return lay_out(shape, is_split, most_groups, p) + WARPS * ring_bytes;
+  return lay_out(shape, is_split, most_groups, p) +
+         (int64_t)WARPS * (are_deep ? FEED_FORWARD_DEEP_BYTES : FEED_FORWARD_RING_BYTES(shape->weights));
 }
 
 bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
@@ -113,8 +117,7 @@ bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chi
   p->units = (uint32_t)units;
   p->unit_reciprocal = (uint32_t)divide_up(1 << 16, units);
   plan->clusters = shape->out_parts;
-  const int64_t bytes =
-      groups_deal(shape, is_split, shape->out_parts, groups, FEED_FORWARD_RING_BYTES(shape->weights), p);
+  const int64_t bytes = groups_deal(shape, is_split, shape->out_parts, groups, false, p);
   plan->shared_bytes = larger(bytes, alone_bytes(plan->clusters, chip));
   return true;
 }
@@ -122,21 +125,27 @@ bool feed_forward_plan(const struct decoder_shape *shape, const struct chip *chi
 /* ---- Over ranks -------------------------------------------------------------------------------------------------- */
 
 /* A rank's attention has fewer blocks than the chip has multiprocessors. So clusters of the feed forward that share
- * none with them have deeper rings, and as many more weights before x arrives. They are a launch of their own, the
- * first one, since it finds room there alone; the others then find room beside attention alone. */
+ * none with them are deep: they have more slots, weights in registers, and so more weights before x arrives. They are a
+ * launch of their own, the first one, since it finds room there alone; the others then find room beside attention
+ * alone. */
 static int64_t deep_clusters(const struct decoder_plan *plan, const struct decoder_shape *shape,
                              const struct chip *chip) {
   const struct exchange_gather *e = &plan->told.ring.exchange;
   const int64_t deep = shape->out_parts - shape->x_parts; /* attention's clusters leave a part each */
   const bool fit = shape->out_parts * LAYER_HALF_CLUSTER <= chip->multiprocessors;
-  return e->gives && e->parts && fit && shape->x_parts && deep > 0 ? deep : 0;
+  const bool divides = shape->hidden == (int64_t)WARPS * FEED_FORWARD_HELD_CHUNKS * CHUNK_COLUMNS;
+  return e->gives && e->parts && fit && divides && shape->x_parts && deep > 0 ? deep : 0;
 }
 
-/* Of the clusters beside attention: as many that a warp with a deep ring, which holds a group more, has as much left to
- * load when x arrives. */
+/* Of the clusters beside attention: as many that a warp has as much left to load when x arrives as one of a deep
+ * cluster, which then has more. */
 static int64_t shallow_groups(const struct decoder_shape *shape, int64_t deep) {
-  const int64_t groups = shape->columns / CHUNK_COLUMNS;
-  return smaller((shape->out_parts - deep) * divide_up(groups - deep, shape->out_parts), groups - deep);
+  enum {
+    MORE = FEED_FORWARD_DEEP_SLOTS + FEED_FORWARD_HELD * FEED_FORWARD_HELD_CHUNKS - FEED_FORWARD_SLOTS, /* chunks */
+    GROUP = 3 /* chunks of a warp: two of gate and up, one of down */
+  };
+  const int64_t groups = shape->columns / CHUNK_COLUMNS, of_cluster = (groups - deep * MORE / GROUP) / shape->out_parts;
+  return smaller((shape->out_parts - deep) * larger(of_cluster, 1), groups - deep);
 }
 
 /* A launch of clusters `first_part` to `end_part`, which have groups from `first_group` on. */
@@ -145,18 +154,16 @@ static void launch_deal(const struct decoder_shape *shape, const struct chip *ch
                         struct decoder_plan *plan) {
   struct feed_forward_parameters *p = &plan->told.ring;
   p->first_part = (uint32_t)first_part, p->first_group = (uint32_t)first_group;
-  p->ring_bytes = is_deep ? FEED_FORWARD_DEEP_BYTES : FEED_FORWARD_DEEP_BYTES / 2;
-  p->is_shallow = !is_deep;
+  plan->kernel = DECODER_KERNEL(ranks_variants, shape, chip, is_deep ? FEED_FORWARD_HELD : 0);
   plan->clusters = end_part - first_part;
   plan->shared_bytes =
-      larger(groups_deal(shape, true, plan->clusters, groups, p->ring_bytes, p), alone_bytes(shape->out_parts, chip));
+      larger(groups_deal(shape, true, plan->clusters, groups, is_deep, p), alone_bytes(shape->out_parts, chip));
 }
 
 bool feed_forward_gather(const struct op_call *call, const struct decoder_shape *shape, const struct chip *chip,
                          struct decoder_plan *plan) {
   const int64_t parts = shape->out_parts, groups = shape->columns / CHUNK_COLUMNS;
-  plan->kernel = DECODER_KERNEL(ranks_variants, shape, chip, shape->rows <= FEW);
-  if (!plan->kernel) return false;
+  if (shape->rows > FEW || !DECODER_KERNEL(ranks_variants, shape, chip, 0)) return false;
   plan->told.ring.exchange = decoder_gather_of(call);
   const int64_t deep = deep_clusters(plan, shape, chip), before = shallow_groups(shape, deep);
   if (deep) launch_deal(shape, chip, parts - deep, parts, before, groups - before, true, plan);

@@ -280,7 +280,8 @@ Test(decoder_ranks, kernels_give_parts_where_each_rank_has_a_device) {
     REQUIRE_OK(select_half(&ranks, i, true, &hopper, data, &launches));
     const bool is_deep = i % 2 && i < CHAIN - 1;
     cr_assert_eq(launches.count, is_deep ? 2 : 1);
-    cr_assert_str_eq(launches.items[0].kernel, "rondo_feed_forward_bf16_few_ranks");
+    cr_assert_str_eq(launches.items[0].kernel,
+                     is_deep ? "rondo_feed_forward_bf16_few_deep" : "rondo_feed_forward_bf16_few_ranks");
     cr_assert_eq(launches.items[0].parameter_bytes, sizeof told);
     memcpy(&told, launches.items[0].parameters, sizeof told);
     const struct exchange_gather *e = &told.exchange;
@@ -329,11 +330,13 @@ Test(decoder_ranks, clusters_beside_attention_are_a_second_launch) {
   memcpy(&deep, launches.items[0].parameters, sizeof deep);
   memcpy(&shallow, launches.items[1].parameters, sizeof shallow);
   cr_assert(launches.items[0].grid[0] == DEEP * 8 && launches.items[1].grid[0] == ATTENTION_PARTS * 8);
-  cr_assert(deep.first_part == ATTENTION_PARTS && deep.parts == DEEP && !deep.follows && !deep.is_shallow);
-  cr_assert(shallow.first_part == 0 && shallow.parts == ATTENTION_PARTS && shallow.follows && shallow.is_shallow);
+  cr_assert(deep.first_part == ATTENTION_PARTS && deep.parts == DEEP && !deep.follows);
+  cr_assert(shallow.first_part == 0 && shallow.parts == ATTENTION_PARTS && shallow.follows);
   cr_assert(shallow.first_group == 0 && shallow.groups == deep.first_group);
   cr_assert(deep.first_group + deep.groups == GROUPS && shallow.groups >= shallow.parts && deep.groups >= deep.parts);
-  cr_assert_eq(deep.ring_bytes, 2 * shallow.ring_bytes);
+  cr_assert_str_eq(launches.items[0].kernel, "rondo_feed_forward_bf16_few_deep");
+  cr_assert_str_eq(launches.items[1].kernel, "rondo_feed_forward_bf16_few_ranks");
+  cr_assert(deep.gate_up.cuts == FEED_FORWARD_THREADS / 32 && deep.gate_up.cut_chunks == FEED_FORWARD_HELD_CHUNKS);
   cr_assert_lt(launches.items[1].shared_bytes, launches.items[0].shared_bytes);
   cr_assert_leq(launches.items[0].shared_bytes, (uint32_t)hopper.shared_bytes);
   select_after_attention(false, &hopper, &launches);
