@@ -18,132 +18,16 @@
  * late. Warps take turns in adding the parts' sums, two vectors each.
  *
  * Sixteen bits a number become operand B by as many instructions as half of a piece takes. Of two groups, two warps
- * have the same part of k. So each converts an operand, for both.
+ * have the same part of k. So each converts an operand, for both. Of up to four vectors each lane converts half as
+ * much.
  *
  * Clusters split k where it is too long for the vectors of one block, or where one block cannot finish results: in
  * NVFP4, or beside NVFP4 vectors, whose kernels an epilogue would slow down. A block then takes its tiles once for each
  * chunk of k, and the ring goes on while vectors are converted. Shared memory keeps the sums of all tiles; those of the
  * cluster's blocks meet once, at the end. All sums have a fixed order. */
-#include "gemv_stream_pieces.cuh"
+#include "gemv_stream_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-/* ---- Vectors ---------------------------------------------------------------------------------------------------- */
-
-/* The vectors of a warp's part as operand B, and the factors of the result's columns 2 t and 2 t + 1. */
-template <typename S> struct stream_vectors {
-  using raw = raw_vector<S::W, S::V, S::Slices>;
-  uint32_t b[S::Columns][S::Slices][16];
-  float corrections[2];
-
-  /* A lane needs 64 bytes of its vector at a time. Lanes that load 16 of them each would touch a line each, so a quad
-   * loads one lane's after the other's; `exchange` gives each lane its own. */
-  static DEVICE void load(const gemv_stream_parameters &p, const stream_thread<S> &at, int a, uint32_t element,
-                          raw &to) {
-    if constexpr (S::V == RONDO_NVFP4) {
-      load_raw<S::W, S::V, S::Slices, 32>(p, at.g + 8 * a, element, to);
-    } else {
-      const uint32_t part_element = element - at.t * (32 * S::Slices);
-      const vector_address<S::V> from(p, min(at.g + 8 * a, p.count - 1), part_element + at.t * 8);
-      unrolled_for (int s = 0; s < S::Slices; s++)
-        unrolled_for (int lane = 0; lane < 4; lane++) {
-          const int further = lane * (32 * S::Slices) + 32 * s;
-          to.loaded[s][lane] = words();
-          if (part_element + further < p.k) to.loaded[s][lane] = from.load(further);
-        }
-    }
-  }
-  /* Of lane t of quad g, its sixteen bytes number i lie at (512 (g / 2) + 64 (g % 2) + 128 t) + 16 (i ^ t): eight lanes
-   * that store or load meet in no bank. */
-  static DEVICE void exchange(const stream_thread<S> &at, uint32_t stage, raw &of) {
-    if constexpr (S::V != RONDO_NVFP4) {
-      const uint32_t others = stage + (at.g / 2 * 512 + at.g % 2 * 64 + at.t * 16), own = others + at.t * 128;
-      unrolled_for (int s = 0; s < S::Slices; s++) {
-        unrolled_for (int i = 0; i < 4; i++) store_shared_words((others ^ i * 16) + i * 128, of.loaded[s][i].word);
-        __syncwarp();
-        unrolled_for (int i = 0; i < 4; i++) of.loaded[s][i] = load_shared_words(own ^ i * 16);
-        __syncwarp();
-      }
-    }
-  }
-  static DEVICE void load_first(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element,
-                                raw (&to)[S::Columns]) {
-    unrolled_for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) load(p, at, a, element, to[a]);
-  }
-  template <rondo_dtype Type>
-  static DEVICE float normalise_kept(const gemv_stream_parameters &p, const stream_thread<S> &at, raw &of) {
-    return normalise_by<Type, false>(p, of.loaded, [&](int s, int i) { return norm_of_lane(at, s, i); });
-  }
-  /* RMS norm; the part's squares go to shared memory. */
-  static DEVICE void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at, int a,
-                                      uint32_t element, uint32_t chunk, bool stores, raw &of) {
-    float sum;
-    if (asks_for_norm<S>(p))
-      sum = p.vector_dtype == RONDO_BF16 ? normalise_kept<RONDO_BF16>(p, at, of) : normalise_kept<RONDO_F16>(p, at, of);
-    else
-      sum = normalise<false, 32>(p, element, of);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    const uint32_t mine = at.squares + (at.position.part * 16 + at.g + 8 * a) * STREAM_NUMBER;
-    if (at.t == 0 && stores) store_number(mine, chunk ? load_number(mine) + sum : sum);
-  }
-  DEVICE void convert(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element, uint32_t chunk,
-                      uint32_t stage, raw (&loaded)[S::Columns]) {
-    unrolled_for (int a = 0; a < S::Columns; a++) {
-      if (S::one_by_one && a) load(p, at, a, element, loaded[a]);
-      exchange(at, stage, loaded[a]);
-      if constexpr (S::has_norm)
-        if (p.norm_epsilon > 0) normalise_column(p, at, a, element, chunk, at.position.group == 0, loaded[a]);
-      const float own = convert_vector<S::W, S::V, S::Slices>(p, loaded[a], b[a]);
-      if (S::keeps_corrections && at.t == 0) store_number(at.kept_of(at.g + 8 * a), own);
-      if constexpr (S::has_correction && !S::keeps_corrections)
-        unrolled_for (int i = 0; i < 2; i++) corrections[i] = __shfl_sync(0xffffffffu, own, 8 * at.t + 4 * i);
-    }
-  }
-
-  /* Where operand `a`'s sixteen bytes number i of a slice lie in between: the first slice's in the place of sums of the
-   * warp that converts it, the second's in its free stage. */
-  static DEVICE uint32_t shared_words(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t a, int s,
-                                      int i) {
-    static_assert(!S::shares_vectors || (S::Slices == 2 && S::Sums::slot_bytes == 1024), "two slices have room");
-    const uint32_t sums = at.sums + (8 * a + at.position.part) * S::Sums::slot_bytes + i / 2 * S::Sums::buffer_bytes;
-    const uint32_t warp = a * p.parts + at.position.part;
-    const uint32_t stage = at.memory + p.first_stage + ((warp + 1) * S::Stages - 1) * S::Piece::bytes;
-    return (s == 0 ? sums + i % 2 * 512 : stage + i * 512) + at.lane * 16;
-  }
-  /* The operand of the warp's group: converted here, and for the other group. */
-  static DEVICE void convert_own(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element,
-                                 uint32_t stage, raw &loaded) {
-    const uint32_t a = at.position.group, vector = at.g + 8 * a;
-    exchange(at, stage, loaded);
-    if constexpr (S::has_norm)
-      if (p.norm_epsilon > 0) normalise_column(p, at, (int)a, element, 0, true, loaded);
-    uint32_t mine[S::Slices][16];
-    const float own = convert_vector<S::W, S::V, S::Slices>(p, loaded, mine);
-    unrolled_for (int s = 0; s < S::Slices; s++)
-      unrolled_for (int i = 0; i < 4; i++) store_shared_words(shared_words(p, at, a, s, i), &mine[s][4 * i]);
-    if (at.t == 0)
-      unrolled_for (uint32_t group = 0; group < 2; group++)
-        store_number(at.kept + ((group * p.parts + at.position.part) * 16 + vector) * STREAM_NUMBER, own);
-  }
-  DEVICE void take_both(const gemv_stream_parameters &p, const stream_thread<S> &at) {
-    unrolled_for (int a = 0; a < S::Columns; a++)
-      unrolled_for (int s = 0; s < S::Slices; s++)
-        unrolled_for (int i = 0; i < 4; i++) {
-          const words four = load_shared_words(shared_words(p, at, a, s, i));
-          unrolled_for (int j = 0; j < 4; j++) b[a][s][4 * i + j] = four.word[j];
-        }
-  }
-};
-
-/* With RMS norm, the factors of the sums: between two barriers of the block. */
-template <typename S> DEVICE void set_factors(const gemv_stream_parameters &p, const stream_thread<S> &at) {
-  if (p.norm_epsilon > 0 && threadIdx.x < 16) {
-    const uint32_t of_vector = at.squares + threadIdx.x * STREAM_NUMBER;
-    const float factor = rms_factor(p, sum_of_parts(of_vector, 16 * STREAM_NUMBER, p.parts));
-    store_number(at.factors + threadIdx.x * STREAM_NUMBER, factor * p.scale * S::same_correction);
-  }
-}
 
 /* ---- Products --------------------------------------------------------------------------------------------------- */
 
@@ -218,6 +102,15 @@ template <typename S> struct stream_results {
       }
     return (at.lane / 16 ? second : first) + __shfl_xor_sync(0xffffffffu, at.lane / 16 ? first : second, 16);
   }
+  /* Of the sums, with late factors: the lanes of each half of the warp have a part's squares each, which have met. */
+  static DEVICE float factor_of(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t vector) {
+    if (!S::late_factors || !(p.norm_epsilon > 0)) return load_number(at.factors + vector * STREAM_NUMBER);
+    const uint32_t part = at.lane % 16;
+    float squares = part < p.parts ? load_number(at.squares + (part * 16 + vector) * STREAM_NUMBER) : 0.0f;
+    unrolled_for (int distance = 1; distance < 16; distance *= 2)
+      squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+    return quick_rms_factor(p, squares) * p.scale * S::same_correction;
+  }
   /* `row` is the tile's first row; in a cluster the sums go to held_tile. */
   DEVICE void finish(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t row, uint32_t held_tile) {
     barrier_wait(at.meeting, parity ^ 1);
@@ -232,7 +125,7 @@ template <typename S> struct stream_results {
         if (vector < p.count) store_number(to, load_number(to) + sum);
       } else {
         const uint32_t own_row = min(row, at.last_row) + row_in_tile;
-        const float factor = load_number(at.factors + vector * STREAM_NUMBER);
+        const float factor = factor_of(p, at, vector);
         const bool is_mine = vector < p.count && own_row >= row;
         if (S::has_epilogue && p.finishing)
           finish_row_of_lane(p, vector, own_row, is_mine, sum * factor);
@@ -311,7 +204,7 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
         if (shares) x.convert_own(p, at, element, stage_before, raw[0]);
       if (!shares) x.convert(p, at, element, chunk, stage_before, raw);
     }
-    if constexpr (S::has_norm && S::Cluster == 1)
+    if constexpr (S::has_norm && S::Cluster == 1 && !S::late_factors)
       if (shares || p.norm_epsilon > 0) {
         __syncthreads();
         set_factors(p, at);
@@ -321,14 +214,21 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
       }
     const tile_addresses<S> own(p, at);
     uint32_t held_tile = at.held;
-    rolled_for (uint32_t next_row = at.first_tile * at.rows; next_row < p.m; next_row += own.row_step) {
-      cp_async_wait<S::Stages - 2>();
-      __syncwarp();
-      /* What every lane read of the stage before is in its sums, and those it has stored: before the barrier above. */
-      asker.ask(p, at, stage_before + own.to, stage_before + own.scales_to, own.row_step);
+    /* The last round only finishes the tile before it: a copy of those instructions would come late, and only once. */
+    rolled_for (uint32_t next_row = at.first_tile * at.rows;; next_row += own.row_step) {
+      const bool is_tile = next_row < p.m;
+      if (S::Cluster > 1 && !is_tile) break;
       float c[S::Columns][4] = {};
-      multiply_piece(at, stage, stage + own.chunk, x, c);
+      if (is_tile) {
+        cp_async_wait<S::Stages - 2>();
+        __syncwarp();
+        /* What every lane read of the stage before is in its sums, and those it has stored: before the barrier above.
+         */
+        asker.ask(p, at, stage_before + own.to, stage_before + own.scales_to, own.row_step);
+        multiply_piece(at, stage, stage + own.chunk, x, c);
+      }
       if (row != none) results.finish(p, at, row, held_before);
+      if (!is_tile) break;
       store_sums(at, own.sums + results.parity * S::Sums::buffer_bytes, x, c);
       arrive_together(at.meeting);
       results.parity ^= 1;
@@ -342,10 +242,11 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
       }
     }
   }
-  results.finish(p, at, row, held_before);
-  if constexpr (S::Cluster > 1)
+  if constexpr (S::Cluster > 1) {
+    results.finish(p, at, row, held_before);
     finish_cluster<S::Cluster>(p, {at.first_tile, at.tile_step, at.rank}, at.rows, at.held, at.squares, 16,
                                S::same_correction);
+  }
 }
 
 #define STREAM_CLUSTER_1

@@ -116,6 +116,10 @@ struct stream_shape {
   /* A warp's part of the norm comes to shared memory beside its first piece. With two operands that is slower. */
   static constexpr bool keeps_norm = has_norm && Cluster == 1 && Columns == 1;
   static constexpr uint32_t norm_bytes = keeps_norm ? 256 * Slices : 0;
+  /* Up to so many vectors have twice the lanes. */
+  static constexpr uint32_t Few = Columns == 1 && has_correction && Cluster == 1 && has_registers ? 4 : 0;
+  /* With RMS norm a warp that finishes a tile computes its own vectors' factors. With two operands that is slower. */
+  static constexpr bool late_factors = has_norm && Cluster == 1 && Columns == 1;
   /* Two warps with the same part of k, in a block's two groups, convert an operand each. */
   static constexpr bool shares_vectors = Columns == 2 && has_correction && Cluster == 1;
 };
@@ -160,6 +164,8 @@ template <typename S> struct stream_thread {
         norm(memory + p.first_stage + warps * (S::Stages * S::Piece::bytes) + warp * S::norm_bytes) {}
   /* A vector of operand `a`'s column g, in this warp. */
   DEVICE uint32_t kept_of(int vector) const { return kept + (warp * 16 + vector) * STREAM_NUMBER; }
+  /* The squares of the warp's part. */
+  DEVICE uint32_t squares_of(uint32_t vector) const { return squares + (position.part * 16 + vector) * STREAM_NUMBER; }
 };
 
 /* Everything that is not copied begins so. */
@@ -188,6 +194,9 @@ template <typename S> DEVICE void ask_for_norm(const gemv_stream_parameters &p, 
     copy_16(at.norm + (i ^ i / (4 * S::Slices)) * 16,
             (const unsigned char *)p.norm + (uint64_t)(element < p.k ? element : 0) * 2);
   }
+}
+template <typename S> DEVICE words norm_of_part(const stream_thread<S> &at, uint32_t i) {
+  return load_shared_words(at.norm + (i ^ i / (4 * S::Slices)) * 16);
 }
 template <typename S> DEVICE words norm_of_lane(const stream_thread<S> &at, int s, int i) {
   return load_shared_words(at.norm + (at.t * (4 * S::Slices) + ((uint32_t)(4 * s + i) ^ at.t)) * 16);

@@ -118,10 +118,11 @@ DEVICE power_of_two power_for(uint32_t largest) {
 
 /* Eight bf16 values times `factor` as f16, beside NVFP4 weights in the order of decode_e2m1. */
 template <rondo_dtype W> DEVICE void f16_of_bf16(const uint32_t (&word)[4], float factor, uint32_t *pairs) {
+  const __nv_bfloat162 power = __float2bfloat162_rn(factor);
   float value[8];
   unrolled_for (int j = 0; j < 4; j++) {
-    const float2 pair = f32_of_bf16_pair(word[j]);
-    value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
+    const float2 pair = f32_of_bf16_pair(bits_of(__hmul2(bf162_of(word[j]), power)));
+    value[2 * j] = pair.x, value[2 * j + 1] = pair.y;
   }
   unrolled_for (int j = 0; j < 4; j++)
     pairs[j] = W == RONDO_NVFP4 ? half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)])
