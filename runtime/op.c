@@ -3,6 +3,7 @@
 #include "op.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 void *const op_nowhere[OP_MAX_OPERANDS] = {0};
@@ -35,6 +36,15 @@ rondo_status op_expect(const char *name, const struct op_operand *operand, rondo
   char expected[128];
   shape_describe(expected, sizeof expected, dtype, rank, shape);
   return op_unexpected(name, operand, expected);
+}
+
+rondo_status op_expect_finite(const char *name, float value) {
+  return isfinite(value) ? RONDO_OK : op_refuse("%s is %g, expected a finite number", name, (double)value);
+}
+
+rondo_status op_expect_not_negative(const char *name, float value) {
+  if (isfinite(value) && value >= 0) return RONDO_OK;
+  return op_refuse("%s is %g, expected a finite number that is not negative", name, (double)value);
 }
 
 rondo_status op_expect_list(const char *name, const struct op_operand *operand, rondo_dtype dtype, int64_t count) {

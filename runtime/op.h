@@ -202,6 +202,10 @@ rondo_status op_unexpected(const char *name, const struct op_operand *operand, c
 rondo_status op_expect(const char *name, const struct op_operand *operand, rondo_dtype dtype, uint32_t rank,
                        const int64_t *shape);
 
+/* An attribute must be a finite number; and not a negative one. */
+rondo_status op_expect_finite(const char *name, float value);
+rondo_status op_expect_not_negative(const char *name, float value);
+
 /* The operand must be there, with this type and the shape [1] or [count]: one number for all, or one for each. */
 rondo_status op_expect_list(const char *name, const struct op_operand *operand, rondo_dtype dtype, int64_t count);
 

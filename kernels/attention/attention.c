@@ -63,8 +63,7 @@ static rondo_status attributes_check(const struct op_task *task) {
   if (attributes->splits < 0 || attributes->splits > ATTENTION_MAX_SPLITS)
     return op_refuse("splits is %" PRId32 ", expected 0 (Rondo chooses) to %d", attributes->splits,
                      ATTENTION_MAX_SPLITS);
-  if (!isfinite(attributes->scale))
-    return op_refuse("scale is %f, expected a finite number", (double)attributes->scale);
+  OP_TRY(op_expect_finite("scale", attributes->scale));
   if (attributes->window < 0) return op_refuse("window is %" PRId32 ", expected 0 (none) or more", attributes->window);
   if (attributes->window && !attributes->causal)
     return op_refuse("window is %" PRId32 " without causal: it ends at the last column that a causal row sees",

@@ -4,23 +4,22 @@
 #include "attention_append.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
+#include "../model/rope.h"
 
 ATTENTION_APPEND_KERNELS(KERNEL_CONSTANT)
 
 enum { ENOUGH_ROWS = 1024 }; /* to fill the chip, each with half of a block */
 
-static rondo_status rope_check(const struct op_task *task) {
+static rondo_status rotation_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   const struct op_operand *frequencies = &task->operands[ATTENTION_ROPE_FREQUENCIES];
   const int64_t pairs = task->operands[ATTENTION_Q].shape[3] / 2;
-  if (!(attributes->rope_base >= 0.0f) || isinf(attributes->rope_base))
-    return op_refuse("rope_base is %g, expected a finite number that is not negative", (double)attributes->rope_base);
+  OP_TRY(op_expect_not_negative("rope_base", attributes->rope_base));
   if (attributes->rope_pairing != RONDO_ROPE_INTERLEAVED && attributes->rope_pairing != RONDO_ROPE_HALVES)
     return op_refuse("rope_pairing is %" PRId32 ", expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES",
                      attributes->rope_pairing);
@@ -56,7 +55,7 @@ static rondo_status position_check(const struct op_task *task) {
 rondo_status attention_append_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   const bool appends = task->operands[ATTENTION_NEW_K].present || task->operands[ATTENTION_NEW_V].present;
-  OP_TRY(rope_check(task));
+  OP_TRY(rotation_check(task));
   if (appends) OP_TRY(new_rows_check(task));
   if (appends || attributes->rope_base > 0.0f || task->operands[ATTENTION_ROPE_FREQUENCIES].present)
     return position_check(task);
@@ -68,7 +67,7 @@ const float *attention_frequencies(const struct op_call *call, float room[ATTENT
   const struct attention_attributes *attributes = op_attributes(call->task);
   const int64_t pairs = call->task->operands[ATTENTION_Q].shape[3] / 2;
   if (call->task->operands[ATTENTION_ROPE_FREQUENCIES].present) return call->data[ATTENTION_ROPE_FREQUENCIES];
-  for (int64_t i = 0; i < pairs; i++) room[i] = (float)pow((double)attributes->rope_base, -(double)i / (double)pairs);
+  rope_frequencies(attributes->rope_base, pairs, room);
   return room;
 }
 

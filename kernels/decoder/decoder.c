@@ -2,7 +2,6 @@
 #include "decoder_ranks.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 
 #include "../../runtime/graph.h"
@@ -108,11 +107,8 @@ rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc 
 
 static rondo_status attributes_check(const struct op_task *task) {
   const struct decoder_attributes *attributes = op_attributes(task);
-  if (!isfinite(attributes->scale))
-    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
-  if (!(attributes->norm_epsilon >= 0) || isinf(attributes->norm_epsilon))
-    return op_refuse("norm_epsilon is %g, expected a finite number that is not negative",
-                     (double)attributes->norm_epsilon);
+  OP_TRY(op_expect_finite("scale", attributes->scale));
+  OP_TRY(op_expect_not_negative("norm_epsilon", attributes->norm_epsilon));
   if (task->operands[DECODER_NORM].present && attributes->norm_epsilon == 0)
     return op_refuse("norm is present, expected none where norm_epsilon is 0");
   return RONDO_OK;

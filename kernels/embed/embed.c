@@ -2,7 +2,6 @@
 #include "embed.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
@@ -38,8 +37,7 @@ static rondo_status check_table(const struct op_task *task) {
 rondo_status embed_check(const struct op_task *task) {
   const struct op_operand *ids = &task->operands[EMBED_IDS], *out = &task->operands[EMBED_OUT];
   const struct embed_attributes *attributes = op_attributes(task);
-  if (!isfinite(attributes->scale))
-    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
+  OP_TRY(op_expect_finite("scale", attributes->scale));
   OP_TRY(check_table(task));
   if (!ids->present || ids->rank != 1 || ids->dtype != RONDO_I32) return op_unexpected("ids", ids, "[count] i32");
   int64_t shape[] = {ids->shape[0], task->operands[EMBED_TABLE].shape[1]};

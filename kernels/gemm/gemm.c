@@ -2,7 +2,6 @@
 #include "gemm.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 #include "../../runtime/layer_form.h"
 #include "../common/rows.h"
@@ -73,8 +72,7 @@ static rondo_status check_sizes(const struct op_task *task) {
 
 static rondo_status check_attributes(const struct op_task *task) {
   const struct gemv_attributes *attributes = op_attributes(task);
-  if (!isfinite(attributes->scale))
-    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
+  OP_TRY(op_expect_finite("scale", attributes->scale));
   if (attributes->silu_mul && gemv_shape_of(task).m % 2)
     return op_refuse("weights have %" PRId64 " row%s, expected an even number with silu_mul", gemv_shape_of(task).m,
                      PLURAL(gemv_shape_of(task).m));
@@ -113,9 +111,7 @@ static rondo_status check_norms(const struct op_task *task, int64_t columns) {
     if (attributes->norm_epsilon == 0) return RONDO_OK;
     return op_refuse("norm_epsilon is %g, expected 0 without vector_squares", (double)attributes->norm_epsilon);
   }
-  if (!isfinite(attributes->norm_epsilon) || attributes->norm_epsilon < 0)
-    return op_refuse("norm_epsilon is %g, expected a finite number that is not negative",
-                     (double)attributes->norm_epsilon);
+  OP_TRY(op_expect_not_negative("norm_epsilon", attributes->norm_epsilon));
   return op_expect("vector_squares", &operands[GEMM_VECTOR_SQUARES], RONDO_F32, rank, of_vectors + first);
 }
 

@@ -1,7 +1,6 @@
 /* gemm_softmax.c - describing S = scale A B^T with its row maxima or its softmax: rondo_add_gemm_rowmax,
  * rondo_add_gemm_softmax and their checks. */
 #include <inttypes.h>
-#include <math.h>
 
 #include "gemm_softmax.h"
 
@@ -59,8 +58,7 @@ static rondo_status product_check(const struct op_task *task, const char *out_na
   if (row) OP_TRY(extent_check(out_name, out, 0, "item", a->shape[0], "a"));
   OP_TRY(extent_check(out_name, out, row, "row", a->shape[row], "a"));
   const struct gemm_softmax_attributes *attributes = op_attributes(task);
-  if (!isfinite(attributes->scale))
-    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
+  OP_TRY(op_expect_finite("scale", attributes->scale));
   return RONDO_OK;
 }
 

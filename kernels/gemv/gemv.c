@@ -109,12 +109,8 @@ static rondo_status check_sizes(const struct op_task *task) {
 /* What is no tensor. */
 static rondo_status check_attributes(const struct op_task *task) {
   const struct gemv_attributes *attributes = op_attributes(task);
-  if (!isfinite(attributes->scale))
-    return op_refuse("scale is %g, expected a finite number", (double)attributes->scale);
-  float epsilon = attributes->norm_epsilon;
-  if (!(epsilon >= 0) || isinf(epsilon))
-    return op_refuse("norm_epsilon is %g, expected a finite number that is not negative", (double)epsilon);
-  return RONDO_OK;
+  OP_TRY(op_expect_finite("scale", attributes->scale));
+  return op_expect_not_negative("norm_epsilon", attributes->norm_epsilon);
 }
 
 /* `blocks` is [batch, rows, k / 16] of the operand whose scales these are, cut to its rank. */

@@ -1,8 +1,6 @@
 /* norm.c - rondo_add_rms_norm: the check of its arguments, and its launch. */
 #include "norm.h"
 
-#include <math.h>
-
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "../common/rows.h"
@@ -35,8 +33,7 @@ rondo_status rms_norm_check(const struct op_task *task) {
   const struct op_operand *x = &task->operands[RMS_NORM_X], *norm = &task->operands[RMS_NORM_NORM];
   const struct op_operand *out = &task->operands[RMS_NORM_OUT];
   const struct rms_norm_attributes *attributes = op_attributes(task);
-  if (!(attributes->epsilon >= 0) || isinf(attributes->epsilon))
-    return op_refuse("epsilon is %g, expected a finite number that is not negative", (double)attributes->epsilon);
+  OP_TRY(op_expect_not_negative("epsilon", attributes->epsilon));
   if (!x->present || !rows_are_numbers(x->dtype)) return op_unexpected("x", x, "f32, f16 or bf16");
   if (norm->present && !rows_are_numbers(norm->dtype)) return op_unexpected("norm", norm, "f32, f16 or bf16");
   if (out->present && !rows_are_numbers(out->dtype)) return op_unexpected("out", out, "f32, f16 or bf16");

@@ -26,8 +26,7 @@ void rope_frequencies(float base, int64_t pairs, float *frequencies) {
 }
 
 static rondo_status check_fields(float base, int32_t pairing) {
-  if (!(base >= 0) || isinf(base))
-    return op_refuse("base is %g, expected a finite number that is not negative", (double)base);
+  OP_TRY(op_expect_not_negative("base", base));
   if (pairing == RONDO_ROPE_INTERLEAVED || pairing == RONDO_ROPE_HALVES) return RONDO_OK;
   return op_refuse("pairing is %" PRId32 ", expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES", pairing);
 }
