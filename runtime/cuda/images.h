@@ -8,10 +8,11 @@
 rondo_status images_load_first(struct device *device);
 void images_unload(struct device *device);
 
-/* An image of the user's, whose exec is being closed. cuLibraryUnload waits for all kernels of the device: on an H200
- * for 1.5 s beside a kernel of 1.5 s. The close of an exec waits for no other exec, which may hang. So images are
- * unloaded at a close only if all lanes are idle, else before the next image of the user's is loaded, which waits as
- * long, or with the runtime. The driver keeps what is beyond LEFT_LIBRARIES until the process ends. */
+/* An image of the user's, whose exec is being closed. cuLibraryUnload waits for the kernels of all lanes without
+ * multiprocessors of their own: on an H200 1.48 s beside a kernel of 1.5 s. The close of an exec waits for no other
+ * exec, which may hang. So images are unloaded at a close only if all lanes are idle, else before the next image of the
+ * user's is loaded, which waits as long, or with the runtime. The driver keeps what is beyond LEFT_LIBRARIES until the
+ * process ends. */
 void images_leave(struct device *device, struct cu_library *library);
 void images_unload_left(struct device *device);
 
