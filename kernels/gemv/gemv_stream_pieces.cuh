@@ -198,9 +198,6 @@ template <typename S> DEVICE void ask_for_norm(const gemv_stream_parameters &p, 
 template <typename S> DEVICE words norm_of_part(const stream_thread<S> &at, uint32_t i) {
   return load_shared_words(at.norm + (i ^ i / (4 * S::Slices)) * 16);
 }
-template <typename S> DEVICE words norm_of_lane(const stream_thread<S> &at, int s, int i) {
-  return load_shared_words(at.norm + (at.t * (4 * S::Slices) + ((uint32_t)(4 * s + i) ^ at.t)) * 16);
-}
 
 /* ---- The ring --------------------------------------------------------------------------------------------------- */
 

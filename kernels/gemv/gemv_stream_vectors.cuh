@@ -47,22 +47,47 @@ template <typename S> struct stream_vectors {
       if (p.count <= S::Few) return load_few(p, at, to[0]);
     unrolled_for (int a = 0; a < (S::one_by_one ? 1 : S::Columns); a++) load(p, at, a, element, to[a]);
   }
-  template <rondo_dtype Type>
-  static DEVICE float normalise_kept(const gemv_stream_parameters &p, const stream_thread<S> &at, raw &of) {
-    return normalise_by<Type, false>(p, of.loaded, [&](int s, int i) { return norm_of_lane(at, s, i); });
+  /* RMS norm except for the common factor, as in normalise_by: the numbers 8 x chunk_of(s, i) of a part that begins
+   * with `part_element`. Tensor cores square: a quad has row g of operand A and column g of B, both the same numbers.
+   * Lane g / 2 of it gets the sum. */
+  template <rondo_dtype Type, int Rows, int Eights, typename Chunk>
+  static DEVICE float normalise_as(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t part_element,
+                                   words (&of)[Rows][Eights], const Chunk &chunk_of) {
+    const uint32_t none[2] = {};
+    float c[2][4] = {}; /* two, since each product waits for the one before it */
+    unrolled_for (int s = 0; s < Rows; s++)
+      unrolled_for (int i = 0; i < Eights; i++)
+        unrolled_for (int j = 0; j < 2; j++) {
+          const uint32_t *pairs = &of[s][i].word[2 * j];
+          multiply_accumulate<Type == RONDO_BF16>(c[j], pairs, none, pairs);
+        }
+    const bool kept = asks_for_norm<S>(p);
+    unrolled_for (int s = 0; s < Rows; s++)
+      unrolled_for (int i = 0; i < Eights; i++) {
+        if (!p.norm) continue;
+        const uint32_t chunk = chunk_of(s, i), element = part_element + 8 * chunk;
+        words norm = words();
+        if (S::keeps_norm && kept)
+          norm = norm_of_part(at, chunk);
+        else if (element < p.k)
+          norm = load_vector((const unsigned char *)p.norm + (uint64_t)element * 2);
+        unrolled_for (int j = 0; j < 4; j++) of[s][i].word[j] = product_of_pairs<Type>(of[s][i].word[j], norm.word[j]);
+      }
+    return at.g % 2 ? c[0][1] + c[1][1] : c[0][0] + c[1][0];
   }
-  /* RMS norm; the part's squares go to shared memory. */
+  template <int Rows, int Eights, typename Chunk>
+  static DEVICE float normalise(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t part_element,
+                                words (&of)[Rows][Eights], const Chunk &chunk_of) {
+    return p.vector_dtype == RONDO_BF16 ? normalise_as<RONDO_BF16>(p, at, part_element, of, chunk_of)
+                                        : normalise_as<RONDO_F16>(p, at, part_element, of, chunk_of);
+  }
+  /* The part's squares go to shared memory. */
   static DEVICE void normalise_column(const gemv_stream_parameters &p, const stream_thread<S> &at, int a,
                                       uint32_t element, uint32_t chunk, bool stores, raw &of) {
-    float sum;
-    if (asks_for_norm<S>(p))
-      sum = p.vector_dtype == RONDO_BF16 ? normalise_kept<RONDO_BF16>(p, at, of) : normalise_kept<RONDO_F16>(p, at, of);
-    else
-      sum = normalise<false, 32>(p, element, of);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    const float sum = normalise(p, at, element - at.t * (32 * S::Slices), of.loaded,
+                                [&](int s, int i) { return at.t * (4 * S::Slices) + (uint32_t)(4 * s + i); });
     const uint32_t mine = at.squares_of(at.g + 8 * a);
-    if (at.t == 0 && stores) store_number(mine, chunk ? load_number(mine) + sum : sum);
+    if (at.t == at.g / 2 && stores) store_number(mine, chunk ? load_number(mine) + sum : sum);
   }
   DEVICE void convert(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t element, uint32_t chunk,
                       uint32_t stage, raw (&loaded)[S::Columns]) {
@@ -92,42 +117,13 @@ template <typename S> struct stream_vectors {
       if (element + 64 * j < p.k) to.loaded[j / 2][j % 2] = from.load(64 * j);
     }
   }
-  /* RMS norm except for the common factor, as in normalise_by. Tensor cores square: a quad has row g of operand A and
-   * column g of B, both the same numbers. Lane g / 2 of it gets the sum. */
-  template <rondo_dtype Type, typename Norm>
-  static DEVICE float normalise_few(const gemv_stream_parameters &p, const stream_thread<S> &at,
-                                    words (&of)[2 * S::Slices][1], const Norm &norm_of) {
-    const uint32_t none[2] = {};
-    float c[2][4] = {}; /* two, since each product waits for the one before it */
-    unrolled_for (int j = 0; j < 2 * S::Slices; j++)
-      unrolled_for (int i = 0; i < 4; i += 2) {
-        const uint32_t *pairs = &of[j][0].word[i];
-        multiply_accumulate<Type == RONDO_BF16>(c[i / 2], pairs, none, pairs);
-      }
-    if (p.norm)
-      unrolled_for (int j = 0; j < 2 * S::Slices; j++) {
-        const words norm = norm_of(8 * (uint32_t)j + at.lane % 8);
-        unrolled_for (int i = 0; i < 4; i++) of[j][0].word[i] = product_of_pairs<Type>(of[j][0].word[i], norm.word[i]);
-      }
-    return at.g % 2 ? c[0][1] + c[1][1] : c[0][0] + c[1][0];
-  }
-  template <rondo_dtype Type>
-  static DEVICE float normalise_few(const gemv_stream_parameters &p, const stream_thread<S> &at,
-                                    words (&of)[2 * S::Slices][1]) {
-    if (asks_for_norm<S>(p)) return normalise_few<Type>(p, at, of, [&](uint32_t i) { return norm_of_part(at, i); });
-    return normalise_few<Type>(p, at, of, [&](uint32_t i) {
-      const uint32_t element = at.part_element + 8 * i;
-      return element < p.k ? load_vector((const unsigned char *)p.norm + (uint64_t)element * 2) : words();
-    });
-  }
   DEVICE void convert_few(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t stage,
                           const raw &loaded) {
     const uint32_t vector = at.lane / 8, lane = at.lane % 8;
     words few[2 * S::Slices][1];
     unrolled_for (int j = 0; j < 2 * S::Slices; j++) few[j][0] = loaded.loaded[j / 2][j % 2];
     if (p.norm_epsilon > 0) {
-      float sum =
-          p.vector_dtype == RONDO_BF16 ? normalise_few<RONDO_BF16>(p, at, few) : normalise_few<RONDO_F16>(p, at, few);
+      float sum = normalise(p, at, at.part_element, few, [&](int j, int) { return 8 * (uint32_t)j + lane; });
       sum += __shfl_xor_sync(0xffffffffu, sum, 4);
       if (lane == vector && at.position.group == 0) store_number(at.squares_of(vector), sum);
     }
