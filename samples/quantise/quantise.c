@@ -37,7 +37,8 @@ static struct paths parse(int argc, char **argv) {
     if (strncmp(argv[i], "--", 2) == 0) give_up("unknown option %s; see %s --help", argv[i], argv[0]);
   }
   if (argc != 4)
-    give_up("%d files are given, expected a model, a text and a name for the result; see %s --help", argc - 1, argv[0]);
+    give_up("%d file%s given, expected a model, a text and a name for the result; see %s --help", argc - 1,
+            argc == 2 ? " is" : "s are", argv[0]);
   return (struct paths){argv[1], argv[2], argv[3]};
 }
 

@@ -146,6 +146,7 @@ Test(quantise, says_what_is_wrong_with_its_files) {
     const char *words, *sentence;
   } cases[] = {
       {"", "0 files are given, expected a model, a text and a name"},
+      {"small.gguf", "1 file is given"},
       {"small.gguf text", "2 files are given"},
       {"--fast small.gguf text out.gguf", "unknown option --fast"},
       {"none.gguf text out.gguf", "none.gguf: No such file or directory"},
