@@ -238,7 +238,7 @@ static rondo_status group_make(struct opening *o, struct group **group_out) {
   if (!group)
     return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %zu bytes for the group", sizeof *group);
   *group = (struct group){.allocator = *allocator, .ranks = o->ranks, .open_count = o->ranks};
-  group->has_own_devices = o->ranks == 1; /* it waits for no other */
+  group->has_own_devices = o->ranks == 1 && o->options->lane_count <= 1; /* it waits for no other */
   pthread_mutex_init(&group->lock, NULL);
   *group_out = group;
   for (uint32_t r = 0; r < o->ranks; r++) {
