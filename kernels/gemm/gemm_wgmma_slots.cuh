@@ -243,20 +243,19 @@ template <typename T, typename D> struct gemm_code_products {
   DEVICE uint32_t stage_before() const { return stage >= D::STEP ? stage - D::STEP : stage + D::STAGES - D::STEP; }
 
   /* One stage, whose W is in `a`. Meanwhile `next` gets that of the next one. */
-  template <bool IsFirst> DEVICE void multiply(gemm_fragments &a, gemm_fragments &next, float (&d)[D::COLUMNS / 2]) {
+  DEVICE void multiply(gemm_fragments &a, gemm_fragments &next, float (&d)[D::COLUMNS / 2]) {
+    const bool is_first = step == codes.first;
     barrier_wait(at.full + 8 * stage, parity);
     const uint64_t q = operand_descriptor(at.stages + stage * D::STAGE_BYTES, 16);
     pin(d);
     wgmma_fence();
     unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++)
-      gemm_rows_product<T, D::COLUMNS>::add_to(d, a[k], operand_further(q, 32 * k), !IsFirst || k);
+      gemm_rows_product<T, D::COLUMNS>::add_to(d, a[k], operand_further(q, 32 * k), 1);
     wgmma_commit();
     pin(d);
-    if (!IsFirst) {
-      wgmma_wait<1>();
-      unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++) pin(next[k]);
-      me.free_stage(left + D::STEP, stage_before());
-    }
+    wgmma_wait<1>();
+    unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++) pin(next[k]);
+    if (!is_first) me.free_stage(left + D::STEP, stage_before());
     step += D::STEP, left -= D::STEP, stage += D::STEP;
     if (stage >= D::STAGES) stage -= D::STAGES, parity ^= 1;
     if (step >= at.steps) return;
@@ -264,16 +263,18 @@ template <typename T, typename D> struct gemm_code_products {
     if (step + D::STEP < at.steps) codes.load();
   }
 
+  /* The first stage is multiplied by the loop's code: a block would wait for instructions of its own. */
   DEVICE void multiply_tile(float (&d)[D::COLUMNS / 2]) {
     gemm_fragments a, b;
+    unrolled_for (int i = 0; i < D::COLUMNS / 2; i++) d[i] = 0;
     codes.load();
     codes.decode(a, step + D::STEP >= at.steps);
     if (step + D::STEP < at.steps) codes.load();
-    multiply<true>(a, b, d);
-    rolled_for (; step < at.steps;) {
-      multiply<false>(b, a, d);
-      if (step < at.steps) multiply<false>(a, b, d);
-    }
+#pragma unroll 1
+    do {
+      multiply(a, b, d);
+      if (step < at.steps) multiply(b, a, d);
+    } while (step < at.steps);
   }
 };
 
