@@ -569,12 +569,12 @@ typedef enum rondo_rope_pairing {
  *   s              = 2^-20 max over rows of |scale| sum|q k|
  * If K and V are bf16, the last term of the first line is 2^-126 sum|v|. With soft_cap, s grows by
  *   2^-10 |largest score|
- * e4m3 numbers are taken as exact. But if q is e4m3 and d is 128, a GPU may compute products and weights in e4m3. This
+ * e4m3 numbers count as exact. But if q is e4m3 and d is 128, a GPU may compute products and weights in e4m3. This
  * adds
  *   s              2^-9 max over rows of |scale| sum|q k|
- *   |o - exact|    m/8 (for random v some 3% of o)
+ *   |o - exact|    m/8 + 2^-16 sum|v| (for random v some 3% of o)
  *   |lse - exact|  0.08
- * On a GPU, tensor cores truncate fp32 sums of 16-bit products. For each KV row of a split, o is too small by about
+ * Tensor cores truncate fp32 sums of 16-bit products. For each KV row of a split, o is too small by about
  *   2^-27 m
  * (2^-10 m at 131072 rows), and by less if few query rows share a KV head.
  *
@@ -1207,6 +1207,7 @@ typedef struct rondo_exec_options {
  *     already or another thread reads it. So instantiate all graphs first, then upload. During the warm-up no other
  *     thread replays an exec that shares the state.
  *   - Each graph that it borrows from has exactly one exec open in the runtime or, if none, in its group.
+ *   - Loading code waits for kernels of lanes that share multiprocessors.
  *   - The graph may be changed or destroyed afterwards.
  * Errors: as rondo_plan_graph; RONDO_OUT_OF_MEMORY if a pool is too small; RONDO_UNSUPPORTED; RONDO_INVALID_STATE if a
  * lender is not open or is being closed, or lanes share a state; RONDO_BUSY while another thread profiles in the lane;
@@ -1305,7 +1306,7 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
  * Errors: as rondo_replay. If a launch fails, the slots before the one named are in flight. */
 RONDO_API rondo_status rondo_replay_all(const rondo_slot *slots, uint32_t count);
 
-/* Waits, as rondo_wait, for all of the slots, together at most timeout_ns. */
+/* Waits, as rondo_wait, for all slots, together at most timeout_ns. */
 RONDO_API rondo_status rondo_wait_all(const rondo_slot *slots, uint32_t count, uint64_t timeout_ns);
 
 /* Waits for any replay of these execs of one runtime, in any lanes. Returns its slot with the replay's user pointer.
@@ -1503,7 +1504,6 @@ typedef struct rondo_lane_grant {
   void *stream;         /* its CUstream, for work of other libraries in order with its replays; NULL on the host */
 } rondo_lane_grant;
 
-/* Errors: RONDO_INVALID_ARGUMENT if there is no such lane. */
 RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
 
 /* ---- Advanced: leaving what hangs, and where host memory comes from ---------------------------------------------- */
