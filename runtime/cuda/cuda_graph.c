@@ -311,7 +311,8 @@ static rondo_status build_resident(struct build *build) {
 
 /* ---- Create and destroy ------------------------------------------------------------------------------------------ */
 
-static void release(struct device_exec *exec) {
+/* may_wait: for kernels in flight, see images_leave. */
+static void release(struct device_exec *exec, bool may_wait) {
   const struct driver *driver = &exec->device->driver;
   if (device_lost(exec->device)) return;
   if (exec->event) driver->cuEventDestroy(exec->event);
@@ -321,7 +322,7 @@ static void release(struct device_exec *exec) {
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
   if (exec->repeat_graph) driver->cuGraphDestroy(exec->repeat_graph);
   if (exec->resident_graph) driver->cuGraphDestroy(exec->resident_graph);
-  for (uint32_t i = 0; i < exec->library_count; i++) images_leave(exec->device, exec->libraries[i]);
+  images_leave(exec->device, exec->libraries, exec->library_count, may_wait);
 }
 
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec) {
@@ -339,7 +340,7 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   if (status == RONDO_OK) status = build_graph(&build);
   if (status != RONDO_OK) {
     resident_end(build.exec);
-    release(build.exec);
+    release(build.exec, true);
     if (!device_lost(device)) images_unload_left(device);
   }
   device_restore(device, mode);
@@ -399,8 +400,7 @@ bool cuda_exec_destroy(struct device_exec *exec) {
   cu_result result = wait_for_last_node(exec);
   if (result == CU_SUCCESS && exec->library_count) result = query_lanes(device);
   if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
-  release(exec);
-  if (result == CU_SUCCESS && exec->library_count) images_unload_left(device);
+  release(exec, result == CU_SUCCESS);
   device_restore(device, mode);
   device_release(device);
   device_leave(device);

@@ -53,9 +53,15 @@ void images_unload_left(struct device *device) {
   }
 }
 
-void images_leave(struct device *device, struct cu_library *library) {
+static bool leave(struct device *device, struct cu_library *library) {
   for (uint32_t i = 0; i < LEFT_LIBRARIES; i++) {
     struct cu_library *none = NULL;
-    if (atomic_compare_exchange_strong(&device->left[i], &none, library)) return;
+    if (atomic_compare_exchange_strong(&device->left[i], &none, library)) return true;
   }
+  return false;
+}
+
+void images_leave(struct device *device, struct cu_library **libraries, uint32_t count, bool may_wait) {
+  for (uint32_t i = 0; i < count; i++)
+    if (!leave(device, libraries[i]) && may_wait) device->driver.cuLibraryUnload(libraries[i]);
 }

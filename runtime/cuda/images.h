@@ -8,12 +8,12 @@
 rondo_status images_load_first(struct device *device);
 void images_unload(struct device *device);
 
-/* An image of the user's, whose exec is being closed. cuLibraryUnload waits for the kernels of all lanes without
- * multiprocessors of their own: on an H200 1.48 s beside a kernel of 1.5 s. The close of an exec waits for no other
- * exec, which may hang. So images are unloaded at a close only if all lanes are idle, else before the next image of the
- * user's is loaded, which waits as long, or with the runtime. The driver keeps what is beyond LEFT_LIBRARIES until the
- * process ends. */
-void images_leave(struct device *device, struct cu_library *library);
+/* Images of the user's, whose exec is being closed. cuLibraryUnload waits for all kernels of the context, except in
+ * lanes with multiprocessors of their own: on an H200 1.48 s beside a kernel of 1.5 s. Such a kernel may hang, and may
+ * be one of another runtime. So a closed exec's images wait in a list. They are unloaded before the next image of the
+ * user's is loaded, which waits as long, or with the runtime. An image for which the list has no room is unloaded at
+ * once; with `may_wait` false the driver keeps it until the process ends. */
+void images_leave(struct device *device, struct cu_library **libraries, uint32_t count, bool may_wait);
 void images_unload_left(struct device *device);
 
 /* Looks a kernel up, and loads its image the first time. CU_NOT_FOUND if no image has the kernel. *function is the

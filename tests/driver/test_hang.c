@@ -1,8 +1,10 @@
 /* test_hang.c - a device that never finishes, on the fake driver: waits end at their time limit in every wait mode, and
  * a close within a time gives the device up. Faults that would show: a wait that never returns, memory given back while
  * the device may still write there, an exec that is held up by another. */
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "../../runtime/cuda/cuda_device.h"
 #include "driver_program.h"
 
 TestSuite(hang, .init = driver_setup, .timeout = 300);
@@ -101,7 +103,68 @@ Test(hang, an_exec_that_is_done_is_closed_beside_one_that_hangs, .timeout = 20) 
   REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &done));
   cr_assert_eq(fake->calls("cuLibraryUnload"), unloaded + 1, "nothing was unloaded before the next kernel was loaded");
   REQUIRE_OK(rondo_close_exec(&done));
-  cr_assert_eq(fake->calls("cuLibraryUnload"), unloaded + 2, "an idle device keeps a kernel");
+  program_end(&program);
+  require_clean("after close");
+}
+
+/* One copy of the kernel to y. */
+static void open_mix(struct program *program) {
+  *program = (struct program){0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program->graph));
+  rondo_tensor x = add_vector(rondo_input, program->graph, "x", COUNT);
+  add_mix(program->graph, "mix", x, x, add_vector(rondo_output, program->graph, "y", COUNT), COUNT, 0);
+  rondo_options options = options_for(program->graph, RONDO_BACKEND_CUDA, 1);
+  REQUIRE_OK(rondo_open(&options, &program->runtime));
+  REQUIRE_OK(rondo_instantiate(program->runtime, program->graph, NULL, &program->exec));
+}
+
+/* All runtimes of a GPU share its context, and an unload would wait for the kernels of all. */
+Test(hang, an_exec_is_closed_beside_one_of_another_runtime_that_hangs, .timeout = 20) {
+  struct program hanging, done;
+  rondo_slot slot;
+  open_mix(&hanging);
+  open_mix(&done);
+  REQUIRE_OK(rondo_acquire(hanging.exec, &slot));
+  set_mode(FAKE_NEVER);
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_OK(rondo_close_exec_within(&done.exec, 3000000));
+  require_no_violation("after an exec was closed beside a runtime that hangs");
+  set_mode(FAKE_THREAD);
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  set_mode(FAKE_IMMEDIATE);
+  program_end(&done);
+  program_end(&hanging);
+  require_clean("after close");
+}
+
+/* More than can wait to be unloaded. */
+Test(hang, all_kernels_of_an_idle_exec_are_unloaded_in_the_end) {
+  enum { KERNELS = LEFT_LIBRARIES + 44 };
+  static char images[KERNELS][32];
+  struct program program = {0};
+  uint32_t count = COUNT, salt = 0;
+  REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tasks = KERNELS}, &program.graph));
+  rondo_tensor x = add_vector(rondo_input, program.graph, "x", COUNT),
+               y = add_vector(rondo_output, program.graph, "y", COUNT);
+  rondo_argument arguments[] = {{.tensor = x, .access = RONDO_READ},
+                                {.tensor = x, .access = RONDO_READ},
+                                {.tensor = y, .access = RONDO_WRITE},
+                                {.value = &count, .bytes = sizeof count},
+                                {.value = &salt, .bytes = sizeof salt}};
+  for (int i = 0; i < KERNELS; i++) {
+    snprintf(images[i], sizeof images[i], "fake image: mix");
+    REQUIRE_OK(rondo_add_kernel(program.graph, &(rondo_kernel_desc){.image = images[i],
+                                                                    .image_bytes = sizeof images[i],
+                                                                    .function = "mix",
+                                                                    .arguments = arguments,
+                                                                    .argument_count = MIX_ARGUMENTS}));
+  }
+  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, 1);
+  REQUIRE_OK(rondo_open(&options, &program.runtime));
+  const uint64_t loaded = fake->calls("cuLibraryLoadData");
+  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
+  cr_assert_geq(fake->calls("cuLibraryLoadData"), loaded + KERNELS);
+  REQUIRE_OK(rondo_close_exec(&program.exec));
   program_end(&program);
   require_clean("after close");
 }
