@@ -223,7 +223,7 @@ typedef struct rondo_graph_llama_desc {
   rondo_dtype embedding;           /* and head: dtype, or as weights nvfp4; 0: nvfp4 if weights are */
   float nvfp4_scale;               /* factor of all nvfp4 weights; 0: 1 */
   int32_t tied_embedding;          /* 1: the embedding is the head too */
-  int32_t one_order;               /* 1: a sequence's products have the same bits beside up to 15 others, or more */
+  int32_t one_order;               /* 1: products have equal bits beside 0 to 15 other sequences; beside more, others */
   int32_t sequences;               /* 1 to 256; 0: 1 */
   int32_t tokens;                  /* prefill: 1 to 8192; 0: decode */
   int32_t sequence;                /* prefill: its sequence, below `sequences` */

@@ -65,8 +65,8 @@ enum { FEED_FORWARD_DEEP_BYTES = FEED_FORWARD_DEEP_SLOTS * 2048 };
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_few, RONDO_NVFP4, true, 1, 8)                                   \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, false, 2, 3)                                   \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_many, RONDO_NVFP4, false, 2, 8)
-/* Those that take and give parts over ranks: without that a token takes 1% less. Then, the tiles that a block holds in
- * registers. */
+/* Those that take and give parts over ranks: without that a token takes 1% less. The last constant is the number of
+ * tiles that a block holds in registers. */
 #define FEED_FORWARD_RANKS_KERNELS(KERNEL)                                                                             \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few_ranks, RONDO_BF16, true, 1, FEED_FORWARD_SLOTS, 0)           \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few_deep, RONDO_BF16, true, 1, FEED_FORWARD_DEEP_SLOTS,          \

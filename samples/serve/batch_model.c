@@ -23,7 +23,7 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct mod
   int64_t trained;
   rondo_graph_llama_desc desc = llama_file_describe_as(file, options->context, options->weights, RONDO_BF16, &trained);
   desc.with_sampling = 1;
-  desc.one_order = !options->any_order; /* 1: an answer does not depend on the sequences beside it */
+  desc.one_order = !options->any_order; /* 1: an answer does not depend on up to 15 sequences beside it */
   desc.sequences = options->sequences;
   desc.page_rows = PAGE_ROWS;
   desc.pages = model_pages_most(&desc) * options->sequences;

@@ -1,6 +1,6 @@
 /* random_task.c - see random_task.h. Sizes are spread over orders of magnitude; half of the larger ones are the
  * multiples that kernels like. One tensor in twelve is a view, whose rows have gaps or begin in the middle of 16
- * bytes. A statement draws once where C leaves the order open: in calls and initialisers. */
+ * bytes. In calls and initialisers, whose order C leaves open, at most one argument draws. */
 #include "random_task.h"
 
 #include <string.h>
