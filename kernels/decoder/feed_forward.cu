@@ -125,8 +125,8 @@ DEVICE void multiply_stream(const feed_forward_parameters &p, const place<Size> 
 
 /* ---- Tiles in registers ------------------------------------------------------------------------------------------ */
 
-/* The first tiles of gate and up, of which each warp cuts FEED_FORWARD_HELD_CHUNKS chunks: a lane's 16 bytes of rows g
- * and g + 8, for every four columns of operand B. */
+/* The block's first tiles of gate and up. Each warp has FEED_FORWARD_HELD_CHUNKS chunks of a tile. Of every 64 bytes of
+ * rows g and g + 8 a lane has 16. */
 template <typename Size> struct held_tiles {
   static constexpr uint32_t quarters = 2 * FEED_FORWARD_HELD_CHUNKS,
                             cut_bytes = FEED_FORWARD_HELD_CHUNKS * Size::chunk::row_bytes;
@@ -162,8 +162,8 @@ template <typename Size> struct held_tiles {
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* Where the block keeps the number of the sum over ranks, and each warp the state of its ring, behind the squares of
- * one row: registers are few. */
+/* Where the block keeps the number of the sum over ranks, and each warp the state of its ring: behind the squares of
+ * one row (feed_forward_plan.c). Registers are few. */
 template <typename Size> DEVICE uint32_t sum_place(const feed_forward_parameters &p, const place<Size> &at) {
   return at.shared + p.squares + EXCHANGE_GATHER_NUMBERS / FEED_FORWARD_UNIT * 4;
 }

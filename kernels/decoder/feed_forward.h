@@ -45,8 +45,8 @@ struct feed_forward_parameters {
   uint32_t follows;                 /* 1: the second launch of a half, see feed_forward.cu */
 };
 
-/* Of a warp: slots of a chunk each, in bf16 2048 bytes. Kernels over ranks may have as many as a multiprocessor has
- * room for, and hold the first tiles of gate and up in registers, of which all sixteen warps cut as many chunks. */
+/* Of a warp: slots of a chunk each, in bf16 2048 bytes. The deep kernel over ranks has as many as a multiprocessor has
+ * room for. It also holds the first tiles of gate and up in registers; its sixteen warps have equal parts of k. */
 enum {
   FEED_FORWARD_SLOTS = 3,
   FEED_FORWARD_DEEP_SLOTS = 6,
@@ -61,9 +61,9 @@ enum { FEED_FORWARD_DEEP_BYTES = FEED_FORWARD_DEEP_SLOTS * 2048 };
 #define FEED_FORWARD_KERNEL(KERNEL, name, ...)                                                                         \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name, FEED_FORWARD_THREADS, __VA_ARGS__)
 #define FEED_FORWARD_KERNELS(KERNEL)                                                                                   \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few, RONDO_BF16, true, 1, 3)                                     \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few, RONDO_BF16, true, 1, FEED_FORWARD_SLOTS)                    \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_few, RONDO_NVFP4, true, 1, 8)                                   \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, false, 2, 3)                                   \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, false, 2, FEED_FORWARD_SLOTS)                  \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_many, RONDO_NVFP4, false, 2, 8)
 /* Those that take and give parts over ranks: without that a token takes 1% less. The last constant is the number of
  * tiles that a block holds in registers. */

@@ -37,7 +37,8 @@ static int64_t cuts_of(int64_t tiles, int64_t chunks, int64_t rows) {
   return best;
 }
 
-/* Tiles of a product with `columns` columns to blocks, and chunks of k to warps; of_cut: so many a cut, or 0. */
+/* Deals tiles of a product with `columns` columns to blocks, and chunks of k to warps. of_cut: chunks of a cut; 0: as
+ * many as suit. */
 static struct feed_forward_product product_deal(const struct decoder_shape *shape, int64_t columns, int64_t tiles,
                                                 int64_t chunks, int64_t of_cut) {
   const bool is_nvfp4 = shape->weights == RONDO_NVFP4;
@@ -64,14 +65,16 @@ static int64_t sums_bytes(const struct feed_forward_product *product, int64_t ro
   return (int64_t)product->cuts * product->tiles * rows * LAYER_HALF_TILE * (int64_t)sizeof(float);
 }
 
-/* Returns the bytes of shared memory, but for the ring, which is behind them. */
+/* Behind the squares of one row lie what kernels over ranks keep: the number of the sum, and a word of each warp.
+ * Returns the bytes of shared memory, but for the ring, which is behind them. */
 static int64_t lay_out(const struct decoder_shape *shape, bool is_split, int64_t most_groups,
                        struct feed_forward_parameters *p) {
   const int64_t rows = shape->rows, b_columns = is_split ? 2 * rows : rows;
   int64_t at = FEED_FORWARD_BARRIERS;
   p->pitch = (uint32_t)pitch_of(shape->hidden);
   p->received_pitch = (uint32_t)pitch_of(most_groups * CHUNK_COLUMNS);
-  p->squares = decoder_take(&at, rows * p->units * (int64_t)sizeof(float), BANKS);
+  const int64_t words = larger(rows * p->units, EXCHANGE_GATHER_NUMBERS / FEED_FORWARD_UNIT + 1 + WARPS);
+  p->squares = decoder_take(&at, words * (int64_t)sizeof(float), BANKS);
   p->received = decoder_take(&at, b_columns * p->received_pitch, BANKS);
   p->activations = decoder_take(&at, b_columns * p->pitch, BANKS);
   const int64_t sums = larger(sums_bytes(&p->gate_up, rows), sums_bytes(&p->down, rows));
@@ -89,8 +92,8 @@ static int64_t alone_bytes(int64_t clusters, const struct chip *chip) {
   return is_wide ? chip->shared_bytes / 2 + 1 : 0;
 }
 
-/* `groups` to `parts` clusters, deep ones or not; k is cut as if all clusters had as many. Returns the bytes of shared
- * memory. */
+/* Deals `groups` to `parts` clusters, deep ones or not; k is cut as if all clusters had as many. Returns the bytes of
+ * shared memory. */
 static int64_t groups_deal(const struct decoder_shape *shape, bool is_split, int64_t parts, int64_t groups,
                            bool are_deep, struct feed_forward_parameters *p) {
   const int64_t most_groups =
@@ -137,8 +140,8 @@ static int64_t deep_clusters(const struct decoder_plan *plan, const struct decod
   return e->gives && e->parts && fit && divides && shape->x_parts && deep > 0 ? deep : 0;
 }
 
-/* Of the clusters beside attention: as many that a warp has as much left to load when x arrives as one of a deep
- * cluster, which then has more. */
+/* The groups of all clusters beside attention. When x arrives, a warp of a deep cluster has MORE chunks than a warp
+ * here. So a cluster here gets fewer groups, and all warps then have as much left to load. */
 static int64_t shallow_groups(const struct decoder_shape *shape, int64_t deep) {
   enum {
     MORE = FEED_FORWARD_DEEP_SLOTS + FEED_FORWARD_HELD * FEED_FORWARD_HELD_CHUNKS - FEED_FORWARD_SLOTS, /* chunks */
@@ -163,7 +166,7 @@ static void launch_deal(const struct decoder_shape *shape, const struct chip *ch
 bool feed_forward_gather(const struct op_call *call, const struct decoder_shape *shape, const struct chip *chip,
                          struct decoder_plan *plan) {
   const int64_t parts = shape->out_parts, groups = shape->columns / CHUNK_COLUMNS;
-  if (shape->rows > FEW || !DECODER_KERNEL(ranks_variants, shape, chip, 0)) return false;
+  if (!DECODER_KERNEL(ranks_variants, shape, chip, 0)) return false;
   plan->told.ring.exchange = decoder_gather_of(call);
   const int64_t deep = deep_clusters(plan, shape, chip), before = shallow_groups(shape, deep);
   if (deep) launch_deal(shape, chip, parts - deep, parts, before, groups - before, true, plan);

@@ -150,7 +150,7 @@ template <typename Size> struct slots {
     left = two.chunks;
     from.set(lane, p.half.second, p.down, row_of(at, true, tile), two.first_chunk + at.first_group);
   }
-  /* What stands between two requests, in a word, and back. */
+  /* What is known between two requests, to one word and back. */
   DEVICE uint32_t packed() const { return left | next << 8 | (uint32_t)second << 14 | tile << 15; }
   DEVICE void unpack(uint32_t word) {
     left = word & 255, next = word >> 8 & 63, second = word >> 14 & 1, tile = word >> 15;

@@ -297,17 +297,17 @@ Test(decoder_ranks, kernels_give_parts_where_each_rank_has_a_device) {
 }
 
 /* The launches of a half after attention of eight clusters, that gives parts, or the last one. */
-static void select_after_attention(bool gives, const struct chip *chip, struct op_launches *launches) {
+static void select_after_attention(int64_t hidden, bool gives, const struct chip *chip, struct op_launches *launches) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct ranks ranks;
   rondo_feed_forward_desc desc = {.name = "half"};
   ranks_describe(&ranks, RONDO_BACKEND_HOST, RANKS, SUM_BYTES);
   rondo_graph *graph = ranks.trials[1].graph;
-  const int64_t row[] = {1, HIDDEN}, from[] = {ATTENTION_PARTS, 1, HIDDEN}, to[] = {GIVEN_PARTS, 1, HIDDEN};
+  const int64_t row[] = {1, hidden}, from[] = {ATTENTION_PARTS, 1, hidden}, to[] = {GIVEN_PARTS, 1, hidden};
   REQUIRE_OK(rondo_input(graph, "x", RONDO_F32, 2, row, &desc.x));
   REQUIRE_OK(rondo_input(graph, "x_parts", RONDO_F32, 3, from, &desc.x_parts));
-  REQUIRE_OK(rondo_constant(graph, "gate_up", RONDO_BF16, 2, (int64_t[]){INT64_C(2) * COLUMNS, HIDDEN}, &desc.gate_up));
-  REQUIRE_OK(rondo_constant(graph, "down", RONDO_BF16, 2, (int64_t[]){HIDDEN, COLUMNS}, &desc.down));
+  REQUIRE_OK(rondo_constant(graph, "gate_up", RONDO_BF16, 2, (int64_t[]){INT64_C(2) * COLUMNS, hidden}, &desc.gate_up));
+  REQUIRE_OK(rondo_constant(graph, "down", RONDO_BF16, 2, (int64_t[]){hidden, COLUMNS}, &desc.down));
   REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 2, row, &desc.out));
   REQUIRE_OK(rondo_output(graph, "out_parts", RONDO_F32, 3, to, &desc.out_parts));
   const struct layer_exchange exchange = {
@@ -325,7 +325,7 @@ Test(decoder_ranks, clusters_beside_attention_are_a_second_launch) {
   static const struct chip small = {90, 114, 232448};
   static struct op_launches launches;
   struct feed_forward_parameters deep, shallow;
-  select_after_attention(true, &hopper, &launches);
+  select_after_attention(HIDDEN, true, &hopper, &launches);
   cr_assert_eq(launches.count, 2);
   memcpy(&deep, launches.items[0].parameters, sizeof deep);
   memcpy(&shallow, launches.items[1].parameters, sizeof shallow);
@@ -339,10 +339,24 @@ Test(decoder_ranks, clusters_beside_attention_are_a_second_launch) {
   cr_assert(deep.gate_up.cuts == FEED_FORWARD_THREADS / 32 && deep.gate_up.cut_chunks == FEED_FORWARD_HELD_CHUNKS);
   cr_assert_lt(launches.items[1].shared_bytes, launches.items[0].shared_bytes);
   cr_assert_leq(launches.items[0].shared_bytes, (uint32_t)hopper.shared_bytes);
-  select_after_attention(false, &hopper, &launches);
+  select_after_attention(HIDDEN, false, &hopper, &launches);
   cr_assert_eq(launches.count, 1, "the counters move on in one launch");
-  select_after_attention(true, &small, &launches);
+  select_after_attention(HIDDEN, true, &small, &launches);
   cr_assert_eq(launches.count, 1, "attention's clusters leave no multiprocessors");
+}
+
+/* The words that a block keeps do not lie where gated numbers arrive. */
+Test(decoder_ranks, a_block_has_room_for_its_words_at_every_size) {
+  enum { WORDS = EXCHANGE_GATHER_NUMBERS / FEED_FORWARD_UNIT + 1 + FEED_FORWARD_THREADS / 32 };
+  static struct op_launches launches;
+  struct feed_forward_parameters told;
+  for (int64_t hidden = FEED_FORWARD_UNIT; hidden <= HIDDEN; hidden += FEED_FORWARD_UNIT) {
+    select_after_attention(hidden, true, &hopper, &launches);
+    for (uint32_t i = 0; i < launches.count; i++) {
+      memcpy(&told, launches.items[i].parameters, sizeof told);
+      cr_assert_geq(told.received, told.squares + 4 * WORDS, "hidden %lld, launch %u", (long long)hidden, i);
+    }
+  }
 }
 
 Test(decoder_ranks, elsewhere_the_sum_is_a_launch) {
