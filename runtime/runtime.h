@@ -11,7 +11,7 @@ struct group {
   rondo_allocator allocator; /* of rank 0, from which it comes */
   uint32_t ranks;
   uint64_t devices; /* of several ranks, as bits */
-  /* Each rank has one lane, and is alone or has a device that no other rank has, and no other group had at open. */
+  /* Each rank has one lane. It is the only rank, or its device was no other rank's and no other group's at open. */
   bool has_own_devices;
   _Atomic uint32_t open_count;
   /* Guards, in all runtimes of the group, the pools, the counts, the list of execs, and the nodes of an exec while a

@@ -17,7 +17,7 @@ enum { NO_WORD = UINT8_MAX };
 static rondo_status select_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
                                     struct op_launches *launches) {
   const struct op_call *call = &program->nodes[node].call;
-  launches->count = 0;
+  launches->count = 0, launches->choice = launches->why = NULL;
   const struct floats floats = floats_default();
   rondo_status status = call->task->op->select(call, &exec->lane->chip, launches);
   floats_set(floats);
