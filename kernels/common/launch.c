@@ -1,4 +1,4 @@
-/* launch.c - checks a grid, and adds to the launches of a task one, or those of a step (launch.h). */
+/* launch.c - checks a grid, and adds a launch, or all launches of a step, to a task's list (launch.h). */
 #include "launch.h"
 
 #include <assert.h>

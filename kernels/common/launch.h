@@ -29,5 +29,5 @@ rondo_status launch_check_blocks(const char *operand, int64_t blocks);
 struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,
                              int64_t threads, uint64_t shared_bytes, const void *parameters, size_t parameter_bytes);
 
-/* Adds the launches of a step. Its choice becomes the task's, unless there is one. */
+/* Adds the launches of a step. The step's choice becomes the task's if the task has none. */
 rondo_status launch_add_step(const struct op_step *step, const struct chip *chip, struct op_launches *launches);

@@ -150,7 +150,7 @@ template <typename D> struct gemm_scales {
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_full + 8 * next.slot);
-      if (p.row_factors && in_tile == ahead) make_factors(p, at, tile); /* all slots are full, so nobody waits */
+      if (p.row_factors && in_tile == ahead) make_factors(p, at, tile); /* products have work meanwhile */
       if (++in_tile == of_tile) in_tile = 0, tile++;
     }
     cp_async_wait<0>();

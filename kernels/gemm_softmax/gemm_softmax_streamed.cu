@@ -225,7 +225,7 @@ DEVICE void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<tru
   __syncwarp();
 }
 
-/* A block of columns more: `own` follows to the larger maxima. */
+/* Takes one block of columns more into the maxima and, with Softmax, into the sums, which become relative to them. */
 template <bool Softmax>
 DEVICE void take_block(const gemm_softmax_wgmma_parameters &p, float (&s)[N / 2], row_pair &own) {
   const float top[2] = {row_max<0>(s), row_max<1>(s)};

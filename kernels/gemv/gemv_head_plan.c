@@ -32,8 +32,7 @@ static bool begin(const struct gemv_problem *problem, const struct gemv_head_ker
   return true;
 }
 
-/* ---- NVFP4 and e4m3 ------------------------------------------------------------------------------------------------
- */
+/* ---- NVFP4 and e4m3 ---------------------------------------------------------------------------------------------- */
 
 enum {
   COPIED = 2 * GEMV_BLOCK, /* elements of NVFP4 in 16 bytes */

@@ -93,7 +93,7 @@ template <typename S> struct quads_thread {
   DEVICE uint32_t held_of(const gemv_parameters &p, uint32_t tile) const {
     return held + tile / tile_step * p.count * rows * S::number;
   }
-  /* Where the lane leaves its sums of a tile, of sums that begin at `met`. */
+  /* Where the lane leaves its sums of a tile; the sums of all lanes begin at `met`. */
   DEVICE uint32_t own_sums(uint32_t met) const {
     const uint32_t mine = met + (position.part * S::vectors * pitch + position.group * S::Rows) * S::number;
     if constexpr (S::Cut == GEMV_SINGLE) /* all of it before the products, after which it would take time */

@@ -102,7 +102,7 @@ template <typename S> struct stream_results {
       }
     return (at.lane / 16 ? second : first) + __shfl_xor_sync(0xffffffffu, at.lane / 16 ? first : second, 16);
   }
-  /* Of the sums, with late factors: the lanes of each half of the warp have a part's squares each, which have met. */
+  /* Of a vector's sums. A late one comes from its squares, which have met: each lane of half a warp takes a part's. */
   static DEVICE float factor_of(const gemv_stream_parameters &p, const stream_thread<S> &at, uint32_t vector) {
     if (!S::late_factors || !(p.norm_epsilon > 0)) return load_number(at.factors + vector * STREAM_NUMBER);
     const uint32_t part = at.lane % 16;
@@ -222,8 +222,7 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
       if (is_tile) {
         cp_async_wait<S::Stages - 2>();
         __syncwarp();
-        /* What every lane read of the stage before is in its sums, and those it has stored: before the barrier above.
-         */
+        /* All lanes have read the stage before: their sums of it were stored before the __syncwarp above. */
         asker.ask(p, at, stage_before + own.to, stage_before + own.scales_to, own.row_step);
         multiply_piece(at, stage, stage + own.chunk, x, c);
       }

@@ -116,7 +116,7 @@ struct stream_shape {
   /* A warp's part of the norm comes to shared memory beside its first piece. With two operands that is slower. */
   static constexpr bool keeps_norm = has_norm && Cluster == 1 && Columns == 1;
   static constexpr uint32_t norm_bytes = keeps_norm ? 256 * Slices : 0;
-  /* Up to so many vectors have twice the lanes. */
+  /* Up to so many vectors have eight lanes each, more have four. */
   static constexpr uint32_t Few = Columns == 1 && has_correction && Cluster == 1 && has_registers ? 4 : 0;
   /* With RMS norm a warp that finishes a tile computes its own vectors' factors. With two operands that is slower. */
   static constexpr bool late_factors = has_norm && Cluster == 1 && Columns == 1;
