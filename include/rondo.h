@@ -1207,7 +1207,7 @@ typedef struct rondo_exec_options {
  *     already or another thread reads it. So instantiate all graphs first, then upload. During the warm-up no other
  *     thread replays an exec that shares the state.
  *   - Each graph that it borrows from has exactly one exec open in the runtime or, if none, in its group.
- *   - Loading code waits for kernels of lanes that share multiprocessors.
+ *   - Loading code waits for all kernels of the process on the device, except in lanes with their own multiprocessors.
  *   - The graph may be changed or destroyed afterwards.
  * Errors: as rondo_plan_graph; RONDO_OUT_OF_MEMORY if a pool is too small; RONDO_UNSUPPORTED; RONDO_INVALID_STATE if a
  * lender is not open or is being closed, or lanes share a state; RONDO_BUSY while another thread profiles in the lane;
@@ -1504,6 +1504,7 @@ typedef struct rondo_lane_grant {
   void *stream;         /* its CUstream, for work of other libraries in order with its replays; NULL on the host */
 } rondo_lane_grant;
 
+/* Errors: RONDO_INVALID_ARGUMENT if there is no such lane. */
 RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
 
 /* ---- Advanced: leaving what hangs, and where host memory comes from ---------------------------------------------- */
