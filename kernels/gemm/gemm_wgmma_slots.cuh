@@ -250,7 +250,7 @@ template <typename T, typename D> struct gemm_code_products {
     pin(d);
     wgmma_fence();
     unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++)
-      gemm_rows_product<T, D::COLUMNS>::add_to(d, a[k], operand_further(q, 32 * k), 1);
+      gemm_rows_product<T, D::COLUMNS>::add_to(d, a[k], operand_further(q, 32 * k));
     wgmma_commit();
     pin(d);
     wgmma_wait<1>();
@@ -263,7 +263,8 @@ template <typename T, typename D> struct gemm_code_products {
     if (step + D::STEP < at.steps) codes.load();
   }
 
-  /* The first stage is multiplied by the loop's code: a block would wait for instructions of its own. */
+  /* The first stage is multiplied by the loop's code: a block would wait for instructions of its own. Each tile has
+   * a stage. With a test before the first, ptxas serialises the products (C7514). */
   DEVICE void multiply_tile(float (&d)[D::COLUMNS / 2]) {
     gemm_fragments a, b;
     unrolled_for (int i = 0; i < D::COLUMNS / 2; i++) d[i] = 0;
