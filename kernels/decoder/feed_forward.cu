@@ -20,11 +20,6 @@ static_assert(GATED + 8 <= FEED_FORWARD_BARRIERS, "");
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
-DEVICE words load_words(uint32_t from) {
-  words v;
-  load_four_words(from, v.word);
-  return v;
-}
 DEVICE words load_late(const unsigned char *from) {
   const uint4 four = *(const uint4 *)from;
   return {{four.x, four.y, four.z, four.w}};
@@ -46,7 +41,7 @@ DEVICE void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column
         decode_eight<RONDO_NVFP4, true>(eight, 0, scale[h], a[h]);
       });
       unroll<Size::operands>([&](int o) {
-        const words x = load_words((o ? column_8 : column) + e * 16);
+        const words x = load_shared_words((o ? column_8 : column) + e * 16);
         uint32_t b[4];
         order_as_bf16(x.word, b);
         multiply_accumulate<true>(c[0][o], a[0], a[1], b);
@@ -56,9 +51,9 @@ DEVICE void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column
   } else {
     const uint32_t row = slot + at.g * 128 + at.t * 16, odd = at.g % 2 * 64;
     unrolled_for (uint32_t half = 0; half < 128; half += 64) {
-      const words low = load_words(row + (half ^ odd)), high = load_words(row + (half ^ odd) + 1024);
+      const words low = load_shared_words(row + (half ^ odd)), high = load_shared_words(row + (half ^ odd) + 1024);
       unrolled_for (int o = 0; o < Size::operands; o++) {
-        const words x = load_words((o ? column_8 : column) + half);
+        const words x = load_shared_words((o ? column_8 : column) + half);
         multiply_accumulate<true>(c[0][o], low.word, high.word, x.word);
         multiply_accumulate<true>(c[1][o], low.word + 2, high.word + 2, x.word + 2);
       }
@@ -151,7 +146,7 @@ template <typename Size> struct held_tiles {
       if (i >= at.groups) return;
       float c[2][1][4] = {};
       unroll<quarters>([&](uint32_t j) {
-        const words x = load_words(column + j * 64);
+        const words x = load_shared_words(column + j * 64);
         multiply_accumulate<true>(c[0][0], rows[i][0][j].word, rows[i][1][j].word, x.word);
         multiply_accumulate<true>(c[1][0], rows[i][0][j].word + 2, rows[i][1][j].word + 2, x.word + 2);
       });
