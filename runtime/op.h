@@ -67,6 +67,10 @@ struct op_call {
   bool lets_successors_start;
 };
 
+static inline bool op_is_settled(const struct op_call *call, uint32_t operand) {
+  return call->settled_operands >> operand & 1;
+}
+
 /* A task that another one is made of. */
 struct op_step {
   struct op_call call; /* of this task, these addresses */

@@ -75,8 +75,6 @@ const float *attention_frequencies(const struct op_call *call, float room[ATTENT
 
 static void *after(void *scratch, uint64_t bytes) { return scratch ? (unsigned char *)scratch + bytes : NULL; }
 
-static bool is_settled(const struct op_call *call, uint32_t operand) { return call->settled_operands >> operand & 1; }
-
 /* The same attention without new rows and rotary embedding. Its kv_lengths are where new rows end, even if they do not
  * all fit. */
 static void attention_rest(const struct op_call *call, const struct attention_shape *shape, struct op_step *rest) {
@@ -108,7 +106,7 @@ static void attention_rest(const struct op_call *call, const struct attention_sh
     rest->data[i] = NULL;
   }
   /* The kernel that attends need not wait for the length then. */
-  if (shape->appends && !shape->packed && is_settled(call, ATTENTION_POSITION) &&
+  if (shape->appends && !shape->packed && op_is_settled(call, ATTENTION_POSITION) &&
       call->task->operands[ATTENTION_POSITION].shape[0] == 1)
     rest->data[ATTENTION_POSITION] = call->data[ATTENTION_POSITION];
   attributes.rope_base = 0.0f;
@@ -185,8 +183,8 @@ static struct attention_append_parameters parameters_of(const struct op_call *ca
       .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,
       .aligned = rows_are_aligned(call),
       .per_item = operands[ATTENTION_POSITION].shape[0] > 1,
-      .early = shape.rotates && !shape.packed && is_settled(call, ATTENTION_POSITION) &&
-               (!has_frequencies || is_settled(call, ATTENTION_ROPE_FREQUENCIES)),
+      .early = shape.rotates && !shape.packed && op_is_settled(call, ATTENTION_POSITION) &&
+               (!has_frequencies || op_is_settled(call, ATTENTION_ROPE_FREQUENCIES)),
   };
   if (shape.rotates && !has_frequencies) attention_frequencies(call, parameters.base_frequencies);
   return parameters;

@@ -151,7 +151,7 @@ void attention_decode_launch(const struct op_call *call, const struct attention_
       .lse_batch_stride = (uint32_t)lse_stride[0],
       .lse_head_stride = (uint32_t)lse_stride[1],
       .batch = (uint32_t)shape->batch,
-      .early = call->settled_operands >> ATTENTION_K & call->settled_operands >> ATTENTION_V & 1,
+      .early = op_is_settled(call, ATTENTION_K) && op_is_settled(call, ATTENTION_V),
   };
   extend(&parameters, call, shape);
   if (shape->appends) append(&parameters, call, shape);

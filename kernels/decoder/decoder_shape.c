@@ -70,7 +70,7 @@ bool decoder_operands_are_dense(const struct op_task *task) {
 
 bool decoder_are_settled(const struct op_call *call, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last; i++)
-    if (call->task->operands[i].present && !(call->settled_operands >> i & 1)) return false;
+    if (call->task->operands[i].present && !op_is_settled(call, i)) return false;
   return true;
 }
 

@@ -33,7 +33,7 @@ static void take(const struct op_call *call, uint32_t from, struct op_step *step
   step->operands[to] = call->task->operands[from];
   step->operands[to].access = access;
   step->data[to] = call->data[from];
-  if (call->settled_operands >> from & 1) step->call.settled_operands |= 1u << to;
+  if (op_is_settled(call, from)) step->call.settled_operands |= 1u << to;
 }
 
 /* [rows, columns] in scratch, from `offset` on. */

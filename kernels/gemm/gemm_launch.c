@@ -166,8 +166,6 @@ static struct gemm_moves moves_of(const struct op_call *call, const struct gemm_
   return moves;
 }
 
-static bool is_settled(const struct op_call *call, uint32_t operand) { return call->settled_operands >> operand & 1; }
-
 static int depth_of(const struct gemm_choice *choice) {
   return choice->kernel->types == GEMM_E4M3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH;
 }
@@ -191,7 +189,7 @@ static struct gemm_wgmma_parameters wgmma_parameters_of(const struct op_call *ca
       .rows = (uint32_t)shape.count,
       .columns = (uint32_t)shape.m,
       .is_bf16 = operands[GEMV_VECTORS].dtype == RONDO_BF16,
-      .weights_early = is_settled(call, GEMV_WEIGHTS) && (!has_codes || is_settled(call, GEMV_WEIGHT_SCALES)),
+      .weights_early = op_is_settled(call, GEMV_WEIGHTS) && (!has_codes || op_is_settled(call, GEMV_WEIGHT_SCALES)),
       .by_map = moves->by_map,
       .in_fours = out->dtype != RONDO_F32 && op_rows_aligned(out, 8) && shape.m % 8 == 0 && !has_residual,
       .finishing =

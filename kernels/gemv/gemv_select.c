@@ -76,7 +76,7 @@ static uint16_t early_of(const struct op_call *call) {
   uint32_t weights = 1u << GEMV_WEIGHTS;
   if (call->task->operands[GEMV_WEIGHT_SCALES].present) weights |= 1u << GEMV_WEIGHT_SCALES;
   if ((call->settled_operands & weights) != weights) return 0;
-  const bool norm = call->task->operands[GEMV_NORM].present && call->settled_operands & 1u << GEMV_NORM;
+  const bool norm = call->task->operands[GEMV_NORM].present && op_is_settled(call, GEMV_NORM);
   return norm ? GEMV_READS_EARLY | GEMV_NORM_EARLY : GEMV_READS_EARLY;
 }
 

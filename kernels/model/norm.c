@@ -103,7 +103,7 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
       parameters.x_is_aligned && parameters.norm_is_aligned && parameters.out_is_aligned && parameters.k % 8 == 0 &&
       parameters.k <= 8 * RMS_NORM_HELD * RMS_NORM_ROW_THREADS)
     parameters.whole_type = x->dtype;
-  parameters.early = parameters.whole_type && norm->present && call->settled_operands >> RMS_NORM_NORM & 1;
+  parameters.early = parameters.whole_type && norm->present && op_is_settled(call, RMS_NORM_NORM);
   for (uint32_t i = 0; i + 1 < x->rank; i++) {
     uint32_t outer = RMS_NORM_OUTER - (x->rank - 1) + i;
     parameters.extent[outer] = (uint32_t)x->shape[i];
