@@ -202,9 +202,9 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * head have part `rank` of their rows, output and down of their columns; embedding and norms are whole. Results of more
  * than 16 rows are rounded before they are added.
  *
- * In rows that count, the program keeps positions below `context` (results beyond are undefined) and tokens below
- * `vocabulary` (else the row is NaN). A sequence that pauses takes any token at the position of its next one; with
- * feed_back its advance is 0, and its token is set before it continues. */
+ * A token outside the vocabulary makes its row NaN, a position outside 0 .. `context` - 1 undefined. Other sequences
+ * keep their bits. A sequence that pauses takes any token at the position of its next one; with feed_back its advance
+ * is 0, and its token is set before it continues. */
 typedef struct rondo_graph_llama_desc {
   /* "draft" gives "draft.layer0.qkv"; at most 29 characters. NULL: no prefix */
   const char *name;
