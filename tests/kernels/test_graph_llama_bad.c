@@ -71,10 +71,11 @@ static void fill_caches(struct machine *m, const struct bad_case *c, bool is_bad
 }
 
 static void set_pages(struct machine *m, int graph, const struct bad_case *c, bool has_no_pages) {
-  int32_t pages[MOST_SEQUENCES * PAGES];
+  int32_t pages[MOST_SEQUENCES][PAGES];
   if (!c->has_pages) return;
-  for (int i = 0; i < c->sequences * PAGES; i++) pages[i] = i;
-  if (has_no_pages) pages[VICTIM * PAGES] = -1, pages[VICTIM * PAGES + 1] = INT32_MAX;
+  for (int s = 0; s < c->sequences; s++)
+    for (int page = 0; page < PAGES; page++) pages[s][page] = s * PAGES + page;
+  if (has_no_pages) pages[VICTIM][0] = -1, pages[VICTIM][1] = INT32_MAX;
   trial_set(&m->trials[graph], m->tensors[graph].kv_pages, pages);
 }
 
