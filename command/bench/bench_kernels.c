@@ -212,8 +212,12 @@ static void report_again(struct bench *bench) {
 /* Draws the products if there are any, else attention, else QR. */
 static bool draw(const struct bench *bench) {
   const char *path = bench->options.plot;
+  bool is_of_few = false;
+  for (size_t i = 0; i < bench->results.count; i++)
+    is_of_few |= bench->results.items[i].shape.count <= KERNEL_MOST_VECTORS;
+  if (bench->results.count && !is_of_few) return speed_plot_products(path, &bench->results, &bench->rivals);
   if (!bench->results.count && bench->softmax_results.count)
-    return speed_plot_write(path, &bench->softmax_results, &bench->softmax_rivals);
+    return speed_plot_attention(path, &bench->softmax_results, &bench->softmax_rivals);
   if (!bench->results.count && bench->qr_results.count)
     return qr_plot_write(path, &bench->qr_results, &bench->qr_rivals);
   return bandwidth_plot_write(path, &bench->results, &bench->rivals);

@@ -246,6 +246,25 @@ Test(bench_kernels, the_picture_has_a_line_a_pair_of_types_and_a_dot_a_product) 
   cr_assert_null(strstr(svg, "nan"), "%s", svg);
 }
 
+Test(bench_kernels, the_picture_of_many_vectors_has_a_panel_a_matrix_and_a_line_a_pair_of_types) {
+  char plot[256];
+  snprintf(plot, sizeof plot, "%s/many.svg", shell_folder());
+  const char *ours = shell_write(
+      "ours.json",
+      "[" LINE("bf16", "bf16", "bf16", 2048, 1024, 64, 2) "," LINE("bf16", "bf16", "bf16", 2048, 1024, 128, 2) "," LINE(
+          "nvfp4", "bf16", "bf16", 2048, 1024, 64, 4) "," LINE("bf16", "bf16", "bf16", 576, 576, 64, 1) "]");
+  const char *rivals = shell_write("rivals.json", "[" LINE("bf16", "bf16", "bf16", 2048, 1024, 64, 1) "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s --plot %s", ours, rivals, plot);
+  REQUIRE_CODE(ran, 0);
+  const char *svg = shell_read(plot);
+  cr_assert_eq(shell_occurrences(svg, ": TFLOP/s over vectors"), 2, "%s", svg);
+  cr_assert_eq(shell_occurrences(svg, "fill=\"none\""), 4, "%s", svg);
+  cr_assert_eq(shell_occurrences(svg, "<title>"), 5, "%s", svg);
+  cr_assert_not_null(strstr(svg, "<title>Rondo, bf16 x bf16, 64: 134 TFLOP/s"), "%s", svg);
+  cr_assert_not_null(strstr(svg, "<title>cuBLAS, bf16 x bf16, 64: 268 TFLOP/s"), "%s", svg);
+  cr_assert_null(strstr(svg, "nan"), "%s", svg);
+}
+
 Test(bench_kernels, a_picture_that_cannot_be_written_exits_1) {
   const char *path = shell_write("none.json", "[]");
   struct ran ran = shell_rondo("", "bench kernels --from %s --plot /nonexistent/a.svg", path);
