@@ -1,6 +1,7 @@
-/* exchange_host.c - the exchanges on the host, by the protocol of the kernels (exchanges.h). An item is what a block is
- * on a GPU: a range of vectors, with counters of its own. An item waits only for the same item of other ranks, and
- * threads take items in order, so some rank can always go on, however few threads it has. */
+/* exchange_host.c - the exchanges on the host, by the protocol of the kernels (exchanges.h), always in one step: memory
+ * is no link that two steps would relieve, and both give the same bits. An item is what a block is on a GPU: a range of
+ * vectors, with counters of its own. An item waits only for the same item of other ranks, and threads take items in
+ * order, so some rank can always go on, however few threads it has. */
 #include "exchanges.h"
 
 #include <sched.h>
@@ -24,7 +25,7 @@ struct item {
   const struct exchange_parameters *p;
   uint32_t numbers;   /* in a vector */
   uint32_t turns;     /* bit r: the slot of the exchange with rank r */
-  int64_t begin, end; /* vectors of a part, in two steps of a chunk */
+  int64_t begin, end; /* vectors of a part */
 };
 
 /* ---- Parts in memory --------------------------------------------------------------------------------------------- */
@@ -200,7 +201,7 @@ static bool sum(const struct item *item, int64_t index, const struct vector *own
   return true;
 }
 
-static bool one_step(const struct item *item) {
+static bool exchange(const struct item *item) {
   const struct exchange_parameters *p = item->p;
   for (int64_t i = item->begin; i < item->end; i++)
     for (uint32_t r = 0; r < p->ranks; r++) {
@@ -227,62 +228,6 @@ static bool one_step(const struct item *item) {
   return true;
 }
 
-static void sums_of_vectors(const struct item *item, const struct vector vectors[2], float sums[NUMBERS_MOST]) {
-  if (item->p->widens)
-    memcpy(sums, vectors, 2 * sizeof *vectors);
-  else
-    vector_numbers(item, &vectors[0], sums);
-}
-
-/* Of a chunk's sums: as numbers of in's type, or as f32, two vectors for one. The rank keeps them as it sends them. */
-static void push_sums(const struct item *item, int64_t i, float sums[NUMBERS_MOST]) {
-  const struct exchange_parameters *p = item->p;
-  struct vector vectors[2] = {vector_of(item, sums)};
-  if (p->widens) memcpy(vectors, sums, sizeof vectors);
-  for (uint32_t v = 0; v <= p->widens; v++) vectors[v] = as_sent(vectors[v]);
-  sums_of_vectors(item, vectors, sums);
-  for (uint32_t r = 0; r < p->ranks; r++)
-    for (uint32_t v = 0; has(p->to, r) && v <= p->widens; v++)
-      push(item, r, p->chunk + (i << p->widens) + v, &vectors[v]);
-}
-
-static bool pull_sums(const struct item *item, uint32_t from, int64_t i, float sums[NUMBERS_MOST]) {
-  const struct exchange_parameters *p = item->p;
-  struct vector vectors[2];
-  for (uint32_t v = 0; v <= p->widens; v++)
-    if (!pull(item, from, p->chunk + (i << p->widens) + v, &vectors[v])) return false;
-  sums_of_vectors(item, vectors, sums);
-  return true;
-}
-
-/* The vectors of the item in the chunk that `rank` sums: the last chunks may be shorter. */
-static int64_t chunk_end(const struct item *item, uint32_t rank) {
-  return smaller(item->end, (int64_t)item->p->vectors - (int64_t)rank * item->p->chunk);
-}
-
-static bool two_steps(const struct item *item) {
-  const struct exchange_parameters *p = item->p;
-  float sums[NUMBERS_MOST] = {0};
-  for (uint32_t r = 0; r < p->ranks; r++)
-    for (int64_t i = item->begin; has(p->to, r) && i < chunk_end(item, r); i++) {
-      const struct vector vector = load(item, 0, r * (int64_t)p->chunk + i);
-      push(item, r, i, &vector);
-    }
-  for (int64_t i = item->begin; i < chunk_end(item, p->rank); i++) {
-    const int64_t vector = p->rank * (int64_t)p->chunk + i;
-    const struct vector own = load(item, 0, vector);
-    if (!sum(item, i, &own, sums)) return false;
-    push_sums(item, i, sums);
-    finish(item, vector, sums);
-  }
-  for (uint32_t r = 0; r < p->ranks; r++)
-    for (int64_t i = item->begin; has(p->from, r) && i < chunk_end(item, r); i++) {
-      if (!pull_sums(item, r, i, sums)) return false;
-      finish(item, r * (int64_t)p->chunk + i, sums);
-    }
-  return true;
-}
-
 /* Ranks between which data goes one way alone: the other way goes one word, when an exchange begins. */
 static void say_hello(const struct item *item) {
   for (uint32_t r = 0; r < item->p->ranks; r++)
@@ -296,41 +241,33 @@ static bool hear_hello(const struct item *item) {
   return true;
 }
 
-static int64_t work_of(const struct exchange_parameters *p) { return p->chunk ? p->chunk : p->vectors; }
-
-static int64_t item_count(int64_t work) { return smaller(divide_up(work, ITEM_VECTORS), EXCHANGE_BLOCKS_MOST); }
+static int64_t item_count(int64_t vectors) { return smaller(divide_up(vectors, ITEM_VECTORS), EXCHANGE_BLOCKS_MOST); }
 
 static void item_run(const struct op_call *call, const struct exchange_parameters *p, int64_t index) {
-  const int64_t count = item_count(work_of(p)), length = divide_up(work_of(p), count);
+  const int64_t count = item_count(p->vectors), length = divide_up(p->vectors, count);
   const uint32_t others = p->to | p->from;
   struct item item = {.call = call,
                       .p = p,
                       .numbers = exchange_numbers(p->dtype == RONDO_F32 ? 32 : 16),
                       .begin = index * length,
-                      .end = smaller((index + 1) * length, work_of(p))};
+                      .end = smaller((index + 1) * length, p->vectors)};
   for (uint32_t r = 0; r < p->ranks; r++)
     if (has(others, r)) item.turns |= (atomic_load_explicit(counter(p, r, index), memory_order_relaxed) & 1) << r;
   if (index == 0) say_hello(&item);
-  if (!(p->chunk ? two_steps(&item) : one_step(&item))) return;
-  if (index == 0 && !hear_hello(&item)) return;
+  if (!exchange(&item) || (index == 0 && !hear_hello(&item))) return;
   for (uint32_t r = 0; r < p->ranks; r++)
     for (int64_t i = index; has(others, r) && i < EXCHANGE_BLOCKS_MOST; i += count)
       atomic_fetch_add_explicit(counter(p, r, i), 1, memory_order_relaxed);
 }
 
-int64_t exchange_host_items(const struct op_task *task) {
-  const uint32_t vectors = exchange_vectors(task);
-  const struct exchange_choice choice = exchange_choose(op_attributes(task), vectors);
-  return item_count(choice.chunk ? choice.chunk : vectors);
-}
+int64_t exchange_host_items(const struct op_task *task) { return item_count(exchange_vectors(task)); }
 
 /* Ranks share the cores, and one of them may compute for seconds. */
 static const uint64_t host_timeout_ns = UINT64_C(60) * 1000 * 1000 * 1000;
 
 void exchange_host_run(const struct op_call *call, int64_t first, int64_t last) {
   const struct exchange_attributes *attributes = op_attributes(call->task);
-  const struct exchange_choice choice = exchange_choose(attributes, exchange_vectors(call->task));
-  struct exchange_parameters parameters = exchange_parameters_of(call, &choice);
+  struct exchange_parameters parameters = exchange_parameters_of(call, &(struct exchange_choice){0});
   if (!attributes->timeout_ns) parameters.timeout_ns = host_timeout_ns;
   for (int64_t index = first; index < last && !atomic_load(call->fault); index++) item_run(call, &parameters, index);
 }
