@@ -311,8 +311,7 @@ static rondo_status build_resident(struct build *build) {
 
 /* ---- Create and destroy ------------------------------------------------------------------------------------------ */
 
-/* may_wait: for kernels in flight, see images_leave. */
-static void release(struct device_exec *exec, bool may_wait) {
+static void release(struct device_exec *exec) {
   const struct driver *driver = &exec->device->driver;
   if (device_lost(exec->device)) return;
   if (exec->event) driver->cuEventDestroy(exec->event);
@@ -322,7 +321,7 @@ static void release(struct device_exec *exec, bool may_wait) {
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
   if (exec->repeat_graph) driver->cuGraphDestroy(exec->repeat_graph);
   if (exec->resident_graph) driver->cuGraphDestroy(exec->resident_graph);
-  images_leave(exec->device, exec->libraries, exec->library_count, may_wait);
+  images_leave(exec->device, exec->libraries, exec->library_count);
 }
 
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec) {
@@ -340,7 +339,7 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   if (status == RONDO_OK) status = build_graph(&build);
   if (status != RONDO_OK) {
     resident_end(build.exec);
-    release(build.exec, true);
+    release(build.exec);
     if (!device_lost(device)) images_unload_left(device);
   }
   device_restore(device, mode);
@@ -363,13 +362,6 @@ static cu_result wait_for_last_node(const struct device_exec *exec) {
     result = device_query(exec->device, exec->lane->stream);
     if (result == CU_NOT_READY) nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
   }
-  return result;
-}
-
-static cu_result query_lanes(const struct device *device) {
-  cu_result result = CU_SUCCESS;
-  for (uint32_t i = 0; i < device->lane_count && result == CU_SUCCESS; i++)
-    result = device_query(device, device->lanes[i].stream);
   return result;
 }
 
@@ -398,9 +390,8 @@ bool cuda_exec_destroy(struct device_exec *exec) {
   int mode = device_relax(device);
   if (exec->bell) wait_for_resident_graph(exec);
   cu_result result = wait_for_last_node(exec);
-  if (result == CU_SUCCESS && exec->library_count) result = query_lanes(device);
   if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
-  release(exec, result == CU_SUCCESS);
+  release(exec);
   device_restore(device, mode);
   device_release(device);
   device_leave(device);

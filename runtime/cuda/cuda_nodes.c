@@ -236,7 +236,7 @@ static rondo_status load_user_image(const struct build *build, const char *task,
     return status_set(RONDO_INVALID_ARGUMENT,
                       "instantiate: task '%s': the image is neither a fatbin nor a cubin, and PTX must end with a NUL",
                       task);
-  images_unload_left(build->device);
+  if (!exec->library_count) images_unload_left(build->device); /* once an exec */
   cu_result result = build->device->driver.cuLibraryLoadData(library, work->image, NULL, NULL, 0, NULL, NULL, 0);
   if (result != CU_SUCCESS) return build_failed(build, result, task, "cuLibraryLoadData");
   build->images[exec->library_count] = work->image;

@@ -61,7 +61,13 @@ static bool leave(struct device *device, struct cu_library *library) {
   return false;
 }
 
-void images_leave(struct device *device, struct cu_library **libraries, uint32_t count, bool may_wait) {
+static bool are_lanes_idle(const struct device *device) {
+  for (uint32_t i = 0; i < device->lane_count; i++)
+    if (device_query(device, device->lanes[i].stream) != CU_SUCCESS) return false;
+  return true;
+}
+
+void images_leave(struct device *device, struct cu_library **libraries, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
-    if (!leave(device, libraries[i]) && may_wait) device->driver.cuLibraryUnload(libraries[i]);
+    if (!leave(device, libraries[i]) && are_lanes_idle(device)) device->driver.cuLibraryUnload(libraries[i]);
 }

@@ -12,8 +12,8 @@ void images_unload(struct device *device);
  * lanes with multiprocessors of their own: on an H200 1.48 s beside a kernel of 1.5 s. Such a kernel may hang, and may
  * be one of another runtime. So a closed exec's images wait in a list. They are unloaded before the next image of the
  * user's is loaded, which waits as long, or with the runtime. An image for which the list has no room is unloaded at
- * once; with `may_wait` false the driver keeps it until the process ends. */
-void images_leave(struct device *device, struct cu_library **libraries, uint32_t count, bool may_wait);
+ * once if no lane has work; else the driver keeps it until the process ends. */
+void images_leave(struct device *device, struct cu_library **libraries, uint32_t count);
 void images_unload_left(struct device *device);
 
 /* Looks a kernel up, and loads its image the first time. CU_NOT_FOUND if no image has the kernel. *function is the
