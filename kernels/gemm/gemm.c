@@ -6,15 +6,6 @@
 #include "../../runtime/layer_form.h"
 #include "../common/rows.h"
 
-static const struct {
-  uint32_t index;
-  const char *name;
-} operands_of_gemm[] = {
-    {GEMV_WEIGHTS, "weights"}, {GEMV_VECTORS, "vectors"},   {GEMV_OUT, "out"},
-    {GEMV_BIAS, "bias"},       {GEMV_RESIDUAL, "residual"},
-};
-enum { NEEDED = 3, NAMED = 5 }; /* the first three must be there */
-
 rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
   if (!desc) return op_refuse("describe: rondo_add_gemm: the description is NULL");
   struct op_argument arguments[GEMM_OPERANDS] = {
@@ -50,32 +41,8 @@ static rondo_status check_dtypes(const struct op_task *task) {
   if (weights != RONDO_NVFP4 && vectors != weights)
     return op_refuse("vectors are %s, expected %s as weights are", rondo_dtype_name(vectors),
                      rondo_dtype_name(weights));
-  for (uint32_t i = NEEDED - 1; i < NAMED; i++) {
-    const struct op_operand *operand = &task->operands[operands_of_gemm[i].index];
-    if (operand->present && !rows_are_numbers(operand->dtype))
-      return op_refuse("%s is %s, expected f16, bf16 or f32", operands_of_gemm[i].name,
-                       rondo_dtype_name(operand->dtype));
-  }
-  return RONDO_OK;
-}
-
-static rondo_status check_sizes(const struct op_task *task) {
-  const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
-  OP_TRY(gemv_check_matrices(task));
-  const int64_t count = vectors->shape[vectors->rank - 2];
-  if (count < 1 || count > GEMM_MOST_ROWS)
-    return op_refuse("vectors are %" PRId64 ", expected 1 to %d", count, GEMM_MOST_ROWS);
-  if (weights->shape[weights->rank - 2] > INT32_MAX)
-    return op_refuse("weights have %" PRId64 " rows, expected at most 2^31 - 1", weights->shape[weights->rank - 2]);
-  return RONDO_OK;
-}
-
-static rondo_status check_attributes(const struct op_task *task) {
-  const struct gemv_attributes *attributes = op_attributes(task);
-  OP_TRY(op_expect_finite("scale", attributes->scale));
-  if (attributes->silu_mul && gemv_shape_of(task).m % 2)
-    return op_refuse("weights have %" PRId64 " row%s, expected an even number with silu_mul", gemv_shape_of(task).m,
-                     PLURAL(gemv_shape_of(task).m));
+  if (!rows_are_numbers(task->operands[GEMV_OUT].dtype))
+    return op_refuse("out is %s, expected f16, bf16 or f32", rondo_dtype_name(task->operands[GEMV_OUT].dtype));
   return RONDO_OK;
 }
 
@@ -116,31 +83,21 @@ static rondo_status check_norms(const struct op_task *task, int64_t columns) {
 }
 
 rondo_status gemm_check(const struct op_task *task) {
-  const struct op_operand *operands = task->operands, *bias = &operands[GEMV_BIAS];
-  for (uint32_t i = 0; i < NEEDED; i++)
-    if (!operands[operands_of_gemm[i].index].present)
-      return op_refuse("%s is absent, expected a tensor", operands_of_gemm[i].name);
-  OP_TRY(check_dtypes(task));
-  OP_TRY(check_sizes(task));
-  OP_TRY(check_attributes(task));
-
-  const struct gemv_shape shape = gemv_shape_of(task);
   const struct gemv_attributes *attributes = op_attributes(task);
-  const int64_t columns = attributes->silu_mul ? shape.m / 2 : shape.m;
-  const uint32_t rank = operands[GEMV_WEIGHTS].rank, first = 3 - rank; /* of [batch, .., ..] */
-  const int64_t vectors[] = {shape.batch, shape.count, shape.k}, out[] = {shape.batch, shape.count, columns};
-  const int64_t biases[] = {shape.batch, shape.m}, blocks[] = {shape.batch, shape.m, shape.k / GEMV_BLOCK};
-  OP_TRY(op_expect("vectors", &operands[GEMV_VECTORS], operands[GEMV_VECTORS].dtype, rank, vectors + first));
+  OP_TRY(gemv_check_matrices(task, GEMM_MOST_ROWS));
+  OP_TRY(check_dtypes(task));
+  OP_TRY(op_expect_finite("scale", attributes->scale));
+  const struct gemv_shape shape = gemv_shape_of(task);
+  if (shape.m > INT32_MAX) return op_refuse("weights have %" PRId64 " rows, expected at most 2^31 - 1", shape.m);
+  const struct op_operand *vectors = &task->operands[GEMV_VECTORS];
+  const uint32_t rank = vectors->rank, first = 3 - rank; /* of [batch, .., ..] */
+  const int64_t vector_shape[] = {shape.batch, shape.count, shape.k};
+  const int64_t blocks[] = {shape.batch, shape.m, shape.k / GEMV_BLOCK};
+  OP_TRY(op_expect("vectors", vectors, vectors->dtype, rank, vector_shape + first));
   OP_TRY(gemv_check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, blocks + first));
-  OP_TRY(op_expect("out", &operands[GEMV_OUT], operands[GEMV_OUT].dtype, rank, out + first));
-  if (bias->present) { /* one for all matrices, or one for each */
-    const uint32_t bias_rank = rank == 3 && bias->rank == 2 ? 2 : 1;
-    OP_TRY(op_expect("bias", bias, bias->dtype, bias_rank, biases + 2 - bias_rank));
-  }
-  if (operands[GEMV_RESIDUAL].present)
-    OP_TRY(op_expect("residual", &operands[GEMV_RESIDUAL], operands[GEMV_RESIDUAL].dtype, rank, out + first));
+  OP_TRY(gemv_check_results(task));
   OP_TRY(check_e4m3(task));
-  return check_norms(task, columns);
+  return check_norms(task, shape.columns);
 }
 
 /* As measured on an H200 (README.md): few rows, or short ones. Still fewer rows are faster in gemv's kernels, or as

@@ -79,15 +79,15 @@ static rondo_status check_dtypes(const struct op_task *task) {
                      rondo_dtype_name(weights));
   if (!rows_are_numbers(out) && out != RONDO_NVFP4)
     return op_refuse("out is %s, expected f16, bf16, f32 or nvfp4", rondo_dtype_name(out));
-  for (uint32_t i = GEMV_BIAS; i <= GEMV_RESIDUAL; i++)
-    if (task->operands[i].present && !rows_are_numbers(task->operands[i].dtype))
-      return op_refuse("%s is %s, expected f16, bf16 or f32", operand_names[i],
-                       rondo_dtype_name(task->operands[i].dtype));
   return RONDO_OK;
 }
 
-rondo_status gemv_check_matrices(const struct op_task *task) {
+rondo_status gemv_check_matrices(const struct op_task *task, int most_vectors) {
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
+  static const uint32_t needed[] = {GEMV_WEIGHTS, GEMV_VECTORS, GEMV_OUT};
+  for (uint32_t i = 0; i < 3; i++)
+    if (!task->operands[needed[i]].present)
+      return op_refuse("%s is absent, expected a tensor", operand_names[needed[i]]);
   if (weights->rank != 2 && weights->rank != 3)
     return op_refuse("weights have rank %u, expected 2 or 3", weights->rank);
   if (vectors->rank != weights->rank)
@@ -95,14 +95,9 @@ rondo_status gemv_check_matrices(const struct op_task *task) {
   const int64_t k = weights->shape[weights->rank - 1];
   if (weights->dtype == RONDO_NVFP4 && k % GEMV_BLOCK)
     return op_refuse("weights have rows of %" PRId64 ", expected a multiple of %d", k, GEMV_BLOCK);
-  return RONDO_OK;
-}
-
-static rondo_status check_sizes(const struct op_task *task) {
-  const struct op_operand *vectors = &task->operands[GEMV_VECTORS];
-  OP_TRY(gemv_check_matrices(task));
   const int64_t count = vectors->shape[vectors->rank - 2];
-  if (count < 1 || count > GEMV_COUNT) return op_refuse("vectors are %" PRId64 ", expected 1 to %d", count, GEMV_COUNT);
+  if (count < 1 || count > most_vectors)
+    return op_refuse("vectors are %" PRId64 ", expected 1 to %d", count, most_vectors);
   return RONDO_OK;
 }
 
@@ -174,15 +169,18 @@ static rondo_status check_quantised(const struct op_task *task, uint32_t rank, c
   return expect(task, GEMV_OUT_SCALES, RONDO_E4M3, rank, shape);
 }
 
-/* What is done to the sums. */
-static rondo_status check_finish(const struct op_task *task, const struct gemv_shape *shape, uint32_t rank) {
+rondo_status gemv_check_results(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *bias = &operands[GEMV_BIAS];
   const struct gemv_attributes *attributes = op_attributes(task);
-  int64_t out_shape[] = {shape->batch, shape->count, shape->columns}, bias_shape[] = {shape->batch, shape->m};
+  const struct gemv_shape shape = gemv_shape_of(task);
+  const uint32_t rank = operands[GEMV_WEIGHTS].rank;
+  int64_t out_shape[] = {shape.batch, shape.count, shape.columns}, bias_shape[] = {shape.batch, shape.m};
   const int64_t *out = out_shape + 3 - rank;
-  if (attributes->silu_mul && shape->m % 2)
-    return op_refuse("weights have %" PRId64 " row%s, expected an even number with silu_mul", shape->m,
-                     PLURAL(shape->m));
+  if (attributes->silu_mul && shape.m % 2)
+    return op_refuse("weights have %" PRId64 " row%s, expected an even number with silu_mul", shape.m, PLURAL(shape.m));
+  for (uint32_t i = GEMV_BIAS; i <= GEMV_RESIDUAL; i++)
+    if (operands[i].present && !rows_are_numbers(operands[i].dtype))
+      return op_refuse("%s is %s, expected f16, bf16 or f32", operand_names[i], rondo_dtype_name(operands[i].dtype));
   OP_TRY(expect(task, GEMV_OUT, operands[GEMV_OUT].dtype, rank, out));
   OP_TRY(check_quantised(task, rank, out));
   if (bias->present) { /* one for all matrices, or one for each */
@@ -194,14 +192,9 @@ static rondo_status check_finish(const struct op_task *task, const struct gemv_s
 }
 
 rondo_status gemv_check(const struct op_task *task) {
-  static const uint32_t needed[] = {GEMV_WEIGHTS, GEMV_VECTORS, GEMV_OUT};
-  for (uint32_t i = 0; i < 3; i++)
-    if (!task->operands[needed[i]].present)
-      return op_refuse("%s is absent, expected a tensor", operand_names[needed[i]]);
+  OP_TRY(gemv_check_matrices(task, GEMV_COUNT));
   OP_TRY(check_dtypes(task));
-  OP_TRY(check_sizes(task));
   OP_TRY(check_attributes(task));
-
   const struct gemv_attributes *attributes = op_attributes(task);
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
   uint32_t rank = weights->rank, first = 3 - rank; /* of [batch, .., ..] */
@@ -213,7 +206,7 @@ rondo_status gemv_check(const struct op_task *task) {
   OP_TRY(gemv_check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, weight_blocks + first));
   OP_TRY(gemv_check_scales(task, GEMV_VECTOR_SCALES, attributes->vector_scale_layout, rank, vector_blocks + first));
   OP_TRY(check_norm(task, &shape));
-  return check_finish(task, &shape, rank);
+  return gemv_check_results(task);
 }
 
 /* ---- Shape ------------------------------------------------------------------------------------------------------ */

@@ -160,8 +160,10 @@ static inline int64_t gemv_blocked_scale(int64_t row, int64_t block, int64_t row
 }
 
 OP_FUNCTIONS(gemv);
-/* Of weights and vectors the ranks, 2 or 3 for a batch, and k. gemm has the same operands. */
-rondo_status gemv_check_matrices(const struct op_task *task);
+/* gemm has the same operands. Of weights and vectors the ranks, 2 or 3 for a batch, k, and the number of vectors; after
+ * that the shapes of out, bias and residual. */
+rondo_status gemv_check_matrices(const struct op_task *task, int most_vectors);
+rondo_status gemv_check_results(const struct op_task *task);
 /* Of operand `index`, the scales of the operand before it. `blocks` is [batch, rows, k / 16], cut to `rank`. */
 rondo_status gemv_check_scales(const struct op_task *task, uint32_t index, int32_t layout, uint32_t rank,
                                const int64_t *blocks);
