@@ -4,7 +4,6 @@
 #include "attention_append.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "../../runtime/integer.h"
@@ -42,23 +41,13 @@ static rondo_status new_rows_check(const struct op_task *task) {
   return op_expect("new_v", &task->operands[ATTENTION_NEW_V], k->dtype, 4, shape);
 }
 
-static rondo_status position_check(const struct op_task *task) {
-  const struct op_operand *position = &task->operands[ATTENTION_POSITION];
-  const int64_t batch = attention_items(task);
-  const bool is_list = position->present && position->dtype == RONDO_I32 && position->rank == 1;
-  if (is_list && (position->shape[0] == 1 || position->shape[0] == batch)) return RONDO_OK;
-  char expected[64] = "[1] i32";
-  if (batch != 1) snprintf(expected, sizeof expected, "[1] or [%" PRId64 "] i32", batch);
-  return op_unexpected("position", position, expected);
-}
-
 rondo_status attention_append_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   const bool appends = task->operands[ATTENTION_NEW_K].present || task->operands[ATTENTION_NEW_V].present;
   OP_TRY(rotation_check(task));
   if (appends) OP_TRY(new_rows_check(task));
   if (appends || attributes->rope_base > 0.0f || task->operands[ATTENTION_ROPE_FREQUENCIES].present)
-    return position_check(task);
+    return op_expect_list("position", &task->operands[ATTENTION_POSITION], RONDO_I32, attention_items(task));
   if (!task->operands[ATTENTION_POSITION].present) return RONDO_OK;
   return op_refuse("position is present without new_k, rope_base and rope_frequencies, which alone use it");
 }

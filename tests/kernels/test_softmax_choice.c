@@ -40,20 +40,30 @@ Test(softmax, gemm_softmax_refuses_what_does_not_fit_together) {
   REQUIRE_ERROR(softmax_add(g, a, absent, p), invalid, "b is absent");
   REQUIRE_ERROR(softmax_add(g, a, b, absent), invalid, "p is absent");
   REQUIRE_ERROR(rowmax_add(g, a, b, absent), invalid, "max is absent");
-  REQUIRE_ERROR(softmax_add(g, f32, b, p), invalid, "a is f32, expected f16 or bf16");
-  REQUIRE_ERROR(softmax_add(g, a, bf16, p), invalid, "b is bf16, expected the dtype of a, f16");
-  REQUIRE_ERROR(softmax_add(g, tensor_of(g, RONDO_F16, 1, 8, 0, 0), b, p), invalid, "a has 1 dimension, expected");
-  REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 2, 9, 16, 0), p), invalid, "b has 2 dimensions");
-  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 2, 8, 9, 0)), invalid, "p has 2 dimensions, expected 3");
-  REQUIRE_ERROR(rowmax_add(g, a, b, p), invalid, "max has 3 dimensions, expected 2");
-  REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 2, 9, 17), p), invalid, "b has 17 columns, a has 16");
-  REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 3, 9, 16), p), invalid, "b has 3 items, a has 2");
-  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 3, 8, 9)), invalid, "p has 3 items, a has 2");
-  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 2, 7, 9)), invalid, "p has 7 rows, a has 8");
-  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 2, 8, 8)), invalid, "p has 8 columns, b has 9 rows");
-  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F64, 3, 2, 8, 9)), invalid, "p is f64");
-  REQUIRE_ERROR(rowmax_add(g, a, b, tensor_of(g, RONDO_F32, 2, 2, 9, 0)), invalid, "max has 9 rows, a has 8");
-  REQUIRE_ERROR(rowmax_add(g, a, b, tensor_of(g, RONDO_F16, 2, 2, 8, 0)), invalid, "max is f16, expected f32");
+  REQUIRE_ERROR(softmax_add(g, f32, b, p), invalid, "f32, expected [m, k] or [batch, m, k] f16 or bf16");
+  REQUIRE_ERROR(softmax_add(g, a, bf16, p), invalid, "bf16, expected [2, n, 16] f16");
+  REQUIRE_ERROR(softmax_add(g, tensor_of(g, RONDO_F16, 1, 8, 0, 0), b, p), invalid, "a is [8] f16, expected [m, k]");
+  REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 2, 9, 16, 0), p), invalid,
+                "b is [9, 16] f16, expected [2, n, 16]");
+  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 2, 8, 9, 0)), invalid,
+                "p is [8, 9] f32, expected [2, 8, 9]");
+  REQUIRE_ERROR(rowmax_add(g, a, b, p), invalid, "f32, expected [2, 8] f32");
+  REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 2, 9, 17), p), invalid,
+                "b is [2, 9, 17] f16, expected [2, n, 16]");
+  REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 3, 9, 16), p), invalid,
+                "b is [3, 9, 16] f16, expected [2, n, 16]");
+  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 3, 8, 9)), invalid,
+                "p is [3, 8, 9] f32, expected [2, 8, 9]");
+  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 2, 7, 9)), invalid,
+                "p is [2, 7, 9] f32, expected [2, 8, 9]");
+  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 2, 8, 8)), invalid,
+                "p is [2, 8, 8] f32, expected [2, 8, 9]");
+  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F64, 3, 2, 8, 9)), invalid,
+                "f64, expected [m, n] or [batch, m, n] f16, bf16 or f32");
+  REQUIRE_ERROR(rowmax_add(g, a, b, tensor_of(g, RONDO_F32, 2, 2, 9, 0)), invalid,
+                "max is [2, 9] f32, expected [2, 8]");
+  REQUIRE_ERROR(rowmax_add(g, a, b, tensor_of(g, RONDO_F16, 2, 2, 8, 0)), invalid,
+                "max is [2, 8] f16, expected [2, 8] f32");
   REQUIRE_ERROR(rondo_add_gemm_softmax(g, &(rondo_gemm_softmax_desc){.a = a, .b = b, .p = p, .scale = NAN}), invalid,
                 "scale is nan");
   REQUIRE_ERROR(rondo_add_gemm_rowmax(g, &(rondo_gemm_rowmax_desc){.a = a, .b = b, .max = max, .scale = INFINITY}),
@@ -67,9 +77,10 @@ Test(softmax, gemm_softmax_refuses_what_does_not_fit_together) {
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, NULL), invalid, "the tensors' address is NULL");
   desc.dtype = RONDO_F32;
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid,
-                "a is f32, expected f16 or bf16 (a: input 'gemm_softmax a')");
+                "f32, expected [m, k] or [batch, m, k] f16 or bf16 (a: input 'gemm_softmax a')");
   desc.dtype = RONDO_F16, desc.p_dtype = RONDO_E4M3;
-  REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid, "p is e4m3, expected f16, bf16 or f32");
+  REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid,
+                "e4m3, expected [m, n] or [batch, m, n] f16, bf16 or f32");
   desc.p_dtype = RONDO_F16, desc.n = -1;
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid, "tensor 'gemm_softmax b': dimension 1 is -1");
   trial_end(&trial);
