@@ -38,27 +38,36 @@ struct gemm_norms {
 
 /* ---- sm_90a ------------------------------------------------------------------------------------------------------ */
 
+/* Divides numbers below 2^31: the upper half of 2 n `factor`, shifted. A division by `by` itself is 20 instructions,
+ * and a block waits for each when it starts. */
+struct gemm_divisor {
+  uint32_t by, factor, shift;
+};
+
 /* The kernels of gemm_wgmma_*.cu. P is the operand whose rows are rows of wgmma, Q the other one: P is X and Q is W, or
  * the other way round. */
 struct gemm_wgmma_parameters {
   struct tensor_map p, q, out, residual, normed;
-  uint32_t p_units, q_units; /* tiles of a matrix along P and Q that a cluster has at a time */
-  uint32_t units;            /* of all matrices */
-  uint32_t group;            /* units along P that are taken for all of Q before the next ones */
-  uint32_t steps;            /* of GEMM_DEPTH in k */
-  uint32_t rows, columns;    /* of a matrix of out: of X and of W */
-  uint32_t is_bf16;          /* X and W are, else f16 */
-  uint32_t weights_early;    /* no task writes W: it is copied before the predecessors end */
-  uint32_t by_map;           /* results leave as boxes by the map of out. Otherwise threads store them */
-  uint32_t in_fours;         /* silu_mul: threads store four numbers of 16 bits at a time */
-  uint32_t finishing;        /* 0: no scale, bias or residual */
-  uint32_t fetched;          /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
-  uint32_t boxed;            /* the boxes of the residual come through the stages, after the last k of a tile */
-  uint32_t row_factors;      /* 1: rows have factors, by norms.vector_squares */
-  uint32_t streamed;         /* out and residual are f32 and boxed, and there is a second result */
-  uint32_t by_warps;         /* warps multiply by mma.sync: gemm_tile_by_warps */
-  uint32_t scale_batch;      /* W in NVFP4: bytes from the scales of a matrix to the next */
-  uint32_t scale_copies;     /* gemm_scale_copies */
+  /* Units are tiles that a cluster has at a time. A matrix has them in groups: of those along P some are taken for all
+   * of Q before the next ones. Units of a matrix and of a group; those along P of the first `groups` groups, and of the
+   * last one, if it has fewer. */
+  struct gemm_divisor of_matrix, of_group, along, last_along;
+  uint32_t groups;
+  uint32_t least, more;   /* units of each cluster, and how many clusters have one more */
+  uint32_t steps;         /* of GEMM_DEPTH in k */
+  uint32_t rows, columns; /* of a matrix of out: of X and of W */
+  uint32_t is_bf16;       /* X and W are, else f16 */
+  uint32_t weights_early; /* no task writes W: it is copied before the predecessors end */
+  uint32_t by_map;        /* results leave as boxes by the map of out. Otherwise threads store them */
+  uint32_t in_fours;      /* silu_mul: threads store four numbers of 16 bits at a time */
+  uint32_t finishing;     /* 0: no scale, bias or residual */
+  uint32_t fetched;       /* columns of a box of the residual, which is fetched into L2 with a tile; 0: it is not */
+  uint32_t boxed;         /* the boxes of the residual come through the stages, after the last k of a tile */
+  uint32_t row_factors;   /* 1: rows have factors, by norms.vector_squares */
+  uint32_t streamed;      /* out and residual are f32 and boxed, and there is a second result */
+  uint32_t by_warps;      /* warps multiply by mma.sync: gemm_tile_by_warps */
+  uint32_t scale_batch;   /* W in NVFP4: bytes from the scales of a matrix to the next */
+  uint32_t scale_copies;  /* gemm_scale_copies */
   struct gemv_scale_strides scale_strides;
   const unsigned char *scales;
   struct gemm_finish finish;

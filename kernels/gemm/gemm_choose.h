@@ -61,6 +61,7 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
 bool gemm_portable_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
 
 /* gemm_launch.c */
+struct gemm_divisor gemm_divisor_of(int64_t by); /* from 1 to 2^31 - 1 */
 struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chip *chip);
 rondo_status gemm_few_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
                              const struct gemm_plan *plan, struct op_launches *launches);

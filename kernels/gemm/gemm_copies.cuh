@@ -131,7 +131,7 @@ template <typename D> struct gemm_block {
     part = D::PARTS > 1 ? rank / (D::ALONG_P * D::ALONG_Q) : 0;
     first = blockIdx.x / D::CLUSTER;
     apart = gridDim.x / D::CLUSTER;
-    tiles = first < p.units ? (p.units - first + apart - 1) / apart : 0;
+    tiles = p.least + (first < p.more);
     k_begin = D::PARTS > 1 ? begin_of(p.steps, part) : 0;
     steps = (D::PARTS > 1 ? begin_of(p.steps, part + 1) : p.steps) - k_begin;
     fills = steps +
@@ -156,13 +156,15 @@ struct gemm_place {
 };
 /* So that the compiler finds a place before products and not after them. */
 DEVICE void keep(gemm_place &place) { asm volatile("" : "+r"(place.p), "+r"(place.q), "+r"(place.matrix)); }
+DEVICE uint32_t divide(uint32_t number, const gemm_divisor &by) { return __umulhi(2 * number, by.factor) >> by.shift; }
 /* Units are walked in groups along P, each for all of Q, so that neighbours in time share tiles of Q. */
 template <typename D>
 DEVICE gemm_place gemm_place_of(const gemm_wgmma_parameters &p, const gemm_block<D> &at, uint32_t turn) {
-  const uint32_t unit = at.first + turn * at.apart, each = p.p_units * p.q_units, matrix = unit / each;
-  const uint32_t in = unit - matrix * each, per_group = p.group * p.q_units, group = in / per_group;
-  const uint32_t in_group = in - group * per_group, along = min(p.group, p.p_units - group * p.group);
-  const uint32_t up = group * p.group + in_group % along, uq = in_group / along;
+  const uint32_t unit = at.first + turn * at.apart, matrix = divide(unit, p.of_matrix);
+  const uint32_t in = unit - matrix * p.of_matrix.by, group = divide(in, p.of_group);
+  const uint32_t in_group = in - group * p.of_group.by;
+  const gemm_divisor along = group < p.groups ? p.along : p.last_along;
+  const uint32_t uq = divide(in_group, along), up = group * p.along.by + in_group - uq * along.by;
   return {(int)(up * D::ALONG_P + at.cp) * D::P_ROWS, (int)(uq * D::ALONG_Q + at.cq) * D::COLUMNS, (int)matrix};
 }
 

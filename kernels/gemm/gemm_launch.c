@@ -170,6 +170,12 @@ static int depth_of(const struct gemm_choice *choice) {
   return choice->kernel->types == GEMM_E4M3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH;
 }
 
+struct gemm_divisor gemm_divisor_of(int64_t by) {
+  uint32_t shift = 0;
+  while ((int64_t)1 << shift < by) shift++;
+  return (struct gemm_divisor){(uint32_t)by, (uint32_t)divide_up((int64_t)1 << (31 + shift), by), shift};
+}
+
 static struct gemm_wgmma_parameters wgmma_parameters_of(const struct op_call *call, const struct gemm_choice *choice,
                                                         const struct gemm_plan *plan, const struct gemm_moves *moves) {
   const struct op_operand *operands = call->task->operands;
@@ -180,11 +186,16 @@ static struct gemm_wgmma_parameters wgmma_parameters_of(const struct op_call *ca
   const struct gemm_finish finish = finish_of(call);
   const bool has_codes = choice->kernel->tile.slots > 0, is_e4m3 = choice->kernel->types == GEMM_E4M3;
   const bool row_factors = operands[GEMM_VECTOR_SQUARES].present, has_residual = operands[GEMV_RESIDUAL].present;
+  const int64_t clusters = plan->grid / gemm_tile_cluster(choice->kernel->tile);
+  const int64_t group = smaller(plan->group, plan->p_units);
   struct gemm_wgmma_parameters parameters = {
-      .p_units = (uint32_t)plan->p_units,
-      .q_units = (uint32_t)plan->q_units,
-      .units = (uint32_t)plan->units,
-      .group = (uint32_t)plan->group,
+      .of_matrix = gemm_divisor_of(plan->p_units * plan->q_units),
+      .of_group = gemm_divisor_of(group * plan->q_units),
+      .along = gemm_divisor_of(group),
+      .last_along = gemm_divisor_of(larger(plan->p_units % group, 1)),
+      .groups = (uint32_t)(plan->p_units / group),
+      .least = (uint32_t)(plan->units / clusters),
+      .more = (uint32_t)(plan->units % clusters),
       .steps = (uint32_t)divide_up(shape.k, depth_of(choice)),
       .rows = (uint32_t)shape.count,
       .columns = (uint32_t)shape.m,

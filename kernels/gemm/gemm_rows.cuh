@@ -61,7 +61,7 @@ template <typename D> DEVICE void touch_norm(const gemm_wgmma_parameters &p, con
     const gemm_place place = gemm_place_of(p, at, turn);
     const uint32_t column = (D::SWAPPED ? place.p : place.q) + threadIdx.x % GEMM_ROW_THREADS * LINE;
     if (threadIdx.x % GEMM_ROW_THREADS >= COLUMNS / LINE || column >= p.columns) continue;
-    keep_early(p.units == 0, *((const uint16_t *)p.norms.norm + column));
+    keep_early(p.steps == 0, *((const uint16_t *)p.norms.norm + column));
   }
 }
 

@@ -117,13 +117,14 @@ DEVICE void multiply_e4m3(const gemm_block<D> &at, const gemm_warpgroup<D> &me, 
 
 /* A warpgroup's tiles, one after the other. */
 template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
-  constexpr bool EARLY_PLACE = D::WARPGROUPS == 1; /* as registers allow */
+  constexpr bool EARLY_PLACE = !D::IS_WIDE && !D::E4M3; /* as registers allow */
   gemm_streamer<D> me(p, at);
   for (uint32_t turn = D::TURNS ? me.index : 0; turn < at.tiles; turn += D::TURNS ? 2 : 1) {
     float d[D::PRODUCTS][D::COLUMNS / 2];
-    me.fetch_residual(turn);
-    gemm_place place; /* found before the products, where it hides behind the first copies */
+    gemm_place place; /* found while the block waits, for the predecessors or for the first copies */
     if (EARLY_PLACE) place = gemm_place_of(p, at, turn), keep(place);
+    only_wait_for_predecessors(); /* after the first turn it returns at once */
+    me.fetch_residual(turn);
     const uint32_t before = turn * at.fills;
     gemm_reader<D> reader = {at.tiles * at.fills - before, before % D::STAGES, before / D::STAGES & 1};
     /* Only after the other warpgroup's last look at a barrier may this one look at a later stage: both would otherwise
@@ -138,7 +139,7 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
     else
       multiply<__half>(at, me, reader, d);
     gemm_reader<D> residual = reader;
-    for (uint32_t i = at.steps; i < at.fills; i++, residual.next())
+    rolled_for (uint32_t i = at.steps; i < at.fills; i++, residual.next())
       barrier_wait(at.full + 8 * residual.stage, residual.parity);
     if (D::TURNS && turn + 1 < at.tiles) warps_arrive(GEMM_TURN_BARRIER + (me.index ^ 1), 256);
     wgmma_wait<0>();
@@ -158,6 +159,7 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
                          is_last && (p.boxed || at.steps >= D::STAGES || at.tiles == 1));
     me.end_factors(turn);
   }
+  only_wait_for_predecessors(); /* without a turn */
   me.end();
 }
 
@@ -207,7 +209,6 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
   begin(p, gemm_block<D>(p, shared));
   let_successors_start();
   if (threadIdx.x < COPYING) {
-    only_wait_for_predecessors();
     more_registers<D::MULTIPLYING_REGISTERS>();
     const gemm_block<D> at(p, shared);
     if constexpr (D::SLOTS > 0) {

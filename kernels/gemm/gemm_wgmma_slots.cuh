@@ -281,7 +281,7 @@ template <typename T, typename D> struct gemm_code_products {
 
 /* The stages after the last k of a tile. */
 template <typename D> DEVICE void wait_for_residual(const gemm_block<D> &at, uint32_t before) {
-  for (uint32_t i = before + at.steps; i < before + at.fills; i++)
+  rolled_for (uint32_t i = before + at.steps; i < before + at.fills; i++)
     barrier_wait(at.full + 8 * (i % D::STAGES), i / D::STAGES & 1);
 }
 
@@ -323,6 +323,9 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
   std::conditional_t<ByWarps, gemm_warp_products<T, D>, gemm_decoder<T, D>> codes(at, me);
   rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) {
     float d[1][D::COLUMNS / 2];
+    gemm_place place = gemm_place_of(p, at, turn);
+    keep(place);
+    only_wait_for_predecessors(); /* after the first turn it returns at once */
     me.fetch_residual(turn);
     const uint32_t before = turn * at.fills, end = before + at.steps;
     if constexpr (ByWarps) {
@@ -334,7 +337,6 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
     }
     if constexpr (D::SPLITS)
       if (!meet_in_block<D>(at, me, d[0])) return;
-    const gemm_place place = gemm_place_of(p, at, turn);
     const uint32_t left = at.tiles * at.fills - end, stage = end % D::STAGES;
     const bool is_last = turn + 1 == at.tiles;
     me.begin_factors(turn);
@@ -347,6 +349,7 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
     me.template store<T>(d, place, left, stage, is_last && p.boxed);
     me.end_factors(turn);
   }
+  only_wait_for_predecessors(); /* without a turn */
   me.end();
 }
 

@@ -239,6 +239,25 @@ Test(gemm, gemm_plans_cover_every_size) {
 
 /* With one_order only kernels of one order of sums are left, and which of the two orders it is does not depend on the
  * number of rows. */
+/* As device code divides. */
+static uint32_t divided(uint32_t number, const struct gemm_divisor *by) {
+  return (uint32_t)((uint64_t)(2 * number) * by->factor >> 32) >> by->shift;
+}
+
+Test(gemm, gemm_divisors_divide) {
+  struct random random = {4};
+  for (int i = 0; i < 100000; i++) {
+    const uint32_t by = (uint32_t)random_between(&random, 1, ((int64_t)1 << random_between(&random, 1, 31)) - 1);
+    const struct gemm_divisor divisor = gemm_divisor_of(by);
+    const uint32_t most = INT32_MAX / by * by;
+    const uint32_t numbers[] = {
+        0, by - 1, by, most - 1, most, INT32_MAX, (uint32_t)random_between(&random, 0, INT32_MAX)};
+    cr_assert_eq(divisor.by, by);
+    for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++)
+      cr_assert_eq(divided(numbers[j], &divisor), numbers[j] / by, "%u / %u", numbers[j], by);
+  }
+}
+
 Test(gemm, gemm_takes_kernels_of_one_order_for_one_order) {
   struct random random = {4};
   for (int i = 0; i < 2000; i++) {
