@@ -75,42 +75,39 @@ static rondo_status attributes_check(const struct op_task *task) {
   return RONDO_OK;
 }
 
-/* q: f16, bf16 or e4m3. k: q's type or e4m3. v: k's type. o: q's type, or any of two bytes where q is e4m3. */
-static rondo_status type_check(const struct op_task *task, uint32_t index, const char *name) {
-  const rondo_dtype dtype = task->operands[index].dtype, q = task->operands[ATTENTION_Q].dtype;
-  const bool two_bytes = dtype == RONDO_F16 || dtype == RONDO_BF16, e4m3 = dtype == RONDO_E4M3;
-  const char *found = rondo_dtype_name(dtype);
-  if (index == ATTENTION_V && dtype != task->operands[ATTENTION_K].dtype)
-    return op_refuse("v is %s, expected k's type, %s", found, rondo_dtype_name(task->operands[ATTENTION_K].dtype));
-  if (index == ATTENTION_O ? !two_bytes : !two_bytes && !e4m3)
-    return op_refuse("%s is %s, expected %s", name, found, index == ATTENTION_O ? "f16 or bf16" : "f16, bf16 or e4m3");
-  if (q == RONDO_E4M3 ? index == ATTENTION_K && !e4m3 : !e4m3 && dtype != q)
-    return op_refuse("%s is %s, expected q's type, %s%s", name, found, rondo_dtype_name(q),
-                     index == ATTENTION_K && q != RONDO_E4M3 ? ", or e4m3" : "");
-  return RONDO_OK;
-}
-
-/* q, k, v and o: present, of rank 4, of a type and head dimension that go together. */
+/* q and k: present, of rank 4, of a head dimension and a type that go together. */
 static rondo_status heads_check(const struct op_task *task, uint32_t index, const char *name) {
   const struct op_operand *operand = &task->operands[index], *q = &task->operands[ATTENTION_Q];
-  const bool pool = paged(task) && (index == ATTENTION_K || index == ATTENTION_V);
+  const bool is_q = index == ATTENTION_Q, pool = paged(task) && !is_q, is_e4m3 = operand->dtype == RONDO_E4M3;
   if (!operand->present) return op_refuse("%s is absent, expected a tensor", name);
   if (operand->rank != 4)
     return op_refuse("%s has rank %" PRIu32 ", expected 4: %s, heads, %s, head dimension (BSHD: the middle two "
                      "exchanged)",
                      name, operand->rank, pool ? "pages" : "batch", pool ? "page rows" : "sequence");
-  OP_TRY(type_check(task, index, name));
+  if (!is_e4m3 && operand->dtype != RONDO_F16 && operand->dtype != RONDO_BF16)
+    return op_refuse("%s is %s, expected f16, bf16 or e4m3", name, rondo_dtype_name(operand->dtype));
+  if (!is_e4m3 && operand->dtype != q->dtype)
+    return op_refuse("%s is %s, expected q's type, %s%s", name, rondo_dtype_name(operand->dtype),
+                     rondo_dtype_name(q->dtype), q->dtype == RONDO_E4M3 ? "" : ", or e4m3");
   int64_t dimension = operand->shape[3];
   if (dimension != 32 && dimension != 64 && dimension != 128 && dimension != 256)
     return op_refuse("%s has head dimension %" PRId64 ", expected 32, 64, 128 or 256", name, dimension);
   if (dimension != q->shape[3])
     return op_refuse("%s has head dimension %" PRId64 ", q has %" PRId64, name, dimension, q->shape[3]);
-  const bool of_items = index == ATTENTION_K || index == ATTENTION_V;
-  const int64_t batch = of_items ? attention_items(task) : q->shape[0];
+  const int64_t batch = is_q ? q->shape[0] : attention_items(task);
   if (!pool && operand->shape[0] != batch)
     return op_refuse("%s has batch %" PRId64 ", %s %" PRId64, name, operand->shape[0],
-                     of_items && packed(task) ? "row_offsets give" : "q has", batch);
+                     packed(task) ? "row_offsets give" : "q has", batch);
   return RONDO_OK;
+}
+
+/* v is as k, and o as q, but in 16 bits. */
+static rondo_status like_check(const struct op_task *task) {
+  const struct op_operand *q = &task->operands[ATTENTION_Q], *k = &task->operands[ATTENTION_K],
+                          *o = &task->operands[ATTENTION_O];
+  const rondo_dtype of_16_bits = o->dtype == RONDO_BF16 ? RONDO_BF16 : RONDO_F16;
+  OP_TRY(op_expect("v", &task->operands[ATTENTION_V], k->dtype, 4, k->shape));
+  return op_expect("o", o, q->dtype == RONDO_E4M3 ? of_16_bits : q->dtype, 4, q->shape);
 }
 
 static rondo_status scale_check(const struct op_task *task, uint32_t index, const char *name, float scale) {
@@ -160,13 +157,6 @@ static rondo_status pages_check(const struct op_task *task) {
   return RONDO_OK;
 }
 
-static rondo_status same_size(const struct op_task *task, uint32_t index, const char *name, uint32_t other,
-                              const char *other_name, int axis, const char *what) {
-  int64_t size = task->operands[index].shape[axis], expected = task->operands[other].shape[axis];
-  if (size == expected) return RONDO_OK;
-  return op_refuse("%s has %" PRId64 " %s%s, %s has %" PRId64, name, size, what, PLURAL(size), other_name, expected);
-}
-
 static rondo_status optional_check(const struct op_task *task) {
   const struct op_operand *lengths = &task->operands[ATTENTION_KV_LENGTHS], *lse = &task->operands[ATTENTION_LSE];
   const int64_t *q = task->operands[ATTENTION_Q].shape, items = attention_items(task);
@@ -177,25 +167,18 @@ static rondo_status optional_check(const struct op_task *task) {
 }
 
 rondo_status attention_task_check(const struct op_task *task) {
-  static const struct {
-    uint32_t index;
-    const char *name;
-  } heads[] = {{ATTENTION_Q, "q"}, {ATTENTION_K, "k"}, {ATTENTION_V, "v"}, {ATTENTION_O, "o"}};
   OP_TRY(attributes_check(task));
   OP_TRY(offsets_check(task));
-  for (uint32_t i = 0; i < 4; i++) OP_TRY(heads_check(task, heads[i].index, heads[i].name));
+  OP_TRY(heads_check(task, ATTENTION_Q, "q"));
+  OP_TRY(heads_check(task, ATTENTION_K, "k"));
+  OP_TRY(pages_check(task));
+  OP_TRY(like_check(task));
   int64_t query_heads = task->operands[ATTENTION_Q].shape[attention_head_axis(task)];
   int64_t kv_heads = task->operands[ATTENTION_K].shape[attention_head_axis(task)];
   if (kv_heads ? query_heads % kv_heads : query_heads)
     return op_refuse("k has %" PRId64 " head%s, q has %" PRId64 ": query heads must be a multiple", kv_heads,
                      PLURAL(kv_heads), query_heads);
   OP_TRY(scales_check(task));
-  OP_TRY(pages_check(task));
-  if (paged(task)) OP_TRY(same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", 0, "page"));
-  OP_TRY(same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", attention_head_axis(task), "head"));
-  OP_TRY(same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", attention_position_axis(task), "position"));
-  OP_TRY(same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", attention_head_axis(task), "head"));
-  OP_TRY(same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", attention_position_axis(task), "position"));
   OP_TRY(optional_check(task));
   return attention_append_check(task);
 }

@@ -249,17 +249,17 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   REFUSED("v is absent", .q = q, .k = k, .o = o);
   REFUSED("o is absent", .q = q, .k = k, .v = v);
   REFUSED("k has 5 heads, q has 12: query heads must be a multiple", .q = q, .k = five, .v = five, .o = o);
-  REFUSED("v has 5 heads, k has 4", .q = q, .k = k, .v = five, .o = o);
-  REFUSED("v has 10 positions, k has 9", .q = q, .k = k, .v = longer, .o = o);
+  REFUSED("v is [2, 5, 9, 64] f16, expected [2, 4, 9, 64] f16", .q = q, .k = k, .v = five, .o = o);
+  REFUSED("v is [2, 4, 10, 64] f16, expected [2, 4, 9, 64] f16", .q = q, .k = k, .v = longer, .o = o);
   REFUSED("k is bf16, expected q's type, f16, or e4m3", .q = q, .k = bf16, .v = v, .o = o);
   REFUSED("q is f32, expected f16, bf16 or e4m3", .q = f32, .k = k, .v = v, .o = o);
-  REFUSED("o is f32, expected f16 or bf16", .q = q, .k = k, .v = v, .o = f32);
-  REFUSED("v has head dimension 128, q has 64", .q = q, .k = k, .v = wide, .o = o);
+  REFUSED("o is [2, 12, 7, 64] f32, expected [2, 12, 7, 64] f16", .q = q, .k = k, .v = v, .o = f32);
+  REFUSED("v is [2, 4, 9, 128] f16, expected [2, 4, 9, 64] f16", .q = q, .k = k, .v = wide, .o = o);
   REFUSED("q has head dimension 96, expected 32, 64, 128 or 256", .q = odd, .k = k, .v = v, .o = o);
   REFUSED("q has rank 3, expected 4", .q = flat, .k = k, .v = v, .o = o);
   REFUSED("k has batch 3, q has 2", .q = q, .k = batch, .v = v, .o = o);
-  REFUSED("o has 6 positions, q has 7", .q = q, .k = k, .v = v, .o = short_o);
-  REFUSED("o has 4 heads, q has 12", .q = q, .k = k, .v = v, .o = heads_o);
+  REFUSED("o is [2, 12, 6, 64] f16, expected [2, 12, 7, 64] f16", .q = q, .k = k, .v = v, .o = short_o);
+  REFUSED("o is [2, 4, 7, 64] f16, expected [2, 12, 7, 64] f16", .q = q, .k = k, .v = v, .o = heads_o);
   REFUSED("lse is [2, 12, 7] f16, expected [2, 12, 7] f32", .q = q, .k = k, .v = v, .o = o, .lse = lse_f16);
   REFUSED("lse is [2, 7, 12] f32, expected [2, 12, 7] f32", .q = q, .k = k, .v = v, .o = o, .lse = lse_7);
   REFUSED("kv_lengths is [2] f32, expected [2] i32", .q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths_f32);
@@ -307,8 +307,8 @@ Test(attention, refuses_pages_windows_caps_and_scales_that_do_not_fit) {
   REFUSED("k has pages of 0 rows, expected a power of two", PAGED, .k = none, .kv_pages = table);
   REFUSED("kv_pages has 2097153 pages of 32 rows for an item, expected at most 67108864 rows", PAGED, .k = k,
           .kv_pages = endless);
-  REFUSED("v has 5 pages, k has 6", PAGED, .k = six, .kv_pages = table);
-  REFUSED("v has 32 positions, k has 64", PAGED, .k = longer, .kv_pages = table);
+  REFUSED("v is [5, 4, 32, 64] f16, expected [6, 4, 32, 64] f16", PAGED, .k = six, .kv_pages = table);
+  REFUSED("v is [5, 4, 32, 64] f16, expected [5, 4, 64, 64] f16", PAGED, .k = longer, .kv_pages = table);
   REFUSED("k has rank 3, expected 4: pages, heads, page rows", PAGED, .k = flat, .kv_pages = table);
 #undef PAGED
 #define PLAIN .q = q, .k = k2, .v = v2, .o = o
@@ -326,11 +326,11 @@ Test(attention, refuses_pages_windows_caps_and_scales_that_do_not_fit) {
   REFUSED("k_scale is 2, but k is f16: only e4m3 has one", PLAIN, .k_scale = 2.0f);
   REFUSED("v_scale is 2, but v is f16: only e4m3 has one", PLAIN, .v_scale = 2.0f);
 #undef PLAIN
-  REFUSED("v is f16, expected k's type, e4m3", .q = q, .k = kc, .v = v2, .o = o);
-  REFUSED("v is e4m3, expected k's type, f16", .q = q, .k = k2, .v = vc, .o = o);
+  REFUSED("v is [2, 4, 9, 64] f16, expected [2, 4, 9, 64] e4m3", .q = q, .k = kc, .v = v2, .o = o);
+  REFUSED("v is [2, 4, 9, 64] e4m3, expected [2, 4, 9, 64] f16", .q = q, .k = k2, .v = vc, .o = o);
   REFUSED("k is f16, expected q's type, e4m3", .q = qc, .k = k2, .v = v2, .o = o);
-  REFUSED("o is e4m3, expected f16 or bf16", .q = qc, .k = kc, .v = vc, .o = oc);
-  REFUSED("o is bf16, expected q's type, f16", .q = q, .k = kc, .v = vc, .o = bf16);
+  REFUSED("o is [2, 12, 7, 64] e4m3, expected [2, 12, 7, 64] f16", .q = qc, .k = kc, .v = vc, .o = oc);
+  REFUSED("o is [2, 12, 7, 64] bf16, expected [2, 12, 7, 64] f16", .q = q, .k = kc, .v = vc, .o = bf16);
 #define CODES .q = qc, .k = kc, .v = vc, .o = o
   REFUSED("v_scale is inf, expected a finite number", CODES, .v_scale = INFINITY);
   REFUSED("q_scale is nan, expected a finite number", CODES, .q_scale = NAN);

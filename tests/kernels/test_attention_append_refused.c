@@ -112,7 +112,7 @@ Test(attention_packed, refuses_what_does_not_fit) {
   REFUSED("[items + 1] i32", row_offsets, few);
   REFUSED("[items + 1] i32", row_offsets, wrong);
   REFUSED("q has batch 3, expected 1 beside row_offsets", q, t[6]);
-  REFUSED("o has batch 3, q has 1", o, t[7]);
+  REFUSED("o is [3, 4, 9, 64] bf16, expected [1, 4, 9, 64] bf16", o, t[7]);
   REFUSED("k has batch 2, row_offsets give 3", k, t[8]);
   REFUSED("expected [1] or [3] i32", position, position_2);
   REFUSED("kv_lengths is there beside new_k", kv_lengths, lengths);
