@@ -43,8 +43,8 @@ template <typename T> DEVICE uint4 chunk_read(const unsigned char *row, uint32_t
 }
 
 template <typename Size>
-DEVICE void any_query_load(const attention_general_parameters &any, const work &w, unsigned char *shared) {
-  const attention_parameters &p = any.plain;
+DEVICE void any_query_load(const attention_general_parameters &any, const attention_parameters &p, const work &w,
+                           unsigned char *shared) {
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
   const int bytes = any.q_e4m3 ? 1 : 2;
   rolled_for (uint32_t r = thread / Size::chunks; r < Size::rows; r += Size::threads / Size::chunks) {
@@ -149,7 +149,7 @@ DEVICE void hide(const attention_general_parameters &any, const work &w, int beg
   });
 }
 
-/* What is not finite in the tile's V rows is added to the rows that see it: their weights are not 0. */
+/* What is not finite in the tile's V rows is added to the rows that see it: their weights are not 0. Others get -0. */
 template <typename Size>
 DEVICE void any_spread(const attention_general_parameters &any, const work &w, int begin, const any_rows &v,
                        const int *pool_rows, output_fragments<Size> &o) {
@@ -157,16 +157,20 @@ DEVICE void any_spread(const attention_general_parameters &any, const work &w, i
   rolled_for (int r = 0; r < Size::tile; r++) {
     if (pool_rows[r] < 0) continue;
     const unsigned char *row = v.at(pool_rows[r]);
+    bool sees[Size::parts][2];
+    unroll<Size::parts, 2>([&](int m, int half) {
+      const span seen = span_of<Size>(any, w, m, half);
+      sees[m][half] = begin + r >= seen.first && begin + r < seen.limit;
+    });
     unroll<Size::dimension / 8, 2>([&](int j, int i) {
       const int column = 8 * j + lane_index() % 4 * 2 + i;
-      const uint16_t code =
-          any.kv_e4m3 ? (uint16_t)widen_codes<type>(row[column]) : reinterpret_cast<const uint16_t *>(row)[column];
-      const float value = widen<type>(code);
-      if (isfinite(value)) return;
-      unroll<Size::parts, 2>([&](int m, int half) {
-        const span seen = span_of<Size>(any, w, m, half);
-        if (begin + r >= seen.first && begin + r < seen.limit) o[m][j][2 * half + i] += value;
-      });
+      uint16_t code;
+      if (any.kv_e4m3)
+        code = (uint16_t)widen_codes<type>(row[column]);
+      else
+        code = reinterpret_cast<const uint16_t *>(row)[column];
+      const float value = widen<type>(code), added = isfinite(value) ? -0.0f : value;
+      unroll<Size::parts, 2>([&](int m, int half) { o[m][j][2 * half + i] += sees[m][half] ? added : -0.0f; });
     });
   }
 }
@@ -181,11 +185,12 @@ template <typename Size> DEVICE work any_work_of(const attention_general_paramet
 }
 
 template <typename Size>
-DEVICE void attend_work(const attention_general_parameters &any, const work &w, int (&pool_rows)[Size::tile]) {
+DEVICE void attend_work(const attention_general_parameters &any, const attention_parameters &own, const work &w,
+                        int (&pool_rows)[Size::tile]) {
   extern __shared__ __align__(128) unsigned char shared[];
   const attention_parameters &p = any.plain;
   unsigned char *const keys = shared + Size::query_bytes, *const values = keys + Size::tile_bytes;
-  any_query_load<Size>(any, w, shared);
+  any_query_load<Size>(any, own, w, shared);
   __syncthreads();
   const query_fragments<Size> q(shared + warp_row<Size>() * Size::row_bytes);
   const any_rows k(any, w, p.k, p.k_stride), v(any, w, p.v, p.v_stride);
@@ -210,51 +215,53 @@ DEVICE void attend_work(const attention_general_parameters &any, const work &w, 
     if (unclean) any_spread<Size>(any, w, begin, v, pool_rows, o);
   }
   unroll<Size::parts, Size::dimension / 8, 4>([&](int m, int j, int i) { o[m][j][i] *= any.v_scale; });
-  finish<Size>(p, w, state, o, shared);
+  finish<Size>(own, w, state, o, shared);
 }
 
-/* Packed rows: the parameters of a batch of one item, whose first row is q's. It has KV rows of its own, w.batch. */
-template <typename Size> DEVICE void packed_work_of(const packed_tile &at, attention_general_parameters &any, work &w) {
-  attention_parameters &p = any.plain;
-  const int start = any.starts[at.item];
-  p.rows = (uint32_t)(at.end - at.begin);
-  p.query_length = any.starts[at.item + 1] - start;
-  p.q = static_cast<const uint16_t *>(p.q) + start * p.q_stride.position;
-  p.o = static_cast<uint16_t *>(p.o) + start * p.o_stride.position;
-  if (p.lse) p.lse += start;
-  p.q_stride.batch = p.o_stride.batch = p.lse_batch_stride = 0;
+/* Packed rows: `own` becomes the parameters of a batch of one item, whose first row is q's. It has KV rows of its own,
+ * w.batch. */
+template <typename Size>
+DEVICE void packed_work_of(const attention_general_parameters &any, const packed_tile &at, attention_parameters &own,
+                           work &w) {
+  const attention_parameters &p = any.plain;
+  const int start = any.starts[at.item], query_length = any.starts[at.item + 1] - start;
+  own.rows = (uint32_t)(at.end - at.begin);
+  own.q = static_cast<const uint16_t *>(p.q) + start * p.q_stride.position;
+  own.o = static_cast<uint16_t *>(p.o) + start * p.o_stride.position;
+  if (p.lse) own.lse += start;
+  own.q_stride.batch = own.o_stride.batch = own.lse_batch_stride = 0;
   w.batch = at.item;
   w.kv_head = blockIdx.x % p.kv_heads;
   w.split = 0;
   w.row_begin = at.first - at.begin;
   w.length = p.kv_lengths[at.item];
-  w.last_row = (p.query_length - max(w.length - p.capacity, 0)) * (int)p.group - 1;
+  w.last_row = (query_length - max(w.length - p.capacity, 0)) * (int)p.group - 1;
+  if (p.causal) w.length += p.query_length - query_length; /* limit_of subtracts the former */
   w.kv_end = min(p.capacity, limit_of(p, w, w.row_begin + Size::rows - 1));
   w.kv_all = limit_of(p, w, w.row_begin);
   w.kv_begin = any.window ? max(0, (w.kv_all - any.window) / Size::tile * Size::tile) : 0;
 }
 
-/* With packed rows each block has parameters of its own. They are in shared memory, and the others in constant memory,
- * so the two have code of their own too. */
+/* `own` says where a block's rows are. The loop reads the parameters in constant memory. */
 template <typename Size> DEVICE void attend_any(const attention_general_parameters &any) {
   __shared__ work w;
   __shared__ int pool_rows[Size::tile];
-  if (!any.starts) {
-    if (threadIdx.x == 0) w = any_work_of<Size>(any);
-    __syncthreads();
-    attend_work<Size>(any, w, pool_rows);
-    return;
+  __shared__ attention_parameters own;
+  packed_tile at = {};
+  if (any.starts) {
+    const uint32_t place = any.plain.row_tiles - 1 - blockIdx.x / any.plain.kv_heads;
+    at = packed_tile_at(any.starts, any.items, any.plain.group, Size::rows, place);
+    if (at.first >= at.end) return;
   }
-  __shared__ attention_general_parameters own;
-  const uint32_t place = any.plain.row_tiles - 1 - blockIdx.x / any.plain.kv_heads;
-  const packed_tile at = packed_tile_at(any.starts, any.items, any.plain.group, Size::rows, place);
-  if (at.first >= at.end) return;
   if (threadIdx.x == 0) {
-    own = any;
-    packed_work_of<Size>(at, own, w);
+    own = any.plain;
+    if (any.starts)
+      packed_work_of<Size>(any, at, own, w);
+    else
+      w = any_work_of<Size>(any);
   }
   __syncthreads();
-  attend_work<Size>(own, w, pool_rows);
+  attend_work<Size>(any, own, w, pool_rows);
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, type, dimension, parts, tile, stages, stages_80, held)        \
