@@ -35,12 +35,11 @@ template <typename Policy> struct attention_loop : Policy {
     if (pass < PASSES - 1 && __any_sync(0xffffffffu, failed) && threadIdx.x % 32 == 0) fail(at, pass, number);
   }
 
-  /* The first pass. */
-  DEVICE void attend() {
-    query_tile tile;
+  /* The first pass, up to the last sums of the last query tile; false if there is none. */
+  DEVICE bool attend(query_tile &tile) {
     uint32_t number = 0;
     if (this->warpgroup == Size::warpgroups - 1) this->pass_turn();
-    if (!query.wait(tile)) return;
+    if (!query.wait(tile)) return false;
     int j = last_kv_tile_of<Size>(p, tile, this->rank);
     this->score_alone();
     this->weigh_first_tile(tile, j);
@@ -65,39 +64,50 @@ template <typename Policy> struct attention_loop : Policy {
       this->finish(done, done_rows, 0, number);
       number = Size::causal && !Size::is_e4m3 ? uniform(number + 1) : number + 1; /* no register is left for it */
     }
-    values.wait();
-    this->begin_accumulate();
-    this->end_accumulate();
-    this->sums_end();
-    this->merge(tile, rows);
-    this->finish(tile, rows, 0, number);
+    tile.number = number;
+    return true;
   }
 
-  /* The other passes, one step after the other: load, score, mask, update, accumulate. */
-  DEVICE void attend_again(uint32_t pass) {
-    query_tile tile;
-    uint32_t parity = 0;
-#pragma unroll 1
-    while (query.wait(tile)) {
+  /* A query tile of the other passes, one step after the other: load, score, mask, update, accumulate. In the first
+   * pass only the last step of the last query tile is left, which so needs no code of its own. */
+  DEVICE void attend_one(query_tile &tile, uint32_t pass, uint32_t parity) {
+    int j = 0;
+    if (pass) {
       if (pass == PASSES - 1) barrier_arrive(at.columns_free);
       rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
       this->clear();
-      rolled_for (int j = last_kv_tile_of<Size>(p, tile, this->rank); j >= 0; j -= Size::parts) {
+      j = last_kv_tile_of<Size>(p, tile, this->rank);
+    }
+    rolled_for (; j >= 0; j -= Size::parts) {
+      if (pass) {
         this->score_alone();
         this->mask_tile(tile, j);
         scale_first(s, p.scale_log2);
         this->weigh_again();
-        values.wait();
-        this->begin_accumulate();
-        this->end_accumulate();
-        this->tile_is_summed(j);
       }
-      this->sums_end();
-      query.release();
-      if (pass == PASSES - 1) this->put_back(parity);
-      parity ^= 1;
-      this->merge(tile, rows);
-      this->finish(tile, rows, pass, tile.number);
+      values.wait();
+      this->begin_accumulate();
+      this->end_accumulate();
+      if (pass) this->tile_is_summed(j);
+    }
+    this->sums_end();
+    if (pass) query.release();
+    if (pass == PASSES - 1) this->put_back(parity);
+    this->merge(tile, rows);
+    this->finish(tile, rows, pass, tile.number);
+  }
+
+  DEVICE void attend_all() {
+    query_tile tile;
+    bool has_last = attend(tile);
+    rolled_for (uint32_t pass = 0; pass < PASSES && (pass == 0 || again(at, pass - 1)); pass++) {
+      uint32_t parity = 0;
+#pragma unroll 1
+      while (pass ? query.wait(tile) : has_last) {
+        attend_one(tile, pass, parity);
+        parity ^= 1;
+        has_last = false;
+      }
     }
   }
 };
@@ -160,8 +170,7 @@ template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parame
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Size::computing_registers));
     attention_loop<Policy> rows(p, at, warpgroup - 1, rank);
-    rows.attend();
-    rolled_for (uint32_t pass = 1; pass < PASSES && again(at, pass - 1); pass++) rows.attend_again(pass);
+    rows.attend_all();
   }
   /* Others of the cluster may still copy into this block's memory, or arrive at its barriers. Parts have sent each
    * other all that they wait for. */
