@@ -251,24 +251,23 @@ static struct appended draw(struct random *random) {
   static const int64_t dimensions[] = {32, 64, 64, 64, 128, 128, 256};
   static const int64_t groups[] = {1, 2, 3, 4, 8};
   static const int64_t lengths[] = {1, 1, 1, 1, 2, 4, 5, 16, 17, 70};
-  struct appended t = {.appends = random_between(random, 0, 9) > 0,
-                       .pairing = random_between(random, 0, 1) ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED,
-                       .frequencies = random_between(random, 0, 4) == 0};
+  struct appended t = {.appends = random_between(random, 0, 9) > 0};
   struct attention *a = &t.a;
+  t.pairing = random_between(random, 0, 1) ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED;
+  t.frequencies = random_between(random, 0, 4) == 0;
   static const float bases[] = {10000.0f, 10000.0f, 500000.0f, 1.5f};
   t.base = t.appends && random_between(random, 0, 3) == 0 ? 0.0f : bases[random_between(random, 0, 3)];
-  *a = (struct attention){.dtype = dtypes[random_between(random, 0, 1)],
-                          .layout = random_between(random, 0, 1) ? RONDO_BHSD : RONDO_BSHD,
-                          .batch = random_between(random, 0, 2) ? random_between(random, 1, 3) : MOST_BATCH,
-                          .kv_heads = random_between(random, 1, 3),
-                          .query_length = lengths[random_between(random, 0, 9)],
-                          .capacity = 16 * random_between(random, 1, 20),
-                          .dimension = dimensions[random_between(random, 0, 6)],
-                          .causal = random_between(random, 0, 5) > 0,
-                          .splits = random_between(random, 0, 3) ? 0 : (int32_t)random_between(random, 1, 3),
-                          .lse_wanted = random_between(random, 0, 1),
-                          .place =
-                              (enum place)(random_between(random, 0, 3) ? random_between(random, 0, 1) : MISALIGNED)};
+  *a = (struct attention){.dtype = dtypes[random_between(random, 0, 1)]};
+  a->layout = random_between(random, 0, 1) ? RONDO_BHSD : RONDO_BSHD;
+  a->batch = random_between(random, 0, 2) ? random_between(random, 1, 3) : MOST_BATCH;
+  a->kv_heads = random_between(random, 1, 3);
+  a->query_length = lengths[random_between(random, 0, 9)];
+  a->capacity = 16 * random_between(random, 1, 20);
+  a->dimension = dimensions[random_between(random, 0, 6)];
+  a->causal = random_between(random, 0, 5) > 0;
+  a->splits = random_between(random, 0, 3) ? 0 : (int32_t)random_between(random, 1, 3);
+  a->lse_wanted = random_between(random, 0, 1);
+  a->place = (enum place)(random_between(random, 0, 3) ? random_between(random, 0, 1) : MISALIGNED);
   a->query_heads = a->kv_heads * groups[random_between(random, 0, 4)];
   if (random_between(random, 0, 3) == 0) a->capacity += random_between(random, 1, 15);
   if (random_between(random, 0, 5) == 0) a->capacity += 1000;

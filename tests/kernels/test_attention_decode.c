@@ -19,20 +19,19 @@ static struct attention_problem random_problem(struct random *random) {
   static const int64_t dimension[] = {32, 64, 128, 256};
   static const int32_t multiprocessors[] = {8, 16, 78, 132, 148};
   static const int64_t batches[] = {1, 1, 2, 7, 16, 64, 65535, 65536};
-  const rondo_dtype q = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16;
-  struct attention_problem problem = {.chip = {.version = random_between(random, 0, 3) ? 90 : 80,
-                                               .multiprocessors = multiprocessors[random_between(random, 0, 4)],
-                                               .shared_bytes = MOST_SHARED_BYTES},
-                                      .shape = {.head_dimension = dimension[random_between(random, 0, 3)],
-                                                .batch = batches[random_between(random, 0, 7)],
-                                                .kv_heads = random_between(random, 1, 40),
-                                                .rows = random_between(random, 1, 20),
-                                                .capacity = random_between(random, 0, 40000),
-                                                .plain = random_between(random, 0, 1)},
-                                      .q = q,
-                                      .kv = random_between(random, 0, 2) ? q : RONDO_E4M3,
-                                      .asked_splits = random_between(random, 0, 3) ? 0 : random_between(random, 1, 256),
-                                      .is_aligned = random_between(random, 0, 9) > 0};
+  struct attention_problem problem = {.q = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16};
+  problem.chip.version = random_between(random, 0, 3) ? 90 : 80;
+  problem.chip.multiprocessors = multiprocessors[random_between(random, 0, 4)];
+  problem.chip.shared_bytes = MOST_SHARED_BYTES;
+  problem.shape.head_dimension = dimension[random_between(random, 0, 3)];
+  problem.shape.batch = batches[random_between(random, 0, 7)];
+  problem.shape.kv_heads = random_between(random, 1, 40);
+  problem.shape.rows = random_between(random, 1, 20);
+  problem.shape.capacity = random_between(random, 0, 40000);
+  problem.shape.plain = random_between(random, 0, 1);
+  problem.kv = random_between(random, 0, 2) ? problem.q : RONDO_E4M3;
+  problem.asked_splits = random_between(random, 0, 3) ? 0 : random_between(random, 1, 256);
+  problem.is_aligned = random_between(random, 0, 9) > 0;
   if (problem.kv == RONDO_E4M3) problem.shape.plain = false;
   if (problem.kv != RONDO_E4M3 && random_between(random, 0, 1)) {
     problem.shape.appends = true;

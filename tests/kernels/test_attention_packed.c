@@ -332,18 +332,17 @@ static void offsets_spoil(struct packed *t, struct random *random) {
 static struct packed draw(struct random *random) {
   static const int64_t dimensions[] = {32, 64, 64, 64, 128, 128, 256}, groups[] = {1, 2, 3, 4, 8},
                        rows[] = {1, 5, 40, 64, 130, 200, 256, 300};
-  struct packed t = {.base = random_between(random, 0, 2) ? 10000.0f : 0.0f,
-                     .pairing = random_between(random, 0, 1) ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED};
+  struct packed t = {.base = random_between(random, 0, 2) ? 10000.0f : 0.0f};
   struct attention *a = &t.a;
-  *a = (struct attention){.dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
-                          .layout = random_between(random, 0, 1) ? RONDO_BHSD : RONDO_BSHD,
-                          .batch = random_between(random, 0, 3) ? random_between(random, 1, 6) : 40,
-                          .kv_heads = random_between(random, 1, 2),
-                          .query_length = RANDOM_OF(random, rows),
-                          .capacity = random_between(random, 1, 400),
-                          .dimension = RANDOM_OF(random, dimensions),
-                          .causal = 1,
-                          .lse_wanted = random_between(random, 0, 1)};
+  t.pairing = random_between(random, 0, 1) ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED;
+  *a = (struct attention){.causal = 1, .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16};
+  a->layout = random_between(random, 0, 1) ? RONDO_BHSD : RONDO_BSHD;
+  a->batch = random_between(random, 0, 3) ? random_between(random, 1, 6) : 40;
+  a->kv_heads = random_between(random, 1, 2);
+  a->query_length = RANDOM_OF(random, rows);
+  a->capacity = random_between(random, 1, 400);
+  a->dimension = RANDOM_OF(random, dimensions);
+  a->lse_wanted = random_between(random, 0, 1);
   a->place = random_between(random, 0, 3) ? (random_between(random, 0, 1) ? DENSE : STRIDED) : MISALIGNED;
   a->query_heads = a->kv_heads * RANDOM_OF(random, groups);
   if (random_between(random, 0, 2) == 0) {

@@ -22,29 +22,25 @@ static struct attention_problem random_problem(struct random *random) {
   static const int32_t multiprocessors[] = {1, 16, 78, 114, 132};
   static const int64_t dimensions[] = {64, 128, 256}, groups[] = {1, 1, 3, 8};
   static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16, RONDO_E4M3};
-  const int64_t kv_heads = random_between(random, 1, random_between(random, 0, 1) ? 40 : 2),
-                group = RANDOM_OF(random, groups);
-  const bool causal = random_between(random, 0, 1);
-  struct attention_problem problem = {
-      .chip = {90, RANDOM_OF(random, multiprocessors), 232448},
-      .shape = {.causal = causal,
-                .scale = 0.125f,
-                .soft_cap = random_between(random, 0, 2) ? 0.0f : 30.0f,
-                .window = causal && random_between(random, 0, 1) ? random_between(random, 1, 2000) : 0,
-                .batch = random_between(random, 1, 9),
-                .query_heads = kv_heads * group,
-                .kv_heads = kv_heads,
-                .group = group,
-                .query_length = random_between(random, 64, 2000),
-                .capacity = random_between(random, 1, 3000),
-                .has_ends = causal && random_between(random, 0, 1),
-                .head_dimension = RANDOM_OF(random, dimensions)},
-      .q = RANDOM_OF(random, dtypes),
-      .has_maps = true};
+  struct attention_problem problem = {.chip = {90, RANDOM_OF(random, multiprocessors), 232448}, .has_maps = true};
+  struct attention_shape *shape = &problem.shape;
+  shape->kv_heads = random_between(random, 1, random_between(random, 0, 1) ? 40 : 2);
+  shape->group = RANDOM_OF(random, groups);
+  shape->query_heads = shape->kv_heads * shape->group;
+  shape->causal = random_between(random, 0, 1);
+  shape->scale = 0.125f;
+  shape->soft_cap = random_between(random, 0, 2) ? 0.0f : 30.0f;
+  shape->window = shape->causal && random_between(random, 0, 1) ? random_between(random, 1, 2000) : 0;
+  shape->batch = random_between(random, 1, 9);
+  shape->query_length = random_between(random, 64, 2000);
+  shape->capacity = random_between(random, 1, 3000);
+  shape->has_ends = shape->causal && random_between(random, 0, 1);
+  shape->head_dimension = RANDOM_OF(random, dimensions);
+  problem.q = RANDOM_OF(random, dtypes);
   if (problem.q != RONDO_E4M3) return problem;
-  problem.shape.head_dimension = 128;
-  problem.shape.soft_cap = 0.0f;
-  problem.shape.window = 0;
+  shape->head_dimension = 128;
+  shape->soft_cap = 0.0f;
+  shape->window = 0;
   return problem;
 }
 

@@ -68,7 +68,8 @@ static void oracle_copy(struct copied *c) {
 static struct rectangle random_rectangle(struct random *random) {
   static const rondo_dtype dtypes[] = {RONDO_F64,  RONDO_F32,   RONDO_F16, RONDO_BF16,
                                        RONDO_E4M3, RONDO_NVFP4, RONDO_I32, RONDO_U8};
-  struct rectangle r = {.dtype = dtypes[random_between(random, 0, 7)], .rank = (uint32_t)random_between(random, 1, 4)};
+  struct rectangle r = {.dtype = dtypes[random_between(random, 0, 7)]};
+  r.rank = (uint32_t)random_between(random, 1, 4);
   for (uint32_t i = 0; i < r.rank; i++) {
     int64_t even = r.dtype == RONDO_NVFP4 && i == r.rank - 1 ? 2 : 1;
     bool dense = random_between(random, 0, 2) == 0;

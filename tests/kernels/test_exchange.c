@@ -172,10 +172,10 @@ static void drop(struct exchange *e, uint32_t ranks) {
 }
 
 static struct exchange random_exchange(struct random *random, uint32_t ranks, int64_t most) {
-  struct exchange e = {.kind = (enum kind)random_between(random, 0, ranks > 1 ? SEND : BROADCAST),
-                       .in_type = RANDOM_OF(random, types),
-                       .rank = (uint32_t)random_between(random, 1, 3),
-                       .peer = (uint32_t)random_between(random, 0, ranks - 1)};
+  struct exchange e = {.kind = (enum kind)random_between(random, 0, ranks > 1 ? SEND : BROADCAST)};
+  e.in_type = RANDOM_OF(random, types);
+  e.rank = (uint32_t)random_between(random, 1, 3);
+  e.peer = (uint32_t)random_between(random, 0, ranks - 1);
   e.out_type = e.kind == ALL_REDUCE || e.kind == REDUCE_SCATTER ? RANDOM_OF(random, types) : e.in_type;
   int64_t left = random_between(random, 0, 3) ? most / 100 : most;
   for (uint32_t i = e.rank; i-- > 0;) {

@@ -79,7 +79,8 @@ static void expect(const struct lookup *l, struct numbers *n) {
 
 /* Some text of a few different tokens, and choices that often agree with the drafts. */
 static void fill(const struct lookup *l, struct numbers *n, struct random *random) {
-  const int32_t alphabet = (int32_t)random_between(random, 1, 6) * (int32_t)random_between(random, 1, 9);
+  int32_t alphabet = (int32_t)random_between(random, 1, 6);
+  alphabet *= (int32_t)random_between(random, 1, 9);
   const int most = l->capacity - l->rows - 1;
   n->last = (int32_t)random_between(random, 0, most / 3);
   n->position = (int32_t)random_between(random, 0, most - (l->has_last ? n->last : 0));

@@ -74,9 +74,10 @@ Test(qr_panels_plan, a_plan_keeps_what_its_kernel_relies_on_and_the_batch_change
   struct random random = {1};
   int64_t planned = 0;
   for (int i = 0; i < PROBLEMS; i++) {
-    struct qr_problem problem = problem_of(
-        random_between(&random, 0, 1) ? 4 : 8, random_between(&random, 1, most[random_between(&random, 0, 6)]),
-        random_between(&random, 1, most[random_between(&random, 0, 6)]), random_between(&random, 1, INT32_MAX));
+    const uint32_t element_bytes = random_between(&random, 0, 1) ? 4 : 8;
+    const int64_t m = random_between(&random, 1, most[random_between(&random, 0, 6)]);
+    const int64_t n = random_between(&random, 1, most[random_between(&random, 0, 6)]);
+    struct qr_problem problem = problem_of(element_bytes, m, n, random_between(&random, 1, INT32_MAX));
     const int64_t shared_bytes = chips[random_between(&random, 0, 3)] << 10;
     const struct qr_plan plan = planned_for(&problem, shared_bytes);
     problem.batch = 1;

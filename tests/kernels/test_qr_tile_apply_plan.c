@@ -30,9 +30,9 @@ static struct qr_problem random_problem(struct random *random) {
   static const int64_t most[] = {8, 16, 33, 64, 128, 300, 600, (int64_t)1 << 20};
   const int64_t m = random_between(random, 1, most[random_between(random, 0, 7)]);
   const int64_t n = random_between(random, 1, most[random_between(random, 0, 5)]);
-  return problem_of(random_between(random, 0, 1) ? 4 : 8, m, n,
-                    random_between(random, 1, most[random_between(random, 0, 7)]),
-                    random_between(random, 1, INT64_C(1) << random_between(random, 0, 10)));
+  const int64_t columns = random_between(random, 1, most[random_between(random, 0, 7)]);
+  const int64_t batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 10));
+  return problem_of(random_between(random, 0, 1) ? 4 : 8, m, n, columns, batch);
 }
 
 static void check(const struct qr_problem *problem, int64_t shared_bytes, const struct qr_plan *plan) {

@@ -31,15 +31,14 @@ static struct qr_problem problem_of(int32_t element_bytes, int64_t m, int64_t n,
 static struct subject random_subject(struct random *random) {
   static const int64_t most[] = {8, 16, 33, 64, 128, 300, 1100, (int64_t)1 << 40}, chips[] = {48, 99, 163, 227};
   const bool is_thin = random_between(random, 0, 1);
-  struct subject subject = {.problem =
-                                problem_of(random_between(random, 0, 1) ? 4 : 8,
-                                           random_between(random, 1, most[random_between(random, 0, 7)]),
-                                           random_between(random, 1, most[random_between(random, 0, 5)]),
-                                           random_between(random, 1, INT64_C(1) << random_between(random, 0, 32)),
-                                           (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY),
-                                           (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY), is_thin),
-                            .chip = {.multiprocessors = (int32_t)random_between(random, 1, 148),
-                                     .shared_bytes = (int32_t)(chips[random_between(random, 0, 3)] << 10)}};
+  const int64_t m = random_between(random, 1, most[random_between(random, 0, 7)]);
+  const int64_t n = random_between(random, 1, most[random_between(random, 0, 5)]);
+  const int64_t batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 32));
+  const enum qr_tile_access a = (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY);
+  const enum qr_tile_access h = (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY);
+  struct subject subject = {.problem = problem_of(random_between(random, 0, 1) ? 4 : 8, m, n, batch, a, h, is_thin)};
+  subject.chip.multiprocessors = (int32_t)random_between(random, 1, 148);
+  subject.chip.shared_bytes = (int32_t)(chips[random_between(random, 0, 3)] << 10);
   struct qr_problem *problem = &subject.problem;
   if (random_between(random, 0, 3) == 0) { /* whole */
     static const int64_t shapes[][2] = {{128, 128}, {512, 32}, {1024, 32}, {256, 16}};

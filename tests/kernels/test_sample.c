@@ -137,9 +137,9 @@ static struct setting setting_of(struct random *random, int64_t n) {
   static const double temperatures[] = {1, 0.7, 1.5, 0, 4, 1e-3, -1, 1e30, 1e-39, 1};
   static const double ps[] = {1, 0.9, 0.5, 0.999, 0.01, 0, 1.5, -1, 1, 0.95};
   const int64_t ks[] = {0, 1, 5, 50, 1000, n, n - 1, -7, INT32_MAX, 40};
-  struct setting s = {(double)(float)temperatures[random_between(random, 0, 9)], ks[random_between(random, 0, 9)],
-                      (double)(float)ps[random_between(random, 0, 9)]};
-  return s;
+  const double temperature = temperatures[random_between(random, 0, 9)];
+  const int64_t k = ks[random_between(random, 0, 9)];
+  return (struct setting){(double)(float)temperature, k, (double)(float)ps[random_between(random, 0, 9)]};
 }
 
 static struct draw add(struct trial *trial, struct random *random, rondo_dtype dtype, int64_t count, int64_t n,

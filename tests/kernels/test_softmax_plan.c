@@ -11,16 +11,15 @@ enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 227 << 10 };
 static struct gemm_softmax_problem random_problem(struct random *random) {
   static const int64_t most[] = {1, 64, 300, 5000, 100000, (int64_t)1 << 31}, batches[] = {1, 1, 2, 7, 300, 1 << 20};
   static const int64_t depths[] = {1, 64, 65, 128, 129, 512, 100000}, multiprocessors[] = {1, 78, 132, 148};
-  return (struct gemm_softmax_problem){.is_softmax = random_between(random, 0, 1),
-                                       .is_exact = random_between(random, 0, 1),
-                                       .has_maps = random_between(random, 0, 7) != 0,
-                                       .is_dealt = random_between(random, 0, 1),
-                                       .batch = RANDOM_OF(random, batches),
-                                       .m = random_between(random, 0, RANDOM_OF(random, most)),
-                                       .n = random_between(random, 0, RANDOM_OF(random, most)),
-                                       .k = random_between(random, 0, RANDOM_OF(random, depths)),
-                                       .multiprocessors = RANDOM_OF(random, multiprocessors),
-                                       .shared_bytes = MOST_SHARED_BYTES};
+  struct gemm_softmax_problem problem = {.shared_bytes = MOST_SHARED_BYTES};
+  problem.is_softmax = random_between(random, 0, 1), problem.is_exact = random_between(random, 0, 1);
+  problem.has_maps = random_between(random, 0, 7) != 0, problem.is_dealt = random_between(random, 0, 1);
+  problem.batch = RANDOM_OF(random, batches);
+  problem.m = random_between(random, 0, RANDOM_OF(random, most));
+  problem.n = random_between(random, 0, RANDOM_OF(random, most));
+  problem.k = random_between(random, 0, RANDOM_OF(random, depths));
+  problem.multiprocessors = RANDOM_OF(random, multiprocessors);
+  return problem;
 }
 
 static bool is_named(const struct gemm_softmax_choice *choice, const char *name) {

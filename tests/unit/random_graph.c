@@ -431,8 +431,10 @@ void random_graph_fill(struct random_graph *g, uint32_t root_count, uint32_t tas
       operations[random_between(g->random, 0, 5)](g);
     else
       draw_kernel(g, may_read_unwritten);
-    if (chance(g, 20))
-      random_graph_after(g, (uint32_t)random_between(g->random, 0, t), (uint32_t)random_between(g->random, 0, t));
+    if (chance(g, 20)) {
+      const uint32_t before = (uint32_t)random_between(g->random, 0, t);
+      random_graph_after(g, before, (uint32_t)random_between(g->random, 0, t));
+    }
   }
   uint32_t roots = g->tensor_count;
   for (uint32_t i = 0; i < roots; i++) {

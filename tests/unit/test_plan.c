@@ -27,7 +27,8 @@ static rondo_graph *random_graph(struct random *random, uint32_t tasks) {
   rondo_tensor tensors[TENSORS];
   bool written[TENSORS] = {false};
   for (int i = 0; i < TENSORS; i++) {
-    int64_t shape[] = {random_between(random, 1, 64), random_between(random, 1, i % 8 == 7 ? 2048 : 64)};
+    int64_t shape[2] = {random_between(random, 1, 64)};
+    shape[1] = random_between(random, 1, i % 8 == 7 ? 2048 : 64);
     switch (random_between(random, 0, 9)) {
     case 0:
     case 1:
@@ -70,8 +71,10 @@ static rondo_graph *random_graph(struct random *random, uint32_t tasks) {
       arguments[count++] = (rondo_argument){.tensor = view, .access = access};
     }
     add_task(graph, arguments, count);
-    if (t > 2 && random_between(random, 0, 9) == 0) /* may be refused: a cycle */
-      rondo_after(graph, (rondo_task)random_between(random, 0, t), (rondo_task)random_between(random, 0, t));
+    if (t > 2 && random_between(random, 0, 9) == 0) { /* may be refused: a cycle */
+      const rondo_task before = (rondo_task)random_between(random, 0, t);
+      rondo_after(graph, before, (rondo_task)random_between(random, 0, t));
+    }
   }
   for (int i = 0; i < TENSORS; i++)
     if (graph->tensors[tensors[i].index].kind == TENSOR_OUTPUT && !written[i])

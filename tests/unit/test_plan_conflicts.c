@@ -10,9 +10,10 @@ enum shape { WINDOWS, ALL_AND_ELEMENTS, ROWS_AND_COLUMNS, MIXED };
 /* Of a board: a random window of it, all or an element, a row or a column. */
 static uint32_t part_of(struct random_graph *g, uint32_t board, int64_t side, enum shape shape, bool is_first) {
   int64_t row = random_between(g->random, 0, side - 1), column = random_between(g->random, 0, side - 1);
-  if (shape == WINDOWS)
-    return random_graph_tile(g, board, row, random_between(g->random, 1, side - row), column,
-                             random_between(g->random, 1, side - column));
+  if (shape == WINDOWS) {
+    const int64_t rows = random_between(g->random, 1, side - row);
+    return random_graph_tile(g, board, row, rows, column, random_between(g->random, 1, side - column));
+  }
   if (shape == ALL_AND_ELEMENTS) return is_first ? board : random_graph_tile(g, board, row, 1, column, 1);
   return is_first ? random_graph_tile(g, board, row, 1, 0, side) : random_graph_tile(g, board, 0, side, column, 1);
 }

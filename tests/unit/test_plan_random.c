@@ -33,7 +33,8 @@ Test(plan, exactly_the_tasks_whose_elements_conflict_are_ordered) {
   for (uint32_t round = 0; round < rounds; round++) {
     struct random_graph g;
     random_graph_begin(&g, &random, 300, 80);
-    random_graph_fill(&g, (uint32_t)random_between(&random, 1, 12), (uint32_t)random_between(&random, 0, 40), false);
+    const uint32_t roots = (uint32_t)random_between(&random, 1, 12);
+    random_graph_fill(&g, roots, (uint32_t)random_between(&random, 0, 40), false);
     struct trial_plan p;
     trial_plan_begin(&p, &g);
     check_order(&p);
@@ -53,7 +54,8 @@ Test(plan, exactly_the_buffers_that_every_path_keeps_apart_may_share) {
   for (uint32_t round = 0; round < rounds; round++) {
     struct random_graph g;
     random_graph_begin(&g, &random, 320, 100);
-    random_graph_fill(&g, (uint32_t)random_between(&random, 1, 15), (uint32_t)random_between(&random, 10, 60), false);
+    const uint32_t roots = (uint32_t)random_between(&random, 1, 15);
+    random_graph_fill(&g, roots, (uint32_t)random_between(&random, 10, 60), false);
     fill_long(&g, 15, 3);
     struct trial_plan p;
     trial_plan_begin(&p, &g);

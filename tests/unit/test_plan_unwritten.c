@@ -62,7 +62,8 @@ Test(plan, exactly_the_graphs_that_read_what_nothing_wrote_are_refused) {
   for (uint32_t round = 0; round < rounds; round++) {
     struct random_graph g;
     random_graph_begin(&g, &random, 300, 60);
-    random_graph_fill(&g, (uint32_t)random_between(&random, 1, 12), (uint32_t)random_between(&random, 0, 25), true);
+    const uint32_t roots = (uint32_t)random_between(&random, 1, 12);
+    random_graph_fill(&g, roots, (uint32_t)random_between(&random, 0, 25), true);
     bool is_unfinished = false;
     for (uint32_t i = 0; i < g.tensor_count; i++)
       is_unfinished = is_unfinished || (g.areas[i].root == i && g.graph->tensors[i].kind == TENSOR_OUTPUT &&

@@ -113,8 +113,10 @@ static void make_task(struct scenario *s, rondo_graph *graph, struct random *ran
                                                           .host = hash_on_host,
                                                           .arguments = arguments,
                                                           .argument_count = OPERANDS + 2}));
-  if (t > 3 && random_between(random, 0, 4) == 0)
-    rondo_after(graph, (rondo_task)random_between(random, 0, t), (rondo_task)random_between(random, 0, t));
+  if (t > 3 && random_between(random, 0, 4) == 0) {
+    const rondo_task before = (rondo_task)random_between(random, 0, t);
+    rondo_after(graph, before, (rondo_task)random_between(random, 0, t));
+  }
 }
 
 static void run_reference(struct scenario *s) {
