@@ -20,37 +20,14 @@ rondo_status copy_check(const struct op_task *task) {
   return op_expect("dst", dst, src->dtype, src->rank, src->shape);
 }
 
-struct copy_shape copy_shape_of(const struct op_task *task) {
-  const struct op_operand *src = &task->operands[COPY_SRC], *dst = &task->operands[COPY_DST];
-  int64_t bits = rondo_dtype_bits(src->dtype);
-  struct copy_shape shape = {.extent = {1, 1, 1}, .row_bytes = bits, .rows = op_elements(src) > 0};
-  if (!shape.rows) return shape;
-  /* The last dimension is dense. In nvfp4 it has an even number of elements, and so every size below is whole bytes. */
-  shape.row_bytes = src->shape[src->rank - 1] * bits / 8;
-  uint32_t outer = COPY_OUTER;
-  for (uint32_t i = src->rank - 1; i-- > 0;) {
-    if (src->shape[i] == 1) continue;
-    int64_t src_stride = src->stride[i] * bits / 8, dst_stride = dst->stride[i] * bits / 8;
-    if (outer == COPY_OUTER && src_stride == shape.row_bytes && dst_stride == shape.row_bytes) {
-      shape.row_bytes *= src->shape[i];
-    } else {
-      outer--;
-      shape.extent[outer] = src->shape[i];
-      shape.src_stride[outer] = src_stride;
-      shape.dst_stride[outer] = dst_stride;
-      shape.rows *= src->shape[i];
-    }
-  }
-  return shape;
-}
-
 COPY_KERNELS(KERNEL_CONSTANT)
 
 /* The widest vector that divides every offset, stride and size. Tensors begin at multiples of 256 bytes. */
-static uint32_t vector_bytes_of(const struct op_task *task, const struct copy_shape *shape) {
-  uint64_t all =
-      task->operands[COPY_SRC].offset_bytes | task->operands[COPY_DST].offset_bytes | (uint64_t)shape->row_bytes | 16;
-  for (int i = 0; i < COPY_OUTER; i++) all |= (uint64_t)shape->src_stride[i] | (uint64_t)shape->dst_stride[i];
+static uint32_t vector_bytes_of(const struct op_task *task, const struct dense_rows *rows) {
+  int64_t elements = rows->row;
+  for (int i = 0; i < COPY_OUTER; i++) elements |= rows->stride[COPY_SRC][i] | rows->stride[COPY_DST][i];
+  const uint64_t all = task->operands[COPY_SRC].offset_bytes | task->operands[COPY_DST].offset_bytes |
+                       (uint64_t)copy_bytes(task, elements) | 16;
   return (uint32_t)(all & -all);
 }
 
@@ -64,23 +41,25 @@ static int64_t blocks_by_bytes(int64_t bytes) {
   return kilobytes <= 512 ? 32 : kilobytes / 16;
 }
 
-static void select_rows(const struct op_call *call, const struct chip *chip, const struct copy_shape *shape,
+static void select_rows(const struct op_call *call, const struct chip *chip, const struct dense_rows *rows,
                         struct op_launches *launches) {
-  uint32_t vector_bytes = vector_bytes_of(call->task, shape);
+  const struct op_task *task = call->task;
+  uint32_t vector_bytes = vector_bytes_of(task, rows);
+  const int64_t bytes = copy_bytes(task, rows->rows * rows->row);
   struct copy_parameters parameters = {
       .src = call->data[COPY_SRC],
       .dst = call->data[COPY_DST],
-      .row = (uint32_t)(shape->row_bytes / vector_bytes),
-      .total = (uint32_t)(shape->rows * shape->row_bytes / vector_bytes),
+      .row = (uint32_t)(copy_bytes(task, rows->row) / vector_bytes),
+      .total = (uint32_t)(bytes / vector_bytes),
       .vector_bytes = vector_bytes,
   };
   for (int i = 0; i < COPY_OUTER; i++) {
-    parameters.extent[i] = (uint32_t)shape->extent[i];
-    parameters.src_stride[i] = shape->src_stride[i] / vector_bytes;
-    parameters.dst_stride[i] = shape->dst_stride[i] / vector_bytes;
+    parameters.extent[i] = (uint32_t)rows->extent[i];
+    parameters.src_stride[i] = copy_bytes(task, rows->stride[COPY_SRC][i]) / vector_bytes;
+    parameters.dst_stride[i] = copy_bytes(task, rows->stride[COPY_DST][i]) / vector_bytes;
   }
   /* Narrow vectors need more threads to move the same bytes. */
-  int64_t blocks = blocks_by_bytes(shape->rows * shape->row_bytes);
+  int64_t blocks = blocks_by_bytes(bytes);
   if (vector_bytes < 16) blocks = larger(blocks, divide_up(parameters.total, (int64_t)COPY_THREADS * COPY_UNROLL));
   blocks = smaller(blocks, 4 * larger(chip->multiprocessors, 1));
   launch_add(launches, &rondo_copy, blocks, COPY_THREADS, 0, &parameters, sizeof parameters);
@@ -93,14 +72,15 @@ static void select_small(const struct op_call *call, uint32_t bytes, struct op_l
 }
 
 rondo_status copy_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  struct copy_shape shape = copy_shape_of(call->task);
+  const struct dense_rows rows = copy_rows_of(call->task);
+  const int64_t row_bytes = copy_bytes(call->task, rows.row);
   const struct op_operand *operands = call->task->operands;
   launches->count = 0;
-  if (!shape.rows) return RONDO_OK;
+  if (!rows.rows) return RONDO_OK;
   bool is_aligned = (operands[COPY_SRC].offset_bytes | operands[COPY_DST].offset_bytes) % COPY_VECTOR_BYTES == 0;
-  if (shape.rows == 1 && shape.row_bytes <= COPY_SMALL_BYTES && is_aligned)
-    select_small(call, (uint32_t)shape.row_bytes, launches);
+  if (rows.rows == 1 && row_bytes <= COPY_SMALL_BYTES && is_aligned)
+    select_small(call, (uint32_t)row_bytes, launches);
   else
-    select_rows(call, chip, &shape, launches);
+    select_rows(call, chip, &rows, launches);
   return RONDO_OK;
 }

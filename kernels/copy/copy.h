@@ -49,17 +49,17 @@ struct copy_small_parameters {
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"
+#include "../common/dense_rows.h"
 
 enum { COPY_SRC, COPY_DST }; /* operands */
 
-/* The rectangle in bytes. */
-struct copy_shape {
-  int64_t extent[COPY_OUTER];
-  int64_t src_stride[COPY_OUTER], dst_stride[COPY_OUTER];
-  int64_t row_bytes;
-  int64_t rows; /* the product of the extents; 0 if there is nothing to copy */
-};
-struct copy_shape copy_shape_of(const struct op_task *task);
+/* The rectangle; a row begins and ends at whole bytes. */
+static inline struct dense_rows copy_rows_of(const struct op_task *task) {
+  return dense_rows_of(&task->operands[COPY_SRC], task->operands, 2);
+}
+static inline int64_t copy_bytes(const struct op_task *task, int64_t elements) {
+  return elements * (int64_t)rondo_dtype_bits(task->operands[COPY_SRC].dtype) / 8;
+}
 
 OP_FUNCTIONS(copy);
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../../runtime/integer.h"
+#include "../common/dense_rows.h"
 #include "../common/launch.h"
 
 /* ---- A rank's part ----------------------------------------------------------------------------------------------- */
@@ -29,34 +30,17 @@ uint32_t exchange_vectors(const struct op_task *task) {
   return (uint32_t)divide_up(op_elements(&task->operands[part_operand(task)]), numbers);
 }
 
-/* The strides of an operand along the dimensions of a part: `in` may have one more, of terms. */
-static const int64_t *strides_of(const struct op_operand *operand, uint32_t rank) {
-  return operand->stride + (operand->rank > rank);
-}
+static_assert((int)EXCHANGE_OUTER == (int)DENSE_ROWS_OUTER, "strides are copied");
 
-/* Dimensions that are dense in all operands become part of the row. */
+/* `in` may have one dimension more, of terms. */
 static void shape_fill(const struct op_task *task, struct exchange_parameters *parameters) {
   const struct op_operand *part = &task->operands[part_operand(task)];
-  struct exchange_side *sides[] = {&parameters->in, &parameters->residual, &parameters->out};
-  int64_t row = part->shape[part->rank - 1];
-  uint32_t outer = EXCHANGE_OUTER;
-  for (int i = 0; i < EXCHANGE_OUTER; i++) parameters->extent[i] = 1;
-  for (uint32_t d = part->rank - 1; d-- > 0;) {
-    if (part->shape[d] == 1) continue;
-    bool is_dense = outer == EXCHANGE_OUTER;
-    for (uint32_t s = 0; s < 3; s++) {
-      const struct op_operand *operand = &task->operands[s];
-      if (operand->present) is_dense &= strides_of(operand, part->rank)[d] == row;
-    }
-    if (is_dense) {
-      row *= part->shape[d];
-      continue;
-    }
-    parameters->extent[--outer] = (uint32_t)part->shape[d];
-    for (uint32_t s = 0; s < 3; s++)
-      if (task->operands[s].present) sides[s]->stride[outer] = strides_of(&task->operands[s], part->rank)[d];
-  }
-  parameters->row = (uint32_t)row;
+  struct exchange_side *sides[] = {
+      [EXCHANGE_IN] = &parameters->in, [EXCHANGE_RESIDUAL] = &parameters->residual, [EXCHANGE_OUT] = &parameters->out};
+  const struct dense_rows rows = dense_rows_of(part, task->operands, EXCHANGE_STATES);
+  for (int i = 0; i < EXCHANGE_OUTER; i++) parameters->extent[i] = (uint32_t)rows.extent[i];
+  for (uint32_t s = 0; s < EXCHANGE_STATES; s++) memcpy(sides[s]->stride, rows.stride[s], sizeof rows.stride[s]);
+  parameters->row = (uint32_t)rows.row;
   parameters->count = (uint32_t)op_elements(part);
 }
 

@@ -37,7 +37,7 @@ rondo_status position_add(rondo_graph *graph, const char *name, rondo_tensor pos
   return graph_add(graph, &op_add, name, arguments, ELEMENTWISE_OPERANDS, &attributes, sizeof attributes);
 }
 
-/* The other operands must have the first one's type and shape. */
+/* The other operands must have the first one's type and rows. */
 static rondo_status check_others(const struct op_task *task, const char *second) {
   const struct op_operand *a = &task->operands[ELEMENTWISE_A];
   OP_TRY(op_expect(second, &task->operands[ELEMENTWISE_B], a->dtype, a->rank, a->shape));
@@ -59,41 +59,15 @@ rondo_status add_check(const struct op_task *task) {
   return check_others(task, "b");
 }
 
-/* Is dimension i dense in all three operands, with rows of `row` elements? */
-static bool is_dense(const struct op_task *task, uint32_t i, int64_t row) {
-  for (uint32_t o = 0; o < ELEMENTWISE_OPERANDS; o++)
-    if (task->operands[o].stride[i] != row) return false;
-  return true;
-}
-
-struct elementwise_shape elementwise_shape_of(const struct op_task *task) {
-  const struct op_operand *out = &task->operands[ELEMENTWISE_OUT];
-  struct elementwise_shape shape = {.extent = {1, 1, 1}, .rows = op_elements(out) > 0};
-  if (!shape.rows) return shape;
-  shape.row = out->shape[out->rank - 1];
-  uint32_t outer = ELEMENTWISE_OUTER;
-  for (uint32_t i = out->rank - 1; i-- > 0;) {
-    if (out->shape[i] == 1) continue;
-    if (outer == ELEMENTWISE_OUTER && is_dense(task, i, shape.row)) {
-      shape.row *= out->shape[i];
-      continue;
-    }
-    shape.extent[--outer] = out->shape[i];
-    for (uint32_t o = 0; o < ELEMENTWISE_OPERANDS; o++) shape.stride[o][outer] = task->operands[o].stride[i];
-    shape.rows *= out->shape[i];
-  }
-  return shape;
-}
-
 ELEMENTWISE_KERNELS(KERNEL_CONSTANT)
 
 /* Do the folded rows of all three begin at multiples of 16 bytes? */
-static bool is_aligned(const struct op_task *task, const struct elementwise_shape *shape) {
+static bool is_aligned(const struct op_task *task, const struct dense_rows *rows) {
   uint64_t all = 0;
   for (int o = 0; o < ELEMENTWISE_OPERANDS; o++) {
     all |= task->operands[o].offset_bytes;
     for (int i = 0; i < ELEMENTWISE_OUTER; i++)
-      all |= (uint64_t)shape->stride[o][i] * rondo_dtype_bits(task->operands[o].dtype) / 8;
+      all |= (uint64_t)rows->stride[o][i] * rondo_dtype_bits(task->operands[o].dtype) / 8;
   }
   return all % 16 == 0;
 }
@@ -101,28 +75,28 @@ static bool is_aligned(const struct op_task *task, const struct elementwise_shap
 rondo_status elementwise_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip;
   const struct op_operand *operands = call->task->operands;
-  struct elementwise_shape shape = elementwise_shape_of(call->task);
+  const struct dense_rows rows = elementwise_rows_of(call->task);
   launches->count = 0;
-  if (!shape.rows) return RONDO_OK;
-  int64_t row_parts = divide_up(shape.row, ELEMENTWISE_ELEMENTS);
+  if (!rows.rows) return RONDO_OK;
+  int64_t row_parts = divide_up(rows.row, ELEMENTWISE_ELEMENTS);
   struct elementwise_parameters parameters = {
       .a = call->data[ELEMENTWISE_A],
       .b = call->data[ELEMENTWISE_B],
       .out = call->data[ELEMENTWISE_OUT],
-      .row = (uint32_t)shape.row,
+      .row = (uint32_t)rows.row,
       .row_parts = (uint32_t)row_parts,
-      .parts = (uint32_t)(shape.rows * row_parts),
+      .parts = (uint32_t)(rows.rows * row_parts),
       .dtype = operands[ELEMENTWISE_OUT].dtype,
-      .is_aligned = is_aligned(call->task, &shape),
+      .is_aligned = is_aligned(call->task, &rows),
       .is_gated = call->task->op == &op_silu_mul,
   };
   if (!parameters.is_gated)
     parameters.more = (uint32_t)((const struct add_attributes *)op_attributes(call->task))->more;
   for (int i = 0; i < ELEMENTWISE_OUTER; i++) {
-    parameters.extent[i] = (uint32_t)shape.extent[i];
-    parameters.a_stride[i] = shape.stride[ELEMENTWISE_A][i];
-    parameters.b_stride[i] = shape.stride[ELEMENTWISE_B][i];
-    parameters.out_stride[i] = shape.stride[ELEMENTWISE_OUT][i];
+    parameters.extent[i] = (uint32_t)rows.extent[i];
+    parameters.a_stride[i] = rows.stride[ELEMENTWISE_A][i];
+    parameters.b_stride[i] = rows.stride[ELEMENTWISE_B][i];
+    parameters.out_stride[i] = rows.stride[ELEMENTWISE_OUT][i];
   }
   launch_add(launches, &rondo_elementwise, divide_up(parameters.parts, ELEMENTWISE_THREADS), ELEMENTWISE_THREADS, 0,
              &parameters, sizeof parameters);

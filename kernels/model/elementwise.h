@@ -32,6 +32,7 @@ struct elementwise_parameters {
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"
+#include "../common/dense_rows.h"
 
 enum { ELEMENTWISE_OUT, ELEMENTWISE_A, ELEMENTWISE_B, ELEMENTWISE_OPERANDS }; /* operands; A and B are gate and up */
 
@@ -40,13 +41,9 @@ struct add_attributes {
   int32_t more; /* out = a + more, without b; 0: out = a + b */
 };
 
-/* The operands as rows, in elements; rows is 0 if there is nothing to do. */
-struct elementwise_shape {
-  int64_t extent[ELEMENTWISE_OUTER];
-  int64_t stride[ELEMENTWISE_OPERANDS][ELEMENTWISE_OUTER];
-  int64_t row, rows;
-};
-struct elementwise_shape elementwise_shape_of(const struct op_task *task);
+static inline struct dense_rows elementwise_rows_of(const struct op_task *task) {
+  return dense_rows_of(&task->operands[ELEMENTWISE_OUT], task->operands, ELEMENTWISE_OPERANDS);
+}
 
 extern const struct op op_silu_mul, op_add;
 rondo_status silu_mul_check(const struct op_task *task);

@@ -7,8 +7,8 @@
 enum { PIECE = 1024, ITEM_ELEMENTS = 16 * PIECE };
 
 int64_t elementwise_host_items(const struct op_task *task) {
-  struct elementwise_shape shape = elementwise_shape_of(task);
-  return divide_up(shape.rows * shape.row, ITEM_ELEMENTS);
+  const struct dense_rows rows = elementwise_rows_of(task);
+  return divide_up(rows.rows * rows.row, ITEM_ELEMENTS);
 }
 
 /* At most PIECE elements of a row: the index of the first one in each operand, and their number. */
@@ -49,11 +49,10 @@ static void add(const struct op_call *call, const struct piece *piece) {
   store(call, piece, a);
 }
 
-static void row_run(const struct op_call *call, const struct elementwise_shape *shape, int64_t row, int64_t begin,
+static void row_run(const struct op_call *call, const struct dense_rows *rows, int64_t row, int64_t begin,
                     int64_t end) {
-  struct piece piece = {{begin, begin, begin}, 0};
-  for (int i = ELEMENTWISE_OUTER; i-- > 0; row /= shape->extent[i])
-    for (int o = 0; o < ELEMENTWISE_OPERANDS; o++) piece.at[o] += row % shape->extent[i] * shape->stride[o][i];
+  struct piece piece = {.length = 0};
+  for (uint32_t o = 0; o < ELEMENTWISE_OPERANDS; o++) piece.at[o] = begin + dense_rows_begin(rows, o, row);
   for (; begin < end; begin += piece.length) {
     piece.length = smaller(end - begin, PIECE);
     if (call->task->op == &op_add)
@@ -65,11 +64,11 @@ static void row_run(const struct op_call *call, const struct elementwise_shape *
 }
 
 void elementwise_host_run(const struct op_call *call, int64_t first, int64_t last) {
-  struct elementwise_shape shape = elementwise_shape_of(call->task);
-  int64_t at = first * ITEM_ELEMENTS, end = smaller(last * ITEM_ELEMENTS, shape.rows * shape.row);
+  const struct dense_rows rows = elementwise_rows_of(call->task);
+  int64_t at = first * ITEM_ELEMENTS, end = smaller(last * ITEM_ELEMENTS, rows.rows * rows.row);
   while (at < end) {
-    int64_t begin = at % shape.row, count = smaller(shape.row - begin, end - at);
-    row_run(call, &shape, at / shape.row, begin, begin + count);
+    int64_t begin = at % rows.row, count = smaller(rows.row - begin, end - at);
+    row_run(call, &rows, at / rows.row, begin, begin + count);
     at += count;
   }
 }
