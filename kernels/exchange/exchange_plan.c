@@ -183,15 +183,21 @@ static bool has_two_steps(const struct exchange_attributes *attributes, uint32_t
   return attributes->kind == EXCHANGE_ALL_REDUCE && (ranks - 1) * (ranks - 2) * bytes > ranks * BYTES_OF_A_WAY;
 }
 
+static const struct exchange_choice choices[] = {
+    {.name = "one step", .why = "each rank's data goes whole to all that need it: one way over the link"},
+    {.name = "two steps",
+     .why = "each rank sums a part and sends it to all: fewer bytes, which save more than a second way takes"},
+};
+
+const struct exchange_choice *exchange_choices(size_t *count) {
+  *count = sizeof choices / sizeof *choices;
+  return choices;
+}
+
 struct exchange_choice exchange_choose(const struct exchange_attributes *attributes, uint32_t vectors) {
   const bool in_two = has_two_steps(attributes, vectors);
-  struct exchange_choice choice = {.name = "one step",
-                                   .why = "each rank's data goes whole to all that need it: one way over the link"};
-  if (in_two)
-    choice = (struct exchange_choice){
-        .name = "two steps",
-        .why = "each rank sums a part and sends it to all: fewer bytes, which save more than a second way takes",
-        .chunk = (uint32_t)divide_up(vectors, attributes->ranks)};
+  struct exchange_choice choice = choices[in_two];
+  if (in_two) choice.chunk = (uint32_t)divide_up(vectors, attributes->ranks);
   const int64_t work = in_two ? choice.chunk : vectors;
   choice.threads = threads_of(work);
   choice.blocks = (uint32_t)larger(1, smaller(EXCHANGE_BLOCKS_MOST, divide_up(work, choice.threads)));

@@ -108,6 +108,7 @@ struct exchange_choice {
   uint32_t chunk; /* of exchange_parameters */
 };
 struct exchange_choice exchange_choose(const struct exchange_attributes *attributes, uint32_t vectors);
+const struct exchange_choice *exchange_choices(size_t *count);
 
 /* Adds the states to a task's arguments, from `arguments` on, and borrows those that are not the graph's own. Those
  * that are not `touched`, as bits, stay absent. */

@@ -6,6 +6,7 @@
 
 #include "../../kernels/attention/attention_choose.h"
 #include "../../kernels/decoder/decoder_choose.h"
+#include "../../kernels/exchange/exchanges.h"
 #include "../../kernels/gemm/gemm_choose.h"
 #include "../../kernels/gemm_softmax/gemm_softmax_choose.h"
 #include "../../kernels/gemv/gemv_plan.h"
@@ -37,6 +38,7 @@ struct family {
 
 ROWS_OF(attention, attention_choice, attention_choices)
 ROWS_OF(decoder, decoder_choice, decoder_choices)
+ROWS_OF(exchange, exchange_choice, exchange_choices)
 ROWS_OF(gemm, gemm_choice, gemm_choices)
 ROWS_OF(gemm_softmax, gemm_softmax_choice, gemm_softmax_choices)
 ROWS_OF(gemv, gemv_choice, gemv_choices)
@@ -44,13 +46,10 @@ ROWS_OF(least_squares, least_squares_choice, least_squares_choices)
 ROWS_OF(qr, qr_choice, qr_choices)
 
 static const struct family families[] = {
-    {"attention", attention_rows},
-    {"decoder", decoder_rows},
-    {"gemm", gemm_rows},
-    {"gemm_softmax", gemm_softmax_rows},
-    {"gemv", gemv_rows},
-    {"least_squares", least_squares_rows},
-    {"qr", qr_rows},
+    {"attention", attention_rows},         {"decoder", decoder_rows},
+    {"exchange", exchange_rows},           {"gemm", gemm_rows},
+    {"gemm_softmax", gemm_softmax_rows},   {"gemv", gemv_rows},
+    {"least_squares", least_squares_rows}, {"qr", qr_rows},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
