@@ -92,6 +92,18 @@ void bench_device_close(struct bench_device *device) {
   REQUIRE(device, cuDevicePrimaryCtxRelease, device->ordinal);
 }
 
+enum {
+  LEAST_CHIP = 90,    /* the oldest chip with kernels of its own */
+  PORTABLE_CHIP = 91, /* no chip has this number: the library chooses portable kernels for it */
+  PORTABLE_SHARED_BYTES = 163 * 1024,
+};
+struct chip bench_chip(const struct bench_device *device, bool is_portable) {
+  struct chip chip = device->chip;
+  if (is_portable && chip.version >= LEAST_CHIP) chip.version = PORTABLE_CHIP;
+  if (is_portable && chip.shared_bytes > PORTABLE_SHARED_BYTES) chip.shared_bytes = PORTABLE_SHARED_BYTES;
+  return chip;
+}
+
 struct cu_kernel *bench_kernel(struct bench_device *device, const char *name) {
   struct cu_kernel *kernel = NULL;
   for (uint32_t i = 0; i < device->library_count; i++) {

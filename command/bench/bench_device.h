@@ -28,6 +28,9 @@ struct bench_device {
 void bench_device_open(struct bench_device *device);
 void bench_device_close(struct bench_device *device);
 
+/* The device's chip; is_portable: as one that has no kernels of its own. */
+struct chip bench_chip(const struct bench_device *device, bool is_portable);
+
 struct cu_kernel *bench_kernel(struct bench_device *device, const char *name);
 
 /* A kernel's resources. Local memory is that of one thread; shared memory is the static part. */

@@ -209,7 +209,7 @@ struct product {
   rondo_graph *graph;
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task task;
-  const struct chip *chip;
+  struct chip chip;
   bool weights_are_settled;
   char kernel[KERNEL_NAME_BYTES];
 };
@@ -271,7 +271,7 @@ static void add_chosen(void *user, struct bench_graph *graph, const struct gemv_
                          .data = data,
                          .scratch = (void *)at->scratch,
                          .settled_operands = is_early ? 1u << GEMV_WEIGHTS | 1u << GEMV_WEIGHT_SCALES : 0};
-  TRY(product->task.op->select(&call, product->chip, &launches));
+  TRY(product->task.op->select(&call, &product->chip, &launches));
   if (!launches.count) exit(command_failed("bench: the library chooses no kernel for a product"));
   for (uint32_t i = 0; i < launches.count; i++) bench_graph_add(graph, &launches.items[i]);
   snprintf(product->kernel, sizeof product->kernel, "%s", launches.items[0].kernel);
@@ -279,7 +279,8 @@ static void add_chosen(void *user, struct bench_graph *graph, const struct gemv_
 
 struct gemv_timing gemv_measure(struct gemv_memory *memory, const struct kernel_case *shape,
                                 const struct gemv_options *options, bool weights_are_settled) {
-  struct product product = {.chip = &memory->device->chip, .weights_are_settled = weights_are_settled};
+  struct product product = {.chip = bench_chip(memory->device, options->is_portable),
+                            .weights_are_settled = weights_are_settled};
   struct gemv_timing timing = {0};
   product_describe(&product, shape, scale_for(shape, options->is_chain), options->has_one_order);
   timing.us = gemv_time_us(memory, shape, options, &(struct gemv_way){product.kernel, add_chosen, &product});

@@ -7,6 +7,7 @@
 
 struct gemv_options {
   bool is_warm, is_programmatic, has_one_order;
+  bool is_portable; /* with the kernels of chips that have none of their own */
   uint32_t samples;
   /* Each product's vector is the previous product's result, if the types allow it. Every eighth product begins a new
    * chain. */

@@ -22,9 +22,6 @@ enum {
   BATCH_MOST = 64,
   PAGES_MOST = 4096,
   ALIGNMENT = 256,
-  LEAST_CHIP = 90,    /* the oldest chip with its own attention kernels */
-  PORTABLE_CHIP = 91, /* no chip has this number: the library chooses portable kernels for it */
-  PORTABLE_SHARED_BYTES = 163 * 1024,
   PAUSE_NS = 100 * 1000 * 1000,
   LOAD_NS = 200 * 1000 * 1000,
 };
@@ -179,17 +176,10 @@ static void fill(const struct softmax_memory *memory, const struct subject *subj
   if (shape->page_rows) fill_pages(memory, shape);
 }
 
-static struct chip chip_of(const struct bench_device *device, bool is_portable) {
-  struct chip chip = device->chip;
-  if (is_portable && chip.version >= LEAST_CHIP) chip.version = PORTABLE_CHIP;
-  if (is_portable && chip.shared_bytes > PORTABLE_SHARED_BYTES) chip.shared_bytes = PORTABLE_SHARED_BYTES;
-  return chip;
-}
-
 static void add_task(const struct softmax_memory *memory, const struct subject *subject,
                      const struct softmax_options *options, uint32_t copy, struct bench_graph *graph,
                      char kernel[SOFTMAX_NAME_BYTES]) {
-  const struct chip chip = chip_of(memory->device, options->is_portable);
+  const struct chip chip = bench_chip(memory->device, options->is_portable);
   void *data[OP_MAX_OPERANDS] = {NULL};
   struct op_launches launches = {0};
   for (uint32_t i = 0; i < subject->task.operand_count; i++)

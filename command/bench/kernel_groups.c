@@ -40,6 +40,7 @@ static void measure_cases(struct bench *bench, const struct kernel_case *cases, 
   struct gemv_options options = {.is_warm = bench->options.is_warm,
                                  .is_programmatic = is_programmatic,
                                  .has_one_order = bench->options.has_one_order,
+                                 .is_portable = bench->options.is_portable,
                                  .samples = (uint32_t)bench->options.samples};
   for (size_t i = 0; i < count; i++) {
     char label[KERNEL_LABEL_BYTES];
@@ -243,7 +244,7 @@ static bool qr_label(size_t index, char label[LABEL_BYTES]) {
 
 const struct group groups[] = {
     {"gemv", measure_gemv, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_ALIKE, gemv_label},
-    {"gemm", measure_gemm, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_ALIKE, gemm_label},
+    {"gemm", measure_gemm, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_ALIKE | KNOWS_PORTABLE, gemm_label},
     {"chain", measure_chains, KNOWS_ONLY, chain_label},
     {"ladder", measure_ladder, KNOWS_ONLY, ladder_label},
     {"attention", measure_attention, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE | KNOWS_DEVIATION,

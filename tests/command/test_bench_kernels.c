@@ -114,6 +114,21 @@ Test(bench_kernels, rivals_set_what_must_be_reached_for_the_same_types) {
   cr_assert_eq(shell_occurrences(ran.out, "at most 10.00"), 1, "%s", ran.out);
 }
 
+Test(bench_kernels, portable_kernels_of_many_vectors_have_their_own_figure_to_reach) {
+  char rivals[256];
+  snprintf(rivals, sizeof rivals, "%s",
+           shell_write("rivals.json", "[" LINE("bf16", "bf16", "bf16", 2048, 2048, 1024, 9) "]"));
+  const char *ours = shell_write(
+      "ours.json", "[" LINE("bf16", "bf16", "bf16", 2048, 2048, 1024,
+                            9.5) ", {\"weights\": \"bf16\", "
+                                 "\"vectors\": \"bf16\", \"out\": \"bf16\", \"m\": 2048, \"k\": 2048, \"batch\": 1, "
+                                 "\"count\": 1024, \"us\": 9.5, \"kernel\": \"rondo_gemm_portable_128\"}]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", ours, rivals);
+  REQUIRE_CODE(ran, 3);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 9.00: 1.056 MISSED"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 10.00: 0.950 reached"), 1, "%s", ran.out);
+}
+
 Test(bench_kernels, results_written_and_read_again_are_the_same) {
   char again[4096];
   const char *path = shell_write("first.json", "[" LINE("nvfp4", "bf16", "bf16", 576, 1536, 1, 2.75) "," LINE(
