@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures other libraries on the cases of `rondo bench kernels` and `rondo bench llama`, through PyTorch. Without a group:
-bf16 and fp8 products of cuBLAS. Groups: gemm (bf16 products of cuBLAS with 32 to 4096 vectors), attention and softmax
-(softmax_rivals.py), qr (qr_rivals.py), llama (llama_rivals.py), exchange (exchange_rivals.py).
+bf16 and fp8 products of cuBLAS. Groups: gemm (bf16 products of cuBLAS with 32 to 4096 vectors), gemm-sm80
+(sm80_rivals.py), attention and softmax (softmax_rivals.py), qr (qr_rivals.py), llama (llama_rivals.py), layers
+(layer_rivals.py), exchange (exchange_rivals.py).
 
     python3 command/bench/rivals.py [attention] --json rivals.json [--only "bf16 4096x4096"]
     rondo bench kernels [attention] --rivals rivals.json
@@ -21,8 +22,10 @@ import sys
 import torch
 
 import exchange_rivals
+import layer_rivals
 import llama_rivals
 import qr_rivals
+import sm80_rivals
 import softmax_rivals
 
 SHAPES = [(7168, 16384, 1), (4096, 7168, 8), (7168, 2048, 4), (4096, 4096, 1), (14336, 4096, 1), (4096, 14336, 1),
@@ -153,14 +156,15 @@ def measure_products(samples, wanted, types=GEMV_TYPES, shapes=SHAPES, counts=CO
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("group", nargs="?", choices=["gemv", "gemm", "attention", "softmax", "qr", "llama", "exchange"], default="gemv")
+    parser.add_argument("group", nargs="?", choices=["gemv", "gemm", "gemm-sm80", "attention", "softmax", "qr", "llama",
+                                                     "layers", "exchange"], default="gemv")
     parser.add_argument("--json", default="rivals.json")
     parser.add_argument("--only", default="", help='such as "bf16 4096x4096 count=1"')
     parser.add_argument("--rival", default="", help='of attention and softmax, a regular expression: "FlashAttention-3|cuDNN"')
-    parser.add_argument("--model", action="append", choices=list(llama_rivals.MODELS), help="of llama: this one only")
+    parser.add_argument("--model", action="append", choices=list(llama_rivals.MODELS), help="of llama and layers: only this")
     parser.add_argument("--sequences", "--batch", action="append", type=int, help="of llama; default 1, 4 and 16")
     parser.add_argument("--context", action="append", type=int, help="of llama; default 128, 512 and 4096")
-    parser.add_argument("--prompt", action="append", type=int, help="of llama: a prompt of this many tokens, not a token")
+    parser.add_argument("--prompt", action="append", type=int, help="of llama and layers: a prompt of this many tokens")
     parser.add_argument("--samples", type=int, help="replays, of which the median is taken; default 7, of llama 500")
     options = parser.parse_args()
     samples = options.samples or (500 if options.group == "llama" else 7)
@@ -173,12 +177,16 @@ def main():
         measured = measure_products(samples, wanted)
     elif options.group == "gemm":
         measured = measure_products(samples, wanted, GEMV_TYPES, GEMM_SHAPES, GEMM_COUNTS)
+    elif options.group == "gemm-sm80":
+        measured = measure_products(samples, wanted, [("bf16", 2, sm80_rivals.calls)], GEMM_SHAPES, GEMM_COUNTS)
     elif options.group == "qr":
         measured = qr_rivals.measure(samples, wanted)
     elif options.group == "exchange":
         measured = exchange_rivals.measure(options.samples or 25, wanted)
     elif options.group == "llama":
         measured = llama_rivals.measure(samples, wanted, options.model, options.sequences, options.context, options.prompt)
+    elif options.group == "layers":
+        measured = layer_rivals.measure(samples, wanted, options.model, options.prompt, time_us)
     else:
         measured = softmax_rivals.measure(options.group, samples, wanted, options.rival)
     for line in measured:
