@@ -237,8 +237,6 @@ Test(gemm, gemm_plans_cover_every_size) {
   }
 }
 
-/* With one_order only kernels of one order of sums are left, and which of the two orders it is does not depend on the
- * number of rows. */
 /* As device code divides. */
 static uint32_t divided(uint32_t number, const struct gemm_divisor *by) {
   return (uint32_t)((uint64_t)(2 * number) * by->factor >> 32) >> by->shift;
@@ -258,6 +256,8 @@ Test(gemm, gemm_divisors_divide) {
   }
 }
 
+/* With one_order only kernels of one order of sums are left, and which of the two orders it is does not depend on the
+ * number of rows. */
 Test(gemm, gemm_takes_kernels_of_one_order_for_one_order) {
   struct random random = {4};
   for (int i = 0; i < 2000; i++) {
