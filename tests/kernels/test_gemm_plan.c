@@ -222,10 +222,10 @@ Test(gemm, gemm_plans_cover_every_size) {
   struct random random = {3};
   static const int64_t counts[] = {1, 16, 17, 64, 65, 128, 200, 512, 1000, 4096, 65536};
   for (int i = 0; i < 20000; i++) {
+    const int64_t rows = random_between(&random, 0, 1) ? RANDOM_OF(&random, counts) : random_between(&random, 1, 5000);
+    const int64_t columns = random_between(&random, 1, 1 << random_between(&random, 1, 17));
     struct gemm_problem problem =
-        problem_of(random_between(&random, 0, 1) ? RANDOM_OF(&random, counts) : random_between(&random, 1, 5000),
-                   random_between(&random, 1, 1 << random_between(&random, 1, 17)),
-                   random_between(&random, 0, 1 << random_between(&random, 1, 15)));
+        problem_of(rows, columns, random_between(&random, 0, 1 << random_between(&random, 1, 15)));
     problem.batch = random_between(&random, 0, 3) ? 1 : random_between(&random, 1, 70);
     problem.has_maps = problem.k > 0 && random_between(&random, 0, 3);
     problem.one_order = random_between(&random, 0, 1), problem.one_type = random_between(&random, 0, 1);
@@ -261,13 +261,14 @@ Test(gemm, gemm_divisors_divide) {
 Test(gemm, gemm_takes_kernels_of_one_order_for_one_order) {
   struct random random = {4};
   for (int i = 0; i < 2000; i++) {
-    struct gemm_problem problem = problem_of(random_between(&random, 1, 65536), random_between(&random, 1, 20000),
-                                             random_between(&random, 1, 20000));
+    const int64_t rows = random_between(&random, 1, 65536), columns = random_between(&random, 1, 20000);
+    struct gemm_problem problem = problem_of(rows, columns, random_between(&random, 1, i % 4 ? 20000 : 64));
     problem.one_order = true;
     problem.has_maps = i % 2, problem.one_type = i / 2 % 2;
     struct gemm_plan plan;
     const struct gemm_choice *choice = gemm_choose(&problem, &plan);
-    cr_assert(!choice->has_order_of_its_own && choice->needs_maps == problem.has_maps, "%s", choice->name);
+    cr_assert(!choice->has_order_of_its_own && choice->needs_maps == problem.has_maps, "%s: %ld x %ld x %ld",
+              choice->name, (long)rows, (long)columns, (long)problem.k);
   }
 }
 
