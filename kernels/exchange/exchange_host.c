@@ -140,12 +140,13 @@ static struct vector *slot(const struct item *item, unsigned char *row, uint32_t
   return (void *)(row + EXCHANGE_HEAD_BYTES + (item->before[r] & 1) * item->p->slot_bytes);
 }
 
-/* Waits until the item of another rank has counted itself; false: the time is over, and the fault is stored. */
+/* Waits until the item of another rank has counted itself; false: the time is over, and the fault is stored. A counter
+ * may still be one behind: an exchange of fewer items stores it after the one that its peer has waited for. */
 static bool await(const struct item *item, uint32_t from) {
   uint64_t begin = 0;
   for (uint32_t spins = 1;; spins++) {
     const uint32_t count = atomic_load_explicit(counter(item->p->here[from], item->index), memory_order_acquire);
-    if (count != item->before[from]) return true;
+    if ((int32_t)(count - item->before[from]) > 0) return true;
     cpu_relax();
     if (spins % SPINS_BEFORE_YIELD) continue;
     sched_yield();
