@@ -2,9 +2,11 @@
  * plans of many sizes. Needs no GPU. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../../kernels/gemm/gemm_choose.h"
+#include "../../runtime/integer.h"
 #include "../oracles/gemm_oracle.h"
 
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
@@ -283,6 +285,14 @@ static struct op_operand operand_of(rondo_dtype dtype, int64_t rows, int64_t col
                              .offset_bytes = offset};
 }
 
+/* The same in a batch of such matrices. */
+static void batch_operand(struct op_operand *operand, int64_t batch) {
+  const int64_t rows = operand->shape[0], columns = operand->shape[1], stride = operand->stride[0];
+  operand->rank = 3;
+  operand->shape[0] = batch, operand->shape[1] = rows, operand->shape[2] = columns;
+  operand->stride[0] = rows * stride, operand->stride[1] = stride, operand->stride[2] = 1;
+}
+
 static const struct op_launch *selected(struct op_operand *operands, int32_t version, struct op_launches *launches) {
   const struct chip chip = {.version = version, .multiprocessors = 132, .shared_bytes = 232448};
   struct op_task task = {.op = &op_gemm, .operand_count = GEMM_OPERANDS, .operands = operands};
@@ -334,6 +344,56 @@ Test(gemm, gemm_select_takes_wgmma_where_operands_can_be_mapped) {
   operands[GEMV_VECTORS] = operand_of(RONDO_BF16, 300, 200, 204, 0);
   selected(operands, 90, &launches);
   cr_assert(!strncmp(launches.choice, "portable", 8), "vectors without a map: %s", launches.choice);
+}
+
+/* The walk of all clusters over a launch's units, as device code finds them: each is made once. */
+static void walk_units(const struct op_launch *launch, const struct gemm_tile *tile, const int64_t units[3]) {
+  struct gemm_wgmma_parameters p;
+  memcpy(&p, launch->parameters, sizeof p);
+  const uint32_t clusters = launch->grid[0] / (uint32_t)gemm_tile_cluster(*tile);
+  const int64_t all = units[0] * units[1] * units[2];
+  unsigned char *made = calloc((size_t)all, 1);
+  int64_t count = 0;
+  cr_assert(made);
+  for (uint32_t first = 0; first < clusters; first++)
+    for (uint32_t turn = 0; turn < p.least + (first < p.more); turn++, count++) {
+      const uint32_t unit = first + turn * clusters, matrix = divided(unit, &p.of_matrix);
+      const uint32_t in = unit - matrix * p.of_matrix.by, group = divided(in, &p.of_group);
+      const uint32_t in_group = in - group * p.of_group.by;
+      const struct gemm_divisor *along = group < p.groups ? &p.along : &p.last_along;
+      const uint32_t q = divided(in_group, along), up = group * p.along.by + in_group - q * along->by;
+      const int64_t number = (matrix * units[1] + up) * units[2] + q;
+      cr_assert(matrix < units[0] && up < units[1] && q < units[2] && !made[number]++, "%s: unit %u", launch->kernel,
+                unit);
+    }
+  cr_assert_eq(count, all, "%s", launch->kernel);
+  free(made);
+}
+
+Test(gemm, gemm_launches_walk_over_every_unit_once) {
+  struct random random = {5};
+  size_t choices, walks = 0;
+  const struct gemm_choice *choice = gemm_choices(&choices);
+  for (int i = 0; i < 1000; i++) {
+    const int64_t batch = random_between(&random, 1, 3), rows = random_between(&random, 17, 6000);
+    const int64_t columns = 8 * random_between(&random, 1, 2000), k = 8 * random_between(&random, 10, 600);
+    struct op_operand operands[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, columns, k, k, 0),
+                                                 [GEMV_VECTORS] = operand_of(RONDO_BF16, rows, k, k, 0),
+                                                 [GEMV_OUT] = operand_of(RONDO_BF16, rows, columns, columns, 0)};
+    for (int j = 0; j < GEMM_OPERANDS; j++)
+      if (operands[j].present) batch_operand(&operands[j], batch);
+    struct op_launches launches;
+    const struct op_launch *launch = selected(operands, 90, &launches);
+    for (size_t j = 0; j < choices; j++) {
+      if (strcmp(choice[j].name, launches.choice) != 0 || !choice[j].needs_maps) continue;
+      const struct gemm_tile *tile = &choice[j].kernel->tile;
+      const int64_t p_units = divide_up(tile->swapped ? columns : rows, (int64_t)gemm_tile_p(*tile) * tile->along_p);
+      const int64_t q_units = divide_up(tile->swapped ? rows : columns, (int64_t)tile->columns * tile->along_q);
+      walk_units(launch, tile, (int64_t[]){batch, p_units, q_units});
+      walks++;
+    }
+  }
+  cr_assert_gt(walks, 500);
 }
 
 /* No other kernel takes e4m3. */
