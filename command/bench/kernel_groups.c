@@ -35,16 +35,18 @@ static double read_us(const struct bench *bench, const struct kernel_case *shape
 }
 
 /* gemv's cases stand beside the time of only reading the same bytes, which is the bound of few vectors. */
-static void measure_cases(struct bench *bench, const struct kernel_case *cases, size_t count, double read_rate) {
+static void measure_cases(struct bench *bench, const struct kernel_case *cases, size_t count, double read_rate,
+                          bool is_portable) {
   bool is_programmatic = bench->options.edges == EDGES_PROGRAMMATIC;
   struct gemv_options options = {.is_warm = bench->options.is_warm,
                                  .is_programmatic = is_programmatic,
                                  .has_one_order = bench->options.has_one_order,
-                                 .is_portable = bench->options.is_portable,
+                                 .is_portable = is_portable,
                                  .samples = (uint32_t)bench->options.samples};
   for (size_t i = 0; i < count; i++) {
     char label[KERNEL_LABEL_BYTES];
     if (!is_wanted(bench, &cases[i], label)) continue;
+    if (is_portable && cases[i].vectors == RONDO_E4M3) continue; /* no portable kernel takes them */
     fprintf(stderr, "%s\n", label);
     struct gemv_timing timing = gemv_measure(product_memory(bench), &cases[i], &options, is_programmatic);
     if (isnan(timing.us)) {
@@ -66,12 +68,12 @@ static void measure_gemv(struct bench *bench) {
   static struct kernel_case cases[KERNEL_CASES_MOST];
   const double rate = gemv_read_rate(product_memory(bench), (uint32_t)bench->options.samples);
   report_figure(&bench->report, "reading 1 GB", rate / 1e3, "GB/s", 0);
-  measure_cases(bench, cases, kernel_cases(cases), rate);
+  measure_cases(bench, cases, kernel_cases(cases), rate, false);
 }
 
 static void measure_gemm(struct bench *bench) {
   static struct kernel_case cases[KERNEL_CASES_MOST];
-  measure_cases(bench, cases, kernel_gemm_cases(cases), 0);
+  measure_cases(bench, cases, kernel_gemm_cases(cases), 0, bench->options.is_portable);
 }
 
 /* ---- Chains ------------------------------------------------------------------------------------------------------ */
