@@ -107,6 +107,8 @@ static rondo_status like_check(const struct op_task *task) {
                           *o = &task->operands[ATTENTION_O];
   const rondo_dtype of_16_bits = o->dtype == RONDO_BF16 ? RONDO_BF16 : RONDO_F16;
   OP_TRY(op_expect("v", &task->operands[ATTENTION_V], k->dtype, 4, k->shape));
+  if (q->dtype == RONDO_E4M3 && o->present && o->dtype != of_16_bits)
+    return op_refuse("o is %s, expected f16 or bf16", rondo_dtype_name(o->dtype));
   return op_expect("o", o, q->dtype == RONDO_E4M3 ? of_16_bits : q->dtype, 4, q->shape);
 }
 

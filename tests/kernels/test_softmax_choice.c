@@ -40,14 +40,15 @@ Test(softmax, gemm_softmax_refuses_what_does_not_fit_together) {
   REQUIRE_ERROR(softmax_add(g, a, absent, p), invalid, "b is absent");
   REQUIRE_ERROR(softmax_add(g, a, b, absent), invalid, "p is absent");
   REQUIRE_ERROR(rowmax_add(g, a, b, absent), invalid, "max is absent");
-  REQUIRE_ERROR(softmax_add(g, f32, b, p), invalid, "f32, expected [m, k] or [batch, m, k] f16 or bf16");
-  REQUIRE_ERROR(softmax_add(g, a, bf16, p), invalid, "bf16, expected [2, n, 16] f16");
+  REQUIRE_ERROR(softmax_add(g, f32, b, p), invalid,
+                "a is [2, 8, 16] f32, expected [m, k] or [batch, m, k] f16 or bf16");
+  REQUIRE_ERROR(softmax_add(g, a, bf16, p), invalid, "b is [2, 9, 16] bf16, expected [2, n, 16] f16");
   REQUIRE_ERROR(softmax_add(g, tensor_of(g, RONDO_F16, 1, 8, 0, 0), b, p), invalid, "a is [8] f16, expected [m, k]");
   REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 2, 9, 16, 0), p), invalid,
                 "b is [9, 16] f16, expected [2, n, 16]");
   REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 2, 8, 9, 0)), invalid,
                 "p is [8, 9] f32, expected [2, 8, 9]");
-  REQUIRE_ERROR(rowmax_add(g, a, b, p), invalid, "f32, expected [2, 8] f32");
+  REQUIRE_ERROR(rowmax_add(g, a, b, p), invalid, "max is [2, 8, 9] f32, expected [2, 8] f32");
   REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 2, 9, 17), p), invalid,
                 "b is [2, 9, 17] f16, expected [2, n, 16]");
   REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 3, 9, 16), p), invalid,
@@ -59,7 +60,7 @@ Test(softmax, gemm_softmax_refuses_what_does_not_fit_together) {
   REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 2, 8, 8)), invalid,
                 "p is [2, 8, 8] f32, expected [2, 8, 9]");
   REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F64, 3, 2, 8, 9)), invalid,
-                "f64, expected [m, n] or [batch, m, n] f16, bf16 or f32");
+                "p is [2, 8, 9] f64, expected [m, n] or [batch, m, n] f16, bf16 or f32");
   REQUIRE_ERROR(rowmax_add(g, a, b, tensor_of(g, RONDO_F32, 2, 2, 9, 0)), invalid,
                 "max is [2, 9] f32, expected [2, 8]");
   REQUIRE_ERROR(rowmax_add(g, a, b, tensor_of(g, RONDO_F16, 2, 2, 8, 0)), invalid,
@@ -77,10 +78,10 @@ Test(softmax, gemm_softmax_refuses_what_does_not_fit_together) {
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, NULL), invalid, "the tensors' address is NULL");
   desc.dtype = RONDO_F32;
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid,
-                "f32, expected [m, k] or [batch, m, k] f16 or bf16 (a: input 'gemm_softmax a')");
+                "a is [1, 2, 4] f32, expected [m, k] or [batch, m, k] f16 or bf16 (a: input 'gemm_softmax a')");
   desc.dtype = RONDO_F16, desc.p_dtype = RONDO_E4M3;
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid,
-                "e4m3, expected [m, n] or [batch, m, n] f16, bf16 or f32");
+                "p is [1, 2, 3] e4m3, expected [m, n] or [batch, m, n] f16, bf16 or f32");
   desc.p_dtype = RONDO_F16, desc.n = -1;
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid, "tensor 'gemm_softmax b': dimension 1 is -1");
   trial_end(&trial);
