@@ -43,19 +43,19 @@ template <typename T> DEVICE uint4 chunk_read(const unsigned char *row, uint32_t
 }
 
 template <typename Size>
-DEVICE void any_query_load(const attention_general_parameters &any, const attention_parameters &p, const work &w,
+DEVICE void any_query_load(const attention_general_parameters &any, const attention_parameters &own, const work &w,
                            unsigned char *shared) {
   const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
   const int bytes = any.q_e4m3 ? 1 : 2;
   rolled_for (uint32_t r = thread / Size::chunks; r < Size::rows; r += Size::threads / Size::chunks) {
     const uint32_t row = w.row_begin + r;
-    const place at = place_of(p, row < p.rows ? row : 0);
-    const int64_t offset = w.batch * p.q_stride.batch + (w.kv_head * p.group + at.head) * p.q_stride.head +
-                           at.position * p.q_stride.position;
-    const unsigned char *from = static_cast<const unsigned char *>(p.q) + offset * bytes;
+    const place at = place_of(own, row < own.rows ? row : 0);
+    const int64_t offset = w.batch * own.q_stride.batch + (w.kv_head * own.group + at.head) * own.q_stride.head +
+                           at.position * own.q_stride.position;
+    const unsigned char *from = static_cast<const unsigned char *>(own.q) + offset * bytes;
     const uint4 zeros = make_uint4(0, 0, 0, 0);
     *reinterpret_cast<uint4 *>(shared + chunk_offset<Size>(r, chunk)) =
-        row < p.rows ? chunk_read<typename Size::type>(from, chunk, any.q_e4m3, p.aligned) : zeros;
+        row < own.rows ? chunk_read<typename Size::type>(from, chunk, any.q_e4m3, own.aligned) : zeros;
   }
 }
 
@@ -149,7 +149,8 @@ DEVICE void hide(const attention_general_parameters &any, const work &w, int beg
   });
 }
 
-/* What is not finite in the tile's V rows is added to the rows that see it: their weights are not 0. Others get -0. */
+/* What is not finite in the tile's V rows is added to the rows that see it: their weights are not 0. To all
+ * others -0 is added, which changes no number, while 0 would make 0 of -0. */
 template <typename Size>
 DEVICE void any_spread(const attention_general_parameters &any, const work &w, int begin, const any_rows &v,
                        const int *pool_rows, output_fragments<Size> &o) {
@@ -218,8 +219,8 @@ DEVICE void attend_work(const attention_general_parameters &any, const attention
   finish<Size>(own, w, state, o, shared);
 }
 
-/* Packed rows: `own` becomes the parameters of a batch of one item, whose first row is q's. It has KV rows of its own,
- * w.batch. */
+/* Packed rows: `own` gets the rows of one item, whose first row is q's and o's, and `w` its KV rows, those of w.batch.
+ */
 template <typename Size>
 DEVICE void packed_work_of(const attention_general_parameters &any, const packed_tile &at, attention_parameters &own,
                            work &w) {
@@ -236,7 +237,7 @@ DEVICE void packed_work_of(const attention_general_parameters &any, const packed
   w.row_begin = at.first - at.begin;
   w.length = p.kv_lengths[at.item];
   w.last_row = (query_length - max(w.length - p.capacity, 0)) * (int)p.group - 1;
-  if (p.causal) w.length += p.query_length - query_length; /* limit_of subtracts the former */
+  if (p.causal) w.length += p.query_length - query_length; /* limit_of takes the query_length of all items from it */
   w.kv_end = min(p.capacity, limit_of(p, w, w.row_begin + Size::rows - 1));
   w.kv_all = limit_of(p, w, w.row_begin);
   w.kv_begin = any.window ? max(0, (w.kv_all - any.window) / Size::tile * Size::tile) : 0;

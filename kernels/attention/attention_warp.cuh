@@ -11,7 +11,8 @@
 struct work {
   uint32_t batch, kv_head, split;
   int row_begin;         /* of the block */
-  int length;            /* KV rows there are; or the end of new rows, which may be beyond the capacity */
+  int length;            /* KV rows there are; or the end of new rows, which may be beyond the capacity. limit_of takes
+                          * query_length from it, so items with fewer query rows have as many more */
   int last_row;          /* no later row of the KV head sees more KV rows */
   int kv_begin, kv_end;  /* KV rows of the split that some row of the block sees */
   int kv_all;            /* KV rows before this one are seen by every row of the block */

@@ -35,7 +35,8 @@ template <typename Policy> struct attention_loop : Policy {
     if (pass < PASSES - 1 && __any_sync(0xffffffffu, failed) && threadIdx.x % 32 == 0) fail(at, pass, number);
   }
 
-  /* The first pass, up to the last sums of the last query tile; false if there is none. */
+  /* The first pass, up to the last sums of the last query tile, which `tile` becomes; false if the block has no tile.
+   */
   DEVICE bool attend(query_tile &tile) {
     uint32_t number = 0;
     if (this->warpgroup == Size::warpgroups - 1) this->pass_turn();
@@ -69,7 +70,7 @@ template <typename Policy> struct attention_loop : Policy {
   }
 
   /* A query tile of the other passes, one step after the other: load, score, mask, update, accumulate. In the first
-   * pass only the last step of the last query tile is left, which so needs no code of its own. */
+   * pass only the last step of the last query tile is left. */
   DEVICE void attend_one(query_tile &tile, uint32_t pass, uint32_t parity) {
     int j = 0;
     if (pass) {
@@ -97,6 +98,7 @@ template <typename Policy> struct attention_loop : Policy {
     this->finish(tile, rows, pass, tile.number);
   }
 
+  /* All passes. Those after the first run if the one before has failed somewhere. */
   DEVICE void attend_all() {
     query_tile tile;
     bool has_last = attend(tile);

@@ -38,8 +38,8 @@ struct gemm_norms {
 
 /* ---- sm_90a ------------------------------------------------------------------------------------------------------ */
 
-/* Divides numbers below 2^31: the upper half of 2 n `factor`, shifted. A division by `by` itself is 20 instructions,
- * and a block waits for each when it starts. */
+/* For n below 2^31, n / by is (2 n factor >> 32) >> shift. A division by `by` itself is 20 instructions, and a block
+ * waits for each when it starts. */
 struct gemm_divisor {
   uint32_t by, factor, shift;
 };
@@ -48,9 +48,9 @@ struct gemm_divisor {
  * the other way round. */
 struct gemm_wgmma_parameters {
   struct tensor_map p, q, out, residual, normed;
-  /* Units are tiles that a cluster has at a time. A matrix has them in groups: of those along P some are taken for all
-   * of Q before the next ones. Units of a matrix and of a group; those along P of the first `groups` groups, and of the
-   * last one, if it has fewer. */
+  /* Units are tiles that a cluster has at a time. A group has some units along P, each for all of Q, and is walked
+   * before the next group: `along` of them in each of the first `groups` groups, `last_along` in a last one that has
+   * fewer. of_matrix and of_group count all units of a matrix and of a group. */
   struct gemm_divisor of_matrix, of_group, along, last_along;
   uint32_t groups;
   uint32_t least, more;   /* units of each cluster, and how many clusters have one more */

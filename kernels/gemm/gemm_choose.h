@@ -22,7 +22,8 @@ struct gemm_problem {
 
 struct gemm_plan {
   double cycles;                          /* an estimate, 0 for gemv's kernels */
-  int64_t p_units, q_units, units, group; /* see gemm_wgmma_parameters */
+  int64_t p_units, q_units, units, group; /* tiles that a cluster has at a time: of a matrix along P and along Q, of all
+                                           * matrices; and those along P that are taken for all of Q before the next */
   int64_t row_tiles, column_tiles;        /* see gemm_portable_parameters */
   int64_t grid, shared_bytes;
   bool by_warps; /* see gemm_wgmma_parameters */

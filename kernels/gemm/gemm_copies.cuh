@@ -154,7 +154,7 @@ template <typename D> struct gemm_block {
 struct gemm_place {
   int p, q, matrix;
 };
-/* So that the compiler finds a place before products and not after them. */
+/* So that the compiler finds a place here, before waits and products, and not after them. */
 DEVICE void keep(gemm_place &place) { asm volatile("" : "+r"(place.p), "+r"(place.q), "+r"(place.matrix)); }
 DEVICE uint32_t divide(uint32_t number, const gemm_divisor &by) { return __umulhi(2 * number, by.factor) >> by.shift; }
 /* Units are walked in groups along P, each for all of Q, so that neighbours in time share tiles of Q. */

@@ -103,7 +103,8 @@ bool gemm_portable_plan(const struct gemm_problem *problem, const struct gemm_ch
   plan->shared_bytes = GEMM_PORTABLE_SHARED_BYTES(side);
   const double waves = (double)divide_up(plan->grid, blocks), tile = (double)(side * side * choice->kernel->blocks);
   plan->cycles = cycles_of(problem, waves * (tile * (double)problem->k / rate + 2000));
-  /* With one_order the alignment of the operands alone decides between wgmma and mma.sync. */
+  /* With one_order this is the last choice where there are maps, whatever the sizes: sums by wgmma may differ from
+   * those by mma.sync in the last bits. */
   if (problem->one_order && problem->has_maps) plan->cycles *= 1e6;
   return plan->grid <= INT32_MAX && plan->shared_bytes <= problem->shared_bytes;
 }

@@ -121,7 +121,7 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
   gemm_streamer<D> me(p, at);
   for (uint32_t turn = D::TURNS ? me.index : 0; turn < at.tiles; turn += D::TURNS ? 2 : 1) {
     float d[D::PRODUCTS][D::COLUMNS / 2];
-    gemm_place place; /* found while the block waits, for the predecessors or for the first copies */
+    gemm_place place; /* if early, found while the block waits: for the predecessors, or for the first copies */
     if (EARLY_PLACE) place = gemm_place_of(p, at, turn), keep(place);
     only_wait_for_predecessors(); /* after the first turn it returns at once */
     me.fetch_residual(turn);

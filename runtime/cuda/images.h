@@ -10,8 +10,8 @@ void images_unload(struct device *device);
 
 /* Images of the user's, whose exec is being closed. cuLibraryUnload waits for all kernels of the context, except in
  * lanes with multiprocessors of their own: on an H200 1.48 s beside a kernel of 1.5 s. Such a kernel may hang, and may
- * be one of another runtime. So a closed exec's images wait in a list. They are unloaded before the next image of the
- * user's is loaded, which waits as long, or with the runtime. An image for which the list has no room is unloaded at
+ * be one of another runtime. So a closed exec's images wait in a list. They are unloaded before the next exec loads an
+ * image of the user's, which waits as long, or with the runtime. An image for which the list has no room is unloaded at
  * once if no lane has work; else the driver keeps it until the process ends. */
 void images_leave(struct device *device, struct cu_library **libraries, uint32_t count);
 void images_unload_left(struct device *device);
