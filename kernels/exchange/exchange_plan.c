@@ -88,6 +88,12 @@ static void rows_fill(const struct op_call *call, struct exchange_parameters *pa
   }
 }
 
+/* In two steps sums of numbers of 16 bits go as f32 if they are added to a residual, or leave in another type. */
+static bool widens(const struct op_task *task) {
+  const struct op_operand *in = &task->operands[EXCHANGE_IN], *out = &task->operands[EXCHANGE_OUT];
+  return in->dtype != RONDO_F32 && (task->operands[EXCHANGE_RESIDUAL].present || out->dtype != in->dtype);
+}
+
 struct exchange_parameters exchange_parameters_of(const struct op_call *call, const struct exchange_choice *choice) {
   const struct op_task *task = call->task;
   const struct exchange_attributes *attributes = op_attributes(task);
@@ -95,7 +101,6 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
   const struct op_operand *own = &task->operands[EXCHANGE_STATES + attributes->rank];
   const bool has_terms = attributes->kind == EXCHANGE_ALL_REDUCE && in->rank > out->rank;
   const bool sums = attributes->kind == EXCHANGE_ALL_REDUCE || attributes->kind == EXCHANGE_REDUCE_SCATTER;
-  const bool has_residual = task->operands[EXCHANGE_RESIDUAL].present;
   struct exchange_parameters parameters = {
       .fault = (uint64_t *)(void *)call->fault,
       .fault_number = call->fault_number,
@@ -112,7 +117,7 @@ struct exchange_parameters exchange_parameters_of(const struct op_call *call, co
       .from = exchange_senders(attributes),
       .sums = sums,
       .keeps = in->present && out->present,
-      .widens = sums && in->dtype != RONDO_F32 && (has_residual || out->dtype != in->dtype),
+      .widens = sums && widens(task),
       .early = call->lets_successors_start,
   };
   rows_fill(call, &parameters);
@@ -227,14 +232,16 @@ rondo_status exchange_select(const struct op_call *call, const struct chip *chip
   return RONDO_OK;
 }
 
-/* Of its own state a task touches what it reads and clears, of others' what it stores there. */
+/* Of its own state a task touches what it reads and clears, of others' what it stores there. On the host, which has one
+ * step, nobody asks: rondo_profile takes no exchanges, and pictures of graphs know no backend. */
 int64_t exchange_touched_elements(const struct op_task *task, uint32_t operand, rondo_access read_or_write) {
   const struct exchange_attributes *attributes = op_attributes(task);
   if (operand < EXCHANGE_STATES) return op_elements(&task->operands[operand]);
   (void)read_or_write;
   const uint32_t r = operand - EXCHANGE_STATES;
   const struct exchange_choice choice = exchange_choose(attributes, exchange_vectors(task));
-  const int64_t vectors = choice.chunk ? 2 * (int64_t)choice.chunk : exchange_vectors(task);
+  const int64_t chunks = widens(task) ? 3 : 2; /* of numbers, and of sums */
+  const int64_t vectors = choice.chunk ? chunks * choice.chunk : exchange_vectors(task);
   const int64_t bytes = vectors * EXCHANGE_VECTOR_BYTES;
   if (r == attributes->rank) return bytes * __builtin_popcount(exchange_senders(attributes));
   return exchange_receivers(attributes) >> r & 1 ? bytes : 0;

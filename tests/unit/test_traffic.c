@@ -176,3 +176,24 @@ Test(traffic, a_product_in_e4m3_reads_a_factor_of_each_row) {
                                                       .out = TENSOR(output, F32, 1, 16)}));
   require_traffic(graph, ">gemv: reads 1.18 KiB, writes 64 B<");
 }
+
+/* Of 512 KiB: what a rank reads and clears of its state, what it stores into others', and the sum itself. */
+static void require_exchange(uint32_t ranks, bool has_residual, const char *says) {
+  rondo_graph *graph = graph_new();
+  rondo_tensor exchange[RONDO_MAX_RANKS] = {0};
+  for (uint32_t r = 0; r < ranks; r++) REQUIRE_OK(rondo_exchange_state(graph, NULL, ranks, 512 << 10, &exchange[r]));
+  REQUIRE_OK(rondo_add_all_reduce(
+      graph, &(rondo_exchange_desc){.in = TENSOR(input, BF16, 256 << 10),
+                                    .out = TENSOR(output, BF16, 256 << 10),
+                                    .residual = has_residual ? TENSOR(input, BF16, 256 << 10) : (rondo_tensor){0},
+                                    .exchange = exchange,
+                                    .ranks = ranks}));
+  require_traffic(graph, says);
+}
+
+Test(traffic, a_sum_over_ranks_moves_what_its_steps_do) {
+  require_exchange(2, false, ">all_reduce: reads 1 MiB, writes 1.5 MiB<");
+  require_exchange(2, true, ">all_reduce: reads 1.5 MiB, writes 1.5 MiB<");
+  require_exchange(4, false, ">all_reduce: reads 1.25 MiB, writes 2 MiB<");
+  require_exchange(4, true, ">all_reduce: reads 2.12 MiB, writes 2.75 MiB<");
+}
