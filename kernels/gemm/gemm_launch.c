@@ -1,4 +1,6 @@
 /* gemm_launch.c - the problem of a product of many rows, and the launch of a plan: parameters and tensor maps. */
+#include <string.h>
+
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "gemm_choose.h"
@@ -52,8 +54,21 @@ static bool has_one_type(const struct op_operand *operands, bool silu_mul) {
   return !residual->present || (residual->dtype == dtype && has_map(residual) && !silu_mul);
 }
 
+/* The operands as their alignment is asked for. The stride of a single row leads nowhere, but with one_order it counts:
+ * the row has the bits that it has among others. */
+static void operands_copy(const struct op_task *task, struct op_operand operands[GEMM_OPERANDS]) {
+  static const int of_rows[] = {GEMV_VECTORS, GEMV_OUT, GEMV_RESIDUAL};
+  const struct gemv_attributes *attributes = op_attributes(task);
+  memcpy(operands, task->operands, GEMM_OPERANDS * sizeof *operands);
+  for (size_t i = 0; attributes->one_order && i < sizeof of_rows / sizeof *of_rows; i++) {
+    struct op_operand *operand = &operands[of_rows[i]];
+    if (operand->present && operand->shape[operand->rank - 2] == 1) operand->shape[operand->rank - 2] = 2;
+  }
+}
+
 struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chip *chip) {
-  const struct op_operand *operands = call->task->operands;
+  struct op_operand operands[GEMM_OPERANDS];
+  operands_copy(call->task, operands);
   const struct gemv_attributes *attributes = op_attributes(call->task);
   const struct gemv_shape shape = gemv_shape_of(call->task);
   const bool in_pairs = shape.m % 2 == 0 && moves_in_pairs(&operands[GEMV_OUT]) &&

@@ -293,14 +293,36 @@ static void batch_operand(struct op_operand *operand, int64_t batch) {
   operand->stride[0] = rows * stride, operand->stride[1] = stride, operand->stride[2] = 1;
 }
 
-static const struct op_launch *selected(struct op_operand *operands, int32_t version, struct op_launches *launches) {
+static const struct op_launch *selected_by(const struct gemv_attributes *attributes, struct op_operand *operands,
+                                           int32_t version, struct op_launches *launches) {
   const struct chip chip = {.version = version, .multiprocessors = 132, .shared_bytes = 232448};
   struct op_task task = {.op = &op_gemm, .operand_count = GEMM_OPERANDS, .operands = operands};
   struct op_call call = {.task = &task, .data = (void *[GEMM_OPERANDS]){0}, .settled_operands = 1u << GEMV_WEIGHTS};
-  const struct gemv_attributes attributes = {.scale = 1};
-  memcpy(task.attributes, &attributes, sizeof attributes);
+  memcpy(task.attributes, attributes, sizeof *attributes);
   REQUIRE_OK(op_gemm.select(&call, &chip, launches));
   return &launches->items[0];
+}
+
+static const struct op_launch *selected(struct op_operand *operands, int32_t version, struct op_launches *launches) {
+  return selected_by(&(struct gemv_attributes){.scale = 1}, operands, version, launches);
+}
+
+/* One row has no next one that its stride would lead to. */
+Test(gemm, gemm_takes_the_same_order_for_one_row_as_for_two) {
+  static const int64_t strides[][3] = {{208, 512, 512}, {209, 512, 512}, {208, 513, 512}, {208, 512, 513}};
+  for (int i = 0; i < 4; i++)
+    for (int64_t rows = 1; rows <= 2; rows++) {
+      const int64_t *stride = strides[i];
+      struct op_operand operands[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, 512, 200, 208, 0),
+                                                   [GEMV_VECTORS] = operand_of(RONDO_BF16, rows, 200, stride[0], 0),
+                                                   [GEMV_OUT] = operand_of(RONDO_F32, rows, 512, stride[1], 0),
+                                                   [GEMV_RESIDUAL] = operand_of(RONDO_F32, rows, 512, stride[2], 0)};
+      struct op_launches launches;
+      const struct op_launch *launch =
+          selected_by(&(struct gemv_attributes){.scale = 1, .one_order = true}, operands, 90, &launches);
+      cr_assert_eq(strstr(launch->kernel, "portable") != NULL, i > 0, "case %d, %d rows: %s", i, (int)rows,
+                   launch->kernel);
+    }
 }
 
 /* Tensor maps if X and W can have them and numbers move in pairs; otherwise the portable kernels. */
