@@ -321,7 +321,6 @@ static void release(struct device_exec *exec) {
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
   if (exec->repeat_graph) driver->cuGraphDestroy(exec->repeat_graph);
   if (exec->resident_graph) driver->cuGraphDestroy(exec->resident_graph);
-  images_leave(exec->device, exec->libraries, exec->library_count);
 }
 
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec) {
@@ -340,7 +339,7 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   if (status != RONDO_OK) {
     resident_end(build.exec);
     release(build.exec);
-    if (!device_lost(device)) images_unload_left(device);
+    if (!device_lost(device)) images_unload_own(device, build.exec->libraries, build.exec->library_count);
   }
   device_restore(device, mode);
   const sigset_t signals = device->signals;
@@ -392,6 +391,7 @@ bool cuda_exec_destroy(struct device_exec *exec) {
   cu_result result = wait_for_last_node(exec);
   if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
   release(exec);
+  if (!device_lost(device)) images_leave(device, exec->libraries, exec->library_count);
   device_restore(device, mode);
   device_release(device);
   device_leave(device);

@@ -71,3 +71,7 @@ void images_leave(struct device *device, struct cu_library **libraries, uint32_t
   for (uint32_t i = 0; i < count; i++)
     if (!leave(device, libraries[i]) && are_lanes_idle(device)) device->driver.cuLibraryUnload(libraries[i]);
 }
+
+void images_unload_own(struct device *device, struct cu_library **libraries, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) device->driver.cuLibraryUnload(libraries[i]);
+}

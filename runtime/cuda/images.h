@@ -16,6 +16,9 @@ void images_unload(struct device *device);
 void images_leave(struct device *device, struct cu_library **libraries, uint32_t count);
 void images_unload_left(struct device *device);
 
+/* Those of an exec that was not instantiated after all. Instantiation waits for kernels anyway. */
+void images_unload_own(struct device *device, struct cu_library **libraries, uint32_t count);
+
 /* Looks a kernel up, and loads its image the first time. CU_NOT_FOUND if no image has the kernel. *function is the
  * driver's function that failed. The caller holds the device's lock, or opens the device. */
 cu_result images_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel, const char **function);

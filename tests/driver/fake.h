@@ -324,6 +324,7 @@ cu_result stream_put(struct stream *stream, struct item *item);
 struct item *launch_item_new(struct exec *exec);
 void item_free(struct item *item);
 bool streams_idle(const struct gpu *gpu);
+void streams_finish(const struct gpu *gpu);
 struct stream *stream_new(struct gpu *gpu, struct green *green, int priority);
 void streams_reset(void);
 void worker_start(void); /* of FAKE_THREAD */

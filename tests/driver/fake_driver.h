@@ -37,6 +37,7 @@ struct fake_settings {
   bool captured_elsewhere;     /* a thread that is not ours captures in the global mode */
   uint32_t queue_length;       /* of a stream: a launch into a full one waits; 0: no limit */
   uint64_t patience_ns;        /* of a resident graph that misses the host's beat; 0: as the kernel's */
+  bool unload_waits;           /* cuLibraryUnload waits for work, as the driver's; else that is a violation */
 };
 
 /* What a kernel gets: the launch's shape and the addresses of its parameters. It runs the whole grid. */

@@ -319,6 +319,7 @@ cu_result fake_cuLibraryUnload(struct cu_library *handle) {
   if (capture_forbids_waiting(NULL, "cuLibraryUnload")) return CU_CAPTURE_UNSUPPORTED;
   struct library *library = object_body(handle, LIBRARY, "cuLibraryUnload");
   if (!library) return CU_INVALID_HANDLE;
+  if (fake.settings.unload_waits) streams_finish(gpu_current());
   if (!streams_idle(gpu_current())) violation("cuLibraryUnload while work is in flight");
   struct library **link = &libraries;
   while (*link != library) link = &(*link)->next;

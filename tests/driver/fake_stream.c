@@ -267,6 +267,11 @@ bool streams_idle(const struct gpu *gpu) {
   return true;
 }
 
+void streams_finish(const struct gpu *gpu) {
+  for (struct stream *stream = fake.streams; stream; stream = stream->next)
+    if (stream->gpu == gpu) run_all(stream, true);
+}
+
 /* A real queue holds some thousand; a launch into a full one waits. */
 static bool is_full(const struct stream *stream) {
   uint32_t length = 0;

@@ -138,14 +138,15 @@ Test(hang, an_exec_is_closed_beside_one_of_another_runtime_that_hangs, .timeout 
 }
 
 /* More than can wait to be unloaded. */
-Test(hang, all_kernels_of_an_idle_exec_are_unloaded_in_the_end) {
-  enum { KERNELS = LEFT_LIBRARIES + 44 };
+enum { KERNELS = LEFT_LIBRARIES + 44 };
+
+/* A graph of so many images, each with the kernel "mix". The last task asks for the kernel `last`. */
+static rondo_graph *graph_of_many_images(const char *last) {
   static char images[KERNELS][32];
-  struct program program = {0};
+  rondo_graph *graph = NULL;
   uint32_t count = COUNT, salt = 0;
-  REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tasks = KERNELS}, &program.graph));
-  rondo_tensor x = add_vector(rondo_input, program.graph, "x", COUNT),
-               y = add_vector(rondo_output, program.graph, "y", COUNT);
+  REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tasks = KERNELS}, &graph));
+  rondo_tensor x = add_vector(rondo_input, graph, "x", COUNT), y = add_vector(rondo_output, graph, "y", COUNT);
   rondo_argument arguments[] = {{.tensor = x, .access = RONDO_READ},
                                 {.tensor = x, .access = RONDO_READ},
                                 {.tensor = y, .access = RONDO_WRITE},
@@ -153,18 +154,49 @@ Test(hang, all_kernels_of_an_idle_exec_are_unloaded_in_the_end) {
                                 {.value = &salt, .bytes = sizeof salt}};
   for (int i = 0; i < KERNELS; i++) {
     snprintf(images[i], sizeof images[i], "fake image: mix");
-    REQUIRE_OK(rondo_add_kernel(program.graph, &(rondo_kernel_desc){.image = images[i],
-                                                                    .image_bytes = sizeof images[i],
-                                                                    .function = "mix",
-                                                                    .arguments = arguments,
-                                                                    .argument_count = MIX_ARGUMENTS}));
+    REQUIRE_OK(rondo_add_kernel(graph, &(rondo_kernel_desc){.image = images[i],
+                                                            .image_bytes = sizeof images[i],
+                                                            .function = i == KERNELS - 1 ? last : "mix",
+                                                            .arguments = arguments,
+                                                            .argument_count = MIX_ARGUMENTS}));
   }
+  return graph;
+}
+
+Test(hang, all_kernels_of_an_idle_exec_are_unloaded_in_the_end) {
+  struct program program = {.graph = graph_of_many_images("mix")};
   rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, 1);
   REQUIRE_OK(rondo_open(&options, &program.runtime));
   const uint64_t loaded = fake->calls("cuLibraryLoadData");
   REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
   cr_assert_geq(fake->calls("cuLibraryLoadData"), loaded + KERNELS);
   REQUIRE_OK(rondo_close_exec(&program.exec));
+  program_end(&program);
+  require_clean("after close");
+}
+
+/* Beside another lane's exec in flight, for which an instantiation may wait. */
+Test(hang, no_kernel_of_a_failed_instantiation_is_kept) {
+  struct program program = {.graph = graph_of_many_images("mix")};
+  rondo_graph *failing = graph_of_many_images("absent");
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, 1);
+  options.device_bytes *= 2, options.pinned_bytes *= 2, options.host_bytes *= 2;
+  options.lanes = (const rondo_lane[]){{0}, {0}}, options.lane_count = 2;
+  REQUIRE_OK(rondo_open(&options, &program.runtime));
+  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
+  REQUIRE_OK(rondo_acquire(program.exec, &slot));
+  struct fake_settings settings = fake->settings();
+  settings.mode = FAKE_DEFERRED, settings.unload_waits = true;
+  fake->configure(&settings);
+  REQUIRE_OK(rondo_replay(slot));
+  const uint64_t unloaded = fake->calls("cuLibraryUnload");
+  REQUIRE_ERROR(rondo_instantiate(program.runtime, failing, &(rondo_exec_options){.lane = 1}, &exec),
+                RONDO_INVALID_ARGUMENT, "has no kernel");
+  cr_assert_eq(fake->calls("cuLibraryUnload"), unloaded + KERNELS);
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  REQUIRE_OK(rondo_graph_destroy(&failing));
   program_end(&program);
   require_clean("after close");
 }
