@@ -28,6 +28,17 @@ DEVICE void cp_async_four_words(uint32_t to, const unsigned char *from, uint32_t
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+/* Has the phase of this parity ended? */
+DEVICE bool barrier_test(uint32_t barrier, uint32_t parity) {
+  uint32_t has;
+  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+               "selp.u32 %0, 1, 0, done;\n}"
+               : "=r"(has)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return has;
+}
+
 /* The place of a reader or writer among the slots. */
 template <typename D> struct gemm_slot {
   uint32_t slot, parity;
@@ -174,37 +185,56 @@ template <typename D> DEVICE void decode_scales(const gemm_wgmma_parameters &p, 
 /* A lane's numbers of wgmma's rows: a[k / 16] for 64 of k. */
 using gemm_fragments = uint32_t[GEMM_DEPTH / 16][4];
 
-/* A lane's codes of a stage, loaded ahead, of rows `row` and `row` + 8. */
+/* A lane's codes of a stage, loaded ahead, of two rows that are eight apart. A warpgroup takes its stages in pairs: a
+ * slot has two, or one. */
 template <typename T, typename D> struct gemm_decoder {
+  static constexpr bool TWO_PAIRS = D::STEP == 1;
+
   const gemm_block<D> &at;
-  uint32_t rows_at, numbers_at, swizzle, selector;
-  uint32_t first, in_slot; /* stage in a slot: this warpgroup's first, and the next */
-  gemm_slot<D> from = {0, 0};
+  uint32_t first_codes, first_scales, selector; /* this lane's of the first slot */
+  uint32_t slot = 0, pair = 0, codes_at = 0;    /* of the pair */
+  gemm_slot<D> next = {0, 0};                   /* slot */
+  bool next_is_full = false;                    /* it was, when this one was entered */
   uint4 codes[2][2];
   uint2 scales[2];
 
+  /* A row's sixteen-byte pieces are exchanged as tensor copies do. */
   DEVICE gemm_decoder(const gemm_block<D> &at, const gemm_warpgroup<D> &me) : at(at) {
-    const uint32_t row = 64 * me.share() + 16 * me.warp + me.lane / 4;
-    rows_at = at.slots + row * GEMM_CODE_BYTES;
-    numbers_at = at.scale_numbers + row * 8;
-    swizzle = row % 8 * 16;
+    const uint32_t row = 64 * me.share() + 16 * me.warp + me.lane / 4, first = D::SPLITS ? me.index : 0;
+    first_codes = at.slots + row * GEMM_CODE_BYTES + (row % 8 * 16 ^ 32 * first);
+    first_scales = at.scale_numbers + (first * D::P_ROWS + row) * 8;
     selector = 0x40 + 0x11 * (me.lane % 4);
-    first = in_slot = D::SPLITS ? me.index : 0;
   }
 
-  /* The next stage's, maybe of a new slot. Its sixteen-byte pieces are exchanged as tensor copies do. */
-  DEVICE void load() {
-    if (in_slot == first) barrier_wait(at.slot_full + 8 * from.slot, from.parity);
-    const uint32_t codes_at = rows_at + from.slot * D::SLOT_BYTES;
-    unrolled_for (uint32_t i = 0; i < 2; i++)
-      unrolled_for (uint32_t half = 0; half < 2; half++)
-        codes[i][half] = load_four_words(codes_at + 8 * i * GEMM_CODE_BYTES + ((32 * in_slot + 16 * half) ^ swizzle));
-    unrolled_for (uint32_t i = 0; i < 2; i++)
-      scales[i] = load_two_words(numbers_at + (from.slot * GEMM_SLOT_STEPS + in_slot) * D::P_ROWS * 8 + 64 * i);
+  DEVICE void enter_slot() {
+    if (!next_is_full) barrier_wait(at.slot_full + 8 * next.slot, next.parity);
+    slot = next.slot, pair = 0;
+    codes_at = first_codes + slot * D::SLOT_BYTES;
+    next.next();
+    next_is_full = barrier_test(at.slot_full + 8 * next.slot, next.parity);
   }
-
-  /* The codes in registers, whose stage is left: and with it the slot, after the warpgroup's last stage there. */
-  DEVICE void decode(gemm_fragments &a, bool is_last) {
+  /* After its codes are in registers. */
+  DEVICE void leave_slot() const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_empty + 8 * slot);
+  }
+  DEVICE void next_pair() {
+    if (TWO_PAIRS && !pair)
+      pair = 1, codes_at ^= 64;
+    else
+      leave_slot(), enter_slot();
+  }
+  /* The pair's first or second stage. There is place for it in the slot even if the tile ends before. */
+  DEVICE void load(uint32_t second) {
+    unrolled_for (uint32_t half = 0; half < 2; half++) {
+      const uint32_t piece = codes_at ^ (32 * D::STEP * second + 16 * half);
+      unrolled_for (uint32_t i = 0; i < 2; i++) codes[i][half] = load_four_words(piece + 8 * i * GEMM_CODE_BYTES);
+    }
+    const uint32_t scales_at = first_scales + (GEMM_SLOT_STEPS * slot + 2 * pair) * D::P_ROWS * 8;
+    unrolled_for (uint32_t i = 0; i < 2; i++)
+      scales[i] = load_two_words(scales_at + D::STEP * second * D::P_ROWS * 8 + 64 * i);
+  }
+  DEVICE void decode(gemm_fragments &a) const {
     unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++) {
       uint32_t bytes[2], factors[2];
       unrolled_for (uint32_t i = 0; i < 2; i++) {
@@ -217,67 +247,10 @@ template <typename T, typename D> struct gemm_decoder {
       a[k][0] = pairs[0], a[k][1] = pairs[2], a[k][2] = pairs[1], a[k][3] = pairs[3];
     }
     unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++) pin(a[k]);
-    in_slot += D::STEP;
-    if (in_slot < GEMM_SLOT_STEPS && !is_last) return;
-    in_slot = first;
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_empty + 8 * from.slot);
-    from.next();
   }
 };
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
-
-/* d := the sum over this warpgroup's part of k. `before`: the block's stages before this tile. */
-template <typename T, typename D> struct gemm_code_products {
-  const gemm_block<D> &at;
-  const gemm_warpgroup<D> &me;
-  gemm_decoder<T, D> &codes;
-  uint32_t step, left, stage, parity; /* left: the block's stages from this one on */
-
-  DEVICE gemm_code_products(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_decoder<T, D> &codes,
-                            uint32_t before)
-      : at(at), me(me), codes(codes), step(codes.first), left(at.tiles * at.fills - before - step),
-        stage((before + step) % D::STAGES), parity((before + step) / D::STAGES & 1) {}
-
-  DEVICE uint32_t stage_before() const { return stage >= D::STEP ? stage - D::STEP : stage + D::STAGES - D::STEP; }
-
-  /* One stage, whose W is in `a`. Meanwhile `next` gets that of the next one. */
-  DEVICE void multiply(gemm_fragments &a, gemm_fragments &next, float (&d)[D::COLUMNS / 2]) {
-    const bool is_first = step == codes.first;
-    barrier_wait(at.full + 8 * stage, parity);
-    const uint64_t q = operand_descriptor(at.stages + stage * D::STAGE_BYTES, 16);
-    pin(d);
-    wgmma_fence();
-    unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++)
-      gemm_rows_product<T, D::COLUMNS>::add_to(d, a[k], operand_further(q, 32 * k));
-    wgmma_commit();
-    pin(d);
-    wgmma_wait<1>();
-    unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++) pin(next[k]);
-    if (!is_first) me.free_stage(left + D::STEP, stage_before());
-    step += D::STEP, left -= D::STEP, stage += D::STEP;
-    if (stage >= D::STAGES) stage -= D::STAGES, parity ^= 1;
-    if (step >= at.steps) return;
-    codes.decode(next, step + D::STEP >= at.steps);
-    if (step + D::STEP < at.steps) codes.load();
-  }
-
-  /* The first stage is multiplied by the loop's code: a block would wait for instructions of its own. Each tile has
-   * a stage. With a test before the first, ptxas serialises the products (C7514). */
-  DEVICE void multiply_tile(float (&d)[D::COLUMNS / 2]) {
-    gemm_fragments a, b;
-    unrolled_for (int i = 0; i < D::COLUMNS / 2; i++) d[i] = 0;
-    codes.load();
-    codes.decode(a, step + D::STEP >= at.steps);
-    if (step + D::STEP < at.steps) codes.load();
-#pragma unroll 1
-    do {
-      multiply(a, b, d);
-      if (step < at.steps) multiply(b, a, d);
-    } while (step < at.steps);
-  }
-};
 
 /* The stages after the last k of a tile. */
 template <typename D> DEVICE void wait_for_residual(const gemm_block<D> &at, uint32_t before) {
@@ -304,17 +277,73 @@ DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, 
   return true;
 }
 
-/* The sums of a tile. `before`: the block's stages before it. */
-template <typename T, typename D>
-DEVICE void multiply_code_tile(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_decoder<T, D> &codes,
-                               uint32_t before, float (&d)[D::COLUMNS / 2]) {
-  gemm_code_products<T, D> products(at, me, codes, before);
-  products.multiply_tile(d);
-  wait_for_residual(at, before);
-  wgmma_wait<0>();
-  pin(d);
-  me.free_stage(products.left + D::STEP, products.stage_before());
-}
+/* d := the sum over this warpgroup's part of k of a tile. `before`: the block's stages before it. */
+template <typename T, typename D> struct gemm_code_products {
+  const gemm_block<D> &at;
+  const gemm_warpgroup<D> &me;
+  gemm_decoder<T, D> &codes;
+  const uint32_t fills; /* the block's stages from this tile on */
+  uint32_t step, stage, parity, full_before = 0;
+
+  DEVICE gemm_code_products(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_decoder<T, D> &codes,
+                            uint32_t before)
+      : at(at), me(me), codes(codes), fills(at.tiles * at.fills - before), step(D::SPLITS ? me.index : 0),
+        stage((before + step) % D::STAGES), parity((before + step) / D::STAGES & 1) {}
+
+  /* In a block that shares no stages, whether or not it will be filled again. */
+  DEVICE void free_stage_before() const {
+    if (D::SHARERS > 1)
+      me.free_stage(fills + D::STEP - step, (full_before - at.full) / 8);
+    else if (me.thread == 0)
+      barrier_arrive(full_before + 8 * D::STAGES);
+  }
+
+  /* One stage, whose W is decoded to `a` while the products of the stage before run, of W in `other`. A barrier answers
+   * late meanwhile. So that of the stage is asked early, and rarely waited for. `load` loads the next stage's codes. */
+  template <typename Load>
+  DEVICE void multiply(gemm_fragments &a, gemm_fragments &other, float (&d)[D::COLUMNS / 2], bool is_first,
+                       const Load &load) {
+    const uint32_t full = at.full + 8 * stage, q = at.stages / 16 + (1 << 16) + stage * (D::STAGE_BYTES / 16);
+    const bool is_full = barrier_test(full, parity);
+    codes.decode(a);
+    load();
+    if (!is_full) barrier_wait(full, parity);
+    pin(d);
+    wgmma_fence();
+    unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++)
+      gemm_rows_product<T, D::COLUMNS>::add_to(d, a[k], operand_layout | (q + 2 * k));
+    wgmma_commit();
+    pin(d);
+    wgmma_wait<1>();
+    unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++) pin(other[k]);
+    if (!is_first) free_stage_before();
+    full_before = full;
+    step += D::STEP, stage += D::STEP;
+    if (stage >= D::STAGES) stage -= D::STAGES, parity ^= 1;
+  }
+
+  /* Each tile has a stage. */
+  DEVICE void multiply_tile(float (&d)[D::COLUMNS / 2]) {
+    gemm_fragments a, b = {};
+    bool is_first = true;
+    unrolled_for (int i = 0; i < D::COLUMNS / 2; i++) d[i] = 0;
+    codes.enter_slot(), codes.load(0);
+#pragma unroll 1
+    for (;;) {
+      multiply(a, b, d, is_first, [&]() { codes.load(1); });
+      is_first = false;
+      if (step >= at.steps) break;
+      multiply(b, a, d, false, [&]() {
+        if (step + D::STEP < at.steps) codes.next_pair(), codes.load(0);
+      });
+      if (step >= at.steps) break;
+    }
+    codes.leave_slot();
+    wgmma_wait<0>();
+    pin(d);
+    free_stage_before();
+  }
+};
 
 /* A warpgroup's tiles, one after the other. ByWarps: multiplied as in gemm_slot_warps.cuh. */
 template <typename T, typename D, bool ByWarps>
@@ -328,13 +357,12 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
     only_wait_for_predecessors(); /* after the first turn it returns at once */
     me.fetch_residual(turn);
     const uint32_t before = turn * at.fills, end = before + at.steps;
-    if constexpr (ByWarps) {
+    if constexpr (ByWarps)
       codes.multiply_and_meet(before, d[0]);
-      wait_for_residual(at, before);
-      me.find_lane(); /* so it takes no registers during the products */
-    } else {
-      multiply_code_tile<T, D>(at, me, codes, before, d[0]);
-    }
+    else
+      gemm_code_products<T, D>(at, me, codes, before).multiply_tile(d[0]);
+    wait_for_residual(at, before);
+    me.find_lane(); /* so it takes no registers during the products */
     if constexpr (D::SPLITS)
       if (!meet_in_block<D>(at, me, d[0])) return;
     const uint32_t left = at.tiles * at.fills - end, stage = end % D::STAGES;
