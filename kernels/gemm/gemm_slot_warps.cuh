@@ -61,10 +61,13 @@ template <typename T, typename D> struct gemm_warp_products {
     slots++;
   }
 
+  DEVICE bool slot_is_full(uint32_t slot) const {
+    return barrier_test(at.slot_full + 8 * (slot % D::SLOTS), slot / D::SLOTS & 1);
+  }
   /* The slot of `step`, if the tile has one. There this warp has a stage, or not. */
-  DEVICE void enter_slot(uint32_t step) {
+  DEVICE void enter_slot(uint32_t step, bool is_full) {
     if (step >= at.steps + me.warp) return;
-    barrier_wait(at.slot_full + 8 * (slots % D::SLOTS), slots / D::SLOTS & 1);
+    if (!is_full) barrier_wait(at.slot_full + 8 * (slots % D::SLOTS), slots / D::SLOTS & 1);
     if (step < at.steps)
       load_words(0), load_scales();
     else
@@ -98,12 +101,13 @@ template <typename T, typename D> struct gemm_warp_products {
       unrolled_for (int h = 0; h < 2; h++) words[i][h] = scales[i][h] = 0;
     operands a[2];
     uint32_t step = me.warp;
-    enter_slot(step);
+    enter_slot(step, false);
     decode(0, a[0]);
+    bool is_full = false;
     rolled_for (; step < at.steps;) {
       const uint32_t fill = before + step, stage = fill % D::STAGES;
       uint4 b[GROUPS];
-      barrier_wait(at.full + 8 * stage, fill / D::STAGES & 1);
+      if (!is_full) barrier_wait(at.full + 8 * stage, fill / D::STAGES & 1);
       load_vectors(stage, 0, b);
       unrolled_for (int i = 0; i < TILES; i++) {
         if (i == TILES - 1) load_words(1);
@@ -111,12 +115,15 @@ template <typename T, typename D> struct gemm_warp_products {
         multiply(a[i % 2], b, d[i]);
       }
       load_vectors(stage, 1, b);
+      const uint32_t next = fill + GEMM_SLOT_STEPS;
+      const bool next_slot_is_full = slot_is_full(slots + 1);
+      is_full = barrier_test(at.full + 8 * (next % D::STAGES), next / D::STAGES & 1);
       unrolled_for (int i = 0; i < TILES; i++) {
         if (i == TILES - 1) {
           free_stage(fill);
           leave_slot();
           step += GEMM_SLOT_STEPS;
-          enter_slot(step);
+          enter_slot(step, next_slot_is_full);
         }
         decode((i + 1) % TILES, a[(i + 1) % 2]);
         multiply(a[i % 2], b, d[i]);

@@ -28,17 +28,6 @@ DEVICE void cp_async_four_words(uint32_t to, const unsigned char *from, uint32_t
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-/* Has the phase of this parity ended? */
-DEVICE bool barrier_test(uint32_t barrier, uint32_t parity) {
-  uint32_t has;
-  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-               "selp.u32 %0, 1, 0, done;\n}"
-               : "=r"(has)
-               : "r"(barrier), "r"(parity)
-               : "memory");
-  return has;
-}
-
 /* The place of a reader or writer among the slots. */
 template <typename D> struct gemm_slot {
   uint32_t slot, parity;
