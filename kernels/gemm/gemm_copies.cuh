@@ -225,6 +225,8 @@ template <typename D, bool IsWeights> struct gemm_copier {
       const int k = (int)(at.k_begin + step) * D::DEPTH;
       if (!IsFirstRound) barrier_wait(at.empty + 8 * stage, parity);
       if (LEADS) barrier_expect(full, D::STAGE_BYTES);
+      /* Here its instructions before the first copy are done. NVFP4's copies would lose time each. */
+      if (!IsWeights && !D::SLOTS) only_wait_for_predecessors();
       if (SHARERS == 1)
         box_copy(to, map, k, row, matrix, full);
       else

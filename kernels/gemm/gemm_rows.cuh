@@ -43,6 +43,7 @@ template <typename D> DEVICE void make_factors(const gemm_wgmma_parameters &p, c
   const uint32_t lane = threadIdx.x % 32, begin = threadIdx.x % GEMM_ROW_THREADS / 32 * 32 + lane % 8 * 4;
   const gemm_place place = gemm_place_of(p, at, turn);
   const uint32_t slot = turn % 2, first = (uint32_t)(D::SWAPPED ? place.q : place.p);
+  only_wait_for_predecessors(); /* after the first turn it returns at once */
   if (turn >= 2) warps_meet(GEMM_EMPTY_BARRIER + slot, D::FACTOR_THREADS);
   rolled_for (uint32_t row = begin; row < D::X_ROWS; row += GEMM_ROW_THREADS) {
     const float4 four = four_squares(norms, place.matrix, first + row, p.rows, lane / 8);
@@ -68,7 +69,10 @@ template <typename D> DEVICE void touch_norm(const gemm_wgmma_parameters &p, con
 template <typename D> DEVICE void tend_rows(const gemm_wgmma_parameters &p, const void *shared) {
   if (D::IS_WIDE || (!p.row_factors && !p.streamed)) return;
   const gemm_block<D> at(p, shared);
-  if (D::STREAMS && p.streamed) touch_norm(p, at);
+  if (D::STREAMS && p.streamed) {
+    only_wait_for_predecessors();
+    touch_norm(p, at);
+  }
   if (!p.row_factors) return;
   rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) make_factors(p, at, turn);
 }

@@ -252,21 +252,13 @@ template <typename D> struct gemm_sums {
     unrolled_for (int first = 0; first < D::STORED / 8; first += GROUPS) {
       if (D::SWAPPED) find_scales(scales, product, first);
       const int box = min(8 * first / D::BOX, D::BOXES - 1), q = q0 + 8 * first;
-      addends bias, residual;
+      addends numbers; /* a bias, then a residual */
       if (!D::ANY || !p.finish.bias)
-        clear(bias);
+        clear(numbers);
       else if (p.finish.bias_dtype == RONDO_F32)
-        load_bias<numbers_32>(bias, p0, q, matrix);
+        load_bias<numbers_32>(numbers, p0, q, matrix);
       else
-        load_bias<numbers_16>(bias, p0, q, matrix);
-      if (!D::IS_WIDE && p.boxed)
-        take_residual<T>(residual, residual_at(stage, number_of(product, box)), (8 * first - D::box_begin(box)) / 16);
-      else if (!D::ANY || !p.finish.residual || p.finish.silu_mul)
-        clear(residual);
-      else if (p.finish.residual_dtype == RONDO_F32)
-        load_residual<numbers_32>(residual, p0, q, matrix);
-      else
-        load_residual<numbers_16>(residual, p0, q, matrix);
+        load_bias<numbers_16>(numbers, p0, q, matrix);
       if constexpr (D::E4M3) {
         column_scales by;
         load_column_scales(by, q, matrix);
@@ -274,9 +266,20 @@ template <typename D> struct gemm_sums {
           unrolled_for (int i = 0; i < 4; i++) d[4 * (first + j) + i] *= i % 2 ? by[j].y : by[j].x;
       }
       unrolled_for (int j = 0; j < GROUPS; j++)
-        unrolled_for (int i = 0; i < 4; i++)
-          d[4 * (first + j) + i] =
-              fmaf(whole_sum(d[4 * (first + j) + i]), scale_of(scales, j, i), bias[j][i]) + residual[j][i];
+        unrolled_for (int i = 0; i < 4; i++) {
+          float &x = d[4 * (first + j) + i];
+          x = fmaf(whole_sum(x), scale_of(scales, j, i), numbers[j][i]);
+        }
+      if (!D::IS_WIDE && p.boxed)
+        take_residual<T>(numbers, residual_at(stage, number_of(product, box)), (8 * first - D::box_begin(box)) / 16);
+      else if (!D::ANY || !p.finish.residual || p.finish.silu_mul)
+        continue;
+      else if (p.finish.residual_dtype == RONDO_F32)
+        load_residual<numbers_32>(numbers, p0, q, matrix);
+      else
+        load_residual<numbers_16>(numbers, p0, q, matrix);
+      unrolled_for (int j = 0; j < GROUPS; j++)
+        unrolled_for (int i = 0; i < 4; i++) d[4 * (first + j) + i] += numbers[j][i];
     }
   }
 };

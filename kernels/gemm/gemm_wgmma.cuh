@@ -174,14 +174,14 @@ DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.alig
 
 template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   if (threadIdx.x == 128 * D::WARPGROUPS) {
-    for (int i = 0; i < D::STAGES; i++) {
-      barrier_init(at.full + 8 * i, 1);
-      barrier_init(at.empty + 8 * i, D::ARRIVALS);
-    }
-    for (int i = 0; i < D::SLOTS; i++) {
-      barrier_init(at.slot_full + 8 * i, 1 + GEMM_SCALERS / 32); /* warps that decode scales arrive too */
-      barrier_init(at.slot_empty + 8 * i, 4 * D::WARPGROUPS);
-    }
+    for (int i = 0; i < D::STAGES; i++) barrier_init(at.full + 8 * i, 1);
+    for (int i = 0; i < D::SLOTS; i++) /* warps that decode scales arrive too */
+      barrier_init(at.slot_full + 8 * i, 1 + GEMM_SCALERS / 32);
+    barriers_are_initialised();
+  }
+  if (threadIdx.x == 128 * D::WARPGROUPS + 32) {
+    for (int i = 0; i < D::STAGES; i++) barrier_init(at.empty + 8 * i, D::ARRIVALS);
+    for (int i = 0; i < D::SLOTS; i++) barrier_init(at.slot_empty + 8 * i, 4 * D::WARPGROUPS);
     for (int i = 0; D::PARTS > 1 && i < (D::MEETS_OFTEN ? 2 : D::WARPGROUPS); i++) {
       barrier_init(at.met + 8 * i, 1);
       barrier_expect(at.met + 8 * i, (D::PARTS - 1) * D::TILE.rows * D::STORED * 4);
@@ -233,13 +233,14 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
     weights.template copy<false>(weights.all() - early);
   } else if (threadIdx.x == COPYING + 32) {
     gemm_copier<D, false> vectors(p, shared);
-    only_wait_for_predecessors();
+    if (D::SLOTS) only_wait_for_predecessors();
     vectors.template copy<false>(vectors.all());
+    only_wait_for_predecessors(); /* without a copy */
   } else if (D::SLOTS && threadIdx.x >= COPYING + 64) {
     if constexpr (D::SLOTS > 0) decode_scales<D>(p, shared);
   } else {
-    only_wait_for_predecessors();
     if (threadIdx.x >= COPYING + 128 - GEMM_ROW_THREADS) tend_rows<D>(p, shared);
+    only_wait_for_predecessors();
   }
   __syncwarp();
 }
