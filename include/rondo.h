@@ -478,9 +478,9 @@ RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc 
 /* Matrix times 1 to 65,536 vectors. Fields are those of rondo_gemv_desc, which takes more types and up to 16 vectors.
  *   y = r * scale * (W x) + bias,   then silu_mul,   out = y + residual
  *
- * Vectors are f16 or bf16, weights their type or nvfp4, out f16, bf16 or f32. Vectors and weights may both be e4m3,
- * with optional scales of rows, f32 [batch, count] and [batch, m], and without norms: on the host, and on compute
- * capability 9.0 if m is even and rows begin at multiples of 16 bytes.
+ * Vectors are f16 or bf16, weights their type or nvfp4, out f16, bf16 or f32. Vectors and weights may both be e4m3
+ * (rondo_add_quantize_e4m3), with optional scales of rows, f32 [batch, count] and [batch, m], and without norms: on the
+ * host, and on compute capability 9.0 if m is even and rows begin at multiples of 16 bytes.
  *   norm, normed, squares
  *                   optional, all or none: begin the RMS norm of a following product. normed = out * norm, norm [m],
  *                   both of the vectors' type. squares f32 [batch, ceil(m/64), count] are the sums of out^2 over 64
@@ -647,6 +647,20 @@ typedef struct rondo_quantize_nvfp4_desc {
   float global_scale;
 } rondo_quantize_nvfp4_desc;
 RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc);
+
+/* Quantisation of rows to e4m3, as rondo_add_gemm takes them:
+ *   scale = max(max|x| / 448, 2^-126)
+ *   code  = e4m3(x * (1 / scale))
+ *
+ *   x       [.., rows, k] in f32, f16 or bf16
+ *   codes   e4m3, x's shape
+ *   scales  f32 [.., rows]
+ * Each operation rounds to nearest even; codes saturate. A NaN or an infinity makes its row's scale and codes NaN. */
+typedef struct rondo_quantize_e4m3_desc {
+  const char *name;
+  rondo_tensor x, codes, scales;
+} rondo_quantize_e4m3_desc;
+RONDO_API rondo_status rondo_add_quantize_e4m3(rondo_graph *graph, const rondo_quantize_e4m3_desc *desc);
 
 /* The operations from here to rondo_add_sample compute in fp32 and round each result once. */
 

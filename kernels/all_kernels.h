@@ -29,6 +29,7 @@
 #include "gemv/gemv_ring.h"
 #include "gemv/gemv_scalar.h"
 #include "gemv/gemv_stream.h"
+#include "gemv/quantize_e4m3.h"
 #include "least_squares/least_squares.h"
 #include "model/elementwise.h"
 #include "model/norm.h"
@@ -79,6 +80,7 @@
   GEMV_HEAD_16_KERNELS(KERNEL)                                                                                         \
   GEMV_SCALAR_KERNELS(KERNEL)                                                                                          \
   QUANTIZE_KERNELS(KERNEL)                                                                                             \
+  QUANTIZE_E4M3_KERNELS(KERNEL)                                                                                        \
   ELEMENTWISE_KERNELS(KERNEL)                                                                                          \
   RMS_NORM_KERNELS(KERNEL)                                                                                             \
   RMS_NORM_PARTS_KERNELS(KERNEL)                                                                                       \

@@ -14,6 +14,7 @@
 #include "gemm/gemm.h"
 #include "gemm_softmax/gemm_softmax.h"
 #include "gemv/gemv.h"
+#include "gemv/quantize_e4m3.h"
 #include "least_squares/least_squares.h"
 #include "model/elementwise.h"
 #include "model/norm.h"
@@ -61,6 +62,8 @@
      .once_operands = 1u << GEMV_OUT | 1u << GEMV_RESIDUAL, .touched_elements = gemv_touched_elements)                 \
   OP(quantize_nvfp4, quantize_check, quantize_host_items, quantize_host_run, quantize_select,                          \
      .once_operands = 1u << QUANTIZE_X | 1u << QUANTIZE_CODES | 1u << QUANTIZE_SCALES)                                 \
+  OP(quantize_e4m3, quantize_e4m3_check, quantize_e4m3_host_items, quantize_e4m3_host_run, quantize_e4m3_select,       \
+     .once_operands = 1u << QUANTIZE_E4M3_CODES | 1u << QUANTIZE_E4M3_SCALES)                                          \
   OP(copy, copy_check, copy_host_items, copy_host_run, copy_select, .once_operands = 1u << COPY_SRC | 1u << COPY_DST)  \
   OP(append, append_check, append_host_items, append_host_run, append_select, .once_operands = 1u << APPEND_SRC,       \
      .touched_elements = append_touched_elements)                                                                      \

@@ -187,6 +187,10 @@ static void add_products(struct bench *bench) {
   REQUIRE(rondo_add_quantize_nvfp4(
       bench->graph,
       &(rondo_quantize_nvfp4_desc){.x = vectors, .codes = codes, .scales = scales, .global_scale = 0.01f}));
+  REQUIRE(rondo_add_quantize_e4m3(bench->graph,
+                                  &(rondo_quantize_e4m3_desc){.x = vectors,
+                                                              .codes = out(bench, RONDO_E4M3, SHAPE(COUNT, K)),
+                                                              .scales = out(bench, RONDO_F32, SHAPE(COUNT))}));
   REQUIRE(rondo_add_gemv(bench->graph, &(rondo_gemv_desc){.weights = in(bench, RONDO_NVFP4, SHAPE(M, K)),
                                                           .weight_scales = in(bench, RONDO_E4M3, SHAPE(M, K / 16)),
                                                           .vectors = codes,

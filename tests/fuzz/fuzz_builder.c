@@ -145,6 +145,9 @@ static void call_null(struct build *b) {
   case 27:
     status = rondo_add_prompt_lookup(graph, NULL);
     break;
+  case 28:
+    status = rondo_add_quantize_e4m3(graph, NULL);
+    break;
   default:
     status = rondo_last_task(graph, NULL);
     break;
@@ -180,6 +183,7 @@ static void build(struct build *b, bool with_models) {
     if (with_models && choice & 32) {
       void (*const part)(struct build *) = which == 31   ? add_penalty
                                            : which == 30 ? add_prompt_lookup
+                                           : which == 29 ? add_quantize_e4m3
                                                          : parts[which % PARTS];
       part(b);
       continue;

@@ -242,6 +242,19 @@ void add_quantize(struct build *b) {
   ADDED(b, rondo_add_quantize_nvfp4(b->graph, &d), {d.x, RONDO_READ}, {d.codes, RONDO_WRITE}, {d.scales, RONDO_WRITE});
 }
 
+void add_quantize_e4m3(struct build *b) {
+  static const rondo_dtype types[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
+  struct shape x = {.rank = 1 + below(b, 4)}, scales;
+  for (uint32_t i = 0; i < x.rank; i++) x.of[i] = size_up_to(b, i + 1 < x.rank ? 4 : 48);
+  scales = x;
+  scales.rank = x.rank > 1 ? x.rank - 1 : 1;
+  rondo_quantize_e4m3_desc d = {.name = any_name(b)};
+  d.x = operand_of(b, RONDO_READ, types[below(b, 3)], x);
+  d.codes = operand_of(b, RONDO_WRITE, RONDO_E4M3, x);
+  d.scales = operand_of(b, RONDO_WRITE, RONDO_F32, scales);
+  ADDED(b, rondo_add_quantize_e4m3(b->graph, &d), {d.x, RONDO_READ}, {d.codes, RONDO_WRITE}, {d.scales, RONDO_WRITE});
+}
+
 /* ---- The user's own work ----------------------------------------------------------------------------------------- */
 
 /* Reads a rectangle into the hash, or writes it from the hash; where it is also read, upon what was there. */

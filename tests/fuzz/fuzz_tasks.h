@@ -14,6 +14,7 @@ void add_gemm_softmax(struct build *b);
 void add_attention(struct build *b);
 void add_gemv(struct build *b);
 void add_quantize(struct build *b);
+void add_quantize_e4m3(struct build *b);
 
 /* The parts of a language model (fuzz_model.c). */
 void add_attention_append(struct build *b);

@@ -75,6 +75,13 @@ static void quantize(struct subject *s, const struct family *f) {
   REQUIRE_OK(rondo_add_quantize_nvfp4(s->trial.graph, &desc));
 }
 
+static void quantize_e4m3(struct subject *s, const struct family *f) {
+  rondo_quantize_e4m3_desc desc = {.x = input(s, f->dtype, 2, (shape){f->m, f->n}),
+                                   .codes = result(s, RONDO_E4M3, 2, (shape){f->m, f->n}),
+                                   .scales = result(s, RONDO_F32, 1, (shape){f->m})};
+  REQUIRE_OK(rondo_add_quantize_e4m3(s->trial.graph, &desc));
+}
+
 /* n query and 1 KV head; m query and k KV positions. */
 static void attention(struct subject *s, const struct family *f) {
   enum { DIMENSION = 64 };
@@ -166,6 +173,9 @@ static const struct family families[] = {
     {1, "quantize, one block", quantize, RONDO_F16, 0, 3, 16, 0, 0},
     {7, "quantize", quantize, RONDO_F32, 0, 13, 1040, 0, 0},
     {0, "quantize, more", quantize, RONDO_F32, 0, 67, 1040, 0, 0},
+    {1, "quantize to e4m3, one block", quantize_e4m3, RONDO_BF16, 0, 3, 1024, 0, 0},
+    {7, "quantize to e4m3", quantize_e4m3, RONDO_F32, 0, 7, 8192, 0, 0},
+    {0, "quantize to e4m3, more", quantize_e4m3, RONDO_F16, 0, 24, 2080, 0, 0},
     {1, "attention, one block", attention, RONDO_BF16, 1, 9, 2, 40, 1},
     {8, "attention, few rows", attention, RONDO_BF16, 1, 3, 2, 40, 1},
     {0, "attention, few rows, more", attention, RONDO_F16, 2, 3, 2, 40, 1},

@@ -31,3 +31,14 @@ void oracle_block(const double *x, float global_scale, uint8_t *codes, uint8_t *
     codes[i / 2] = (uint8_t)(i % 2 ? codes[i / 2] | code << 4 : code);
   }
 }
+
+/* Products of fp32 numbers in fp64 are exact, and quotients round to the fp32 quotient. */
+void oracle_row(const double *x, int64_t k, uint8_t *codes, float *scale) {
+  double largest = 0;
+  for (int64_t i = 0; i < k; i++)
+    if (!(fabs(x[i]) <= largest)) largest = isnan(largest) ? largest : fabs(x[i]);
+  const bool is_number = largest <= 0x1.fffffep127;
+  *scale = is_number ? (float)fmax((double)(float)(largest / 448), 0x1p-126) : NAN;
+  const float factor = (float)(1 / (double)*scale);
+  for (int64_t i = 0; i < k; i++) codes[i] = is_number ? oracle_to_e4m3((double)(float)(x[i] * (double)factor)) : 0x7f;
+}

@@ -68,11 +68,12 @@ ADD(append) {
 
 ADD(quantize) {
   const int64_t rows = size(random, 1 << 20), groups = size(random, 1024);
-  rondo_quantize_nvfp4_desc desc = {0};
-  desc.x = OF(RANDOM_OF(random, numbers), 2, rows, 16 * groups, 0, 0);
-  desc.codes = OF(RONDO_NVFP4, 2, rows, 16 * groups, 0, 0);
-  desc.scales = OF(RONDO_E4M3, 2, rows, groups, 0, 0);
-  return rondo_add_quantize_nvfp4(graph, &desc);
+  const bool is_e4m3 = one_of(random, 2);
+  const rondo_tensor x = OF(RANDOM_OF(random, numbers), 2, rows, 16 * groups, 0, 0);
+  const rondo_tensor codes = OF(is_e4m3 ? RONDO_E4M3 : RONDO_NVFP4, 2, rows, 16 * groups, 0, 0);
+  const rondo_tensor scales = is_e4m3 ? OF(RONDO_F32, 1, rows, 0, 0, 0) : OF(RONDO_E4M3, 2, rows, groups, 0, 0);
+  if (is_e4m3) return rondo_add_quantize_e4m3(graph, &(rondo_quantize_e4m3_desc){NULL, x, codes, scales});
+  return rondo_add_quantize_nvfp4(graph, &(rondo_quantize_nvfp4_desc){.x = x, .codes = codes, .scales = scales});
 }
 
 ADD(embed) {

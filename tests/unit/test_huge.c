@@ -51,6 +51,13 @@ static rondo_status quantize(rondo_graph *graph, const int64_t *s) {
   return rondo_add_quantize_nvfp4(graph, &desc);
 }
 
+static rondo_status quantize_e4m3(rondo_graph *graph, const int64_t *s) {
+  const rondo_quantize_e4m3_desc desc = {.x = IN(RONDO_BF16, 2, s[0], s[1], 0, 0),
+                                         .codes = OUT(RONDO_E4M3, 2, s[0], s[1], 0, 0),
+                                         .scales = OUT(RONDO_F32, 1, s[0], 0, 0, 0)};
+  return rondo_add_quantize_e4m3(graph, &desc);
+}
+
 static rondo_status embed(rondo_graph *graph, const int64_t *s) {
   const rondo_embed_desc desc = {.table = IN(RONDO_F32, 2, 1, s[1], 0, 0),
                                  .ids = IN(RONDO_I32, 1, s[0], 0, 0, 0),
@@ -224,6 +231,8 @@ static const struct {
     {"append of a row", append, {1, 1, 1, MOST}},
     {"quantize", quantize, {P(27), 16}},
     {"quantize of one row", quantize, {1, MOST}},
+    {"quantize to e4m3", quantize_e4m3, {MOST, 1}},
+    {"quantize to e4m3, one row", quantize_e4m3, {1, MOST}},
     {"embed", embed, {MOST, 1}},
     {"embed of one row", embed, {1, MOST}},
     {"rms_norm", rms_norm, {MOST, 1}},
