@@ -25,10 +25,6 @@
 #include "attention_decode_copies.cuh"
 #include "attention_decode_tile.cuh"
 
-/* ---- Between blocks of a cluster --------------------------------------------------------------------------------- */
-
-DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 /* Writes O of the warp's rows to the place of its ring, row by row. */
@@ -247,7 +243,7 @@ DEVICE uint32_t begin(const attention_decode_parameters &p, const work<Size> &w,
                        Size::is_pair ? (uint32_t)Size::kept_bytes
                                      : DECODE_PARTS * Size::warps * p.rows * (Size::own + 2) * (uint32_t)sizeof(float));
       __syncwarp();
-      cluster_arrive();
+      only_arrive_at_cluster();
     }
     length = know();
   }

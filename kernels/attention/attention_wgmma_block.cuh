@@ -131,9 +131,7 @@ DEVICE void transpose(uint32_t (&word)[4]) {
   (high ? word[1] : word[3]) = b;
 }
 
-/* The two halves of meet_cluster without its order of writes, which waits until all that a thread has written is in
- * memory; and this order, for what other blocks read. */
-DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+/* The order of writes that only_arrive_at_cluster lacks, for what other blocks read. */
 DEVICE void cluster_fence() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
@@ -154,7 +152,7 @@ template <typename Size> DEVICE void fail(const shared_layout<Size> &at, uint32_
 template <typename Size> DEVICE bool again(const shared_layout<Size> &at, uint32_t pass) {
   __syncwarp();
   if constexpr (Size::cluster > 1) {
-    cluster_arrive(); /* fail() has a fence */
+    only_arrive_at_cluster(); /* fail() has a fence */
     wait_for_cluster();
   } else { /* no __syncthreads: warps come from two places */
     if (threadIdx.x % 32 == 0) barrier_arrive(at.pass_ended);

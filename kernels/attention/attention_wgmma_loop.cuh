@@ -147,7 +147,7 @@ template <typename Size> DEVICE void prepare(const attention_wgmma_parameters &p
   at.fill();
   if (Size::cluster > 1) {
     if (threadIdx.x >= ZEROING) cluster_fence();
-    cluster_arrive();
+    only_arrive_at_cluster();
     wait_for_cluster();
   } else {
     __syncthreads();

@@ -20,6 +20,13 @@ DEVICE void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
+/* Without an order of writes, which waits until all that a thread has written is in memory: where nothing but barriers
+ * has been written, whose initialisation has a fence of its own, or after a fence. */
+DEVICE void only_arrive_at_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
 DEVICE void wait_for_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

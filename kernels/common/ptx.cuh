@@ -104,7 +104,8 @@ template <int Pending> DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-/* Reductions over the four lanes of a quad, in a fixed order. All four lanes get the same bits. fmaxf ignores NaN. */
+/* Reductions over the four lanes of a quad or all of a warp, in a fixed order. All get the same bits. fmaxf ignores
+ * NaN. */
 DEVICE float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
@@ -113,6 +114,11 @@ DEVICE float quad_max(float value) {
 DEVICE float quad_sum(float value) {
   value += __shfl_xor_sync(0xffffffffu, value, 1);
   return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+
+DEVICE float warp_sum(float value) {
+  unrolled_for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+  return value;
 }
 
 /* 2^x with an error of 2 units in the last place, and 0 for results below 2^-126. 1/x with an error of 1 unit. */

@@ -51,9 +51,10 @@ DEVICE void ask_weights(const kv_head_place &b, const attention_block_share &sha
 /* A scale factor as a pair of bf16, times 2^118. decode_e2m1_bf16 leaves codes times 2^-126, so that a product has the
  * factor 2^-8. Exact: a code has two bits, a scale four. */
 DEVICE __nv_bfloat162 block_scale(uint32_t from) {
-  uint32_t byte, halves;
-  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(from) : "memory");
-  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(halves) : "r"(byte));
+  uint32_t halves;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}"
+      : "=r"(halves)
+      : "r"(load_byte(from)));
   const float scale = __low2float(*reinterpret_cast<const __half2 *>(&halves)) * __uint_as_float((127u + 118) << 23);
   return __float2bfloat162_rn(scale);
 }

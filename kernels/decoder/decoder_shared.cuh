@@ -22,10 +22,6 @@ DEVICE uint4 numbers_and_rest(float2 low, float2 high) {
   const uint2 numbers = {pack(low.x, low.y), pack(high.x, high.y)};
   return {numbers.x, numbers.y, rest_of(low.x, low.y, numbers.x), rest_of(high.x, high.y, numbers.y)};
 }
-DEVICE float warp_sum(float value) {
-  unrolled_for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
-  return value;
-}
 /* A product. `Alike`: it is not fused with a sum, so that kernels with the same steps have the same bits. */
 template <bool Alike> DEVICE float product(float a, float b) { return Alike ? __fmul_rn(a, b) : a * b; }
 template <bool Alike> DEVICE float sum_of_squares(float2 two) {

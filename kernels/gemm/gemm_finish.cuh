@@ -41,10 +41,7 @@ struct numbers_16 {
 /* silu(gate) * up, to 2^-17 of itself and 2^-119 of up. A gate of -infinity gives NaN. The instructions flush tiny
  * numbers to zero, without which each would need three more. */
 DEVICE float gated(float gate, float up) {
-  float power, quotient;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(gate * -1.4426950408889634f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(1.0f + power));
-  return gate * quotient * up;
+  return gate * reciprocal(1.0f + exp2_approximate(gate * -1.4426950408889634f)) * up;
 }
 
 /* Two results in 16 bits, without a branch on the type. */

@@ -168,10 +168,6 @@ template <int Count> DEVICE void more_registers() { asm volatile("setmaxnreg.inc
 
 /* ---- A block ----------------------------------------------------------------------------------------------------- */
 
-/* A half of meet_cluster, where nothing but barriers has been written: their initialisation has a fence of its own. A
- * release would wait for memory. */
-DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-
 template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   if (threadIdx.x == 128 * D::WARPGROUPS) {
     for (int i = 0; i < D::STAGES; i++) barrier_init(at.full + 8 * i, 1);
@@ -195,7 +191,7 @@ template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const ge
     if (D::STREAMS && p.streamed) tensor_prefetch(&p.normed);
   }
   if (D::CLUSTER > 1) {
-    cluster_arrive();
+    only_arrive_at_cluster();
     wait_for_cluster();
   } else {
     __syncthreads();

@@ -100,7 +100,7 @@ template <int Steps> struct staggered_warp {
       tensor_prefetch(&p.a);
     }
     __syncwarp();
-    cluster_arrive();
+    only_arrive_at_cluster();
     __syncthreads();
   }
 

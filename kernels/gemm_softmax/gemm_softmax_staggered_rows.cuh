@@ -33,14 +33,6 @@ template <int Steps> constexpr bool asks_if_far = Steps == 1;
 
 /* ---- Wrappers ---------------------------------------------------------------------------------------------------- */
 
-/* The two halves of meet_cluster. Nothing but barriers has been written by then, and their initialisation has a fence.
- */
-DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-DEVICE void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
-               "r"(c), "r"(d)
-               : "memory");
-}
 DEVICE float root(float x) {
   float result;
   asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

@@ -44,12 +44,6 @@ template <rondo_dtype W> struct shared_layout {
   }
 };
 
-DEVICE uint32_t load_shared_byte(uint32_t address) {
-  uint32_t loaded;
-  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(loaded) : "r"(address) : "memory");
-  return loaded;
-}
-
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
 /* A warp's groups, one after the other. Rows are p.parts loads of 16 bytes, and lane after lane takes one. */
@@ -190,7 +184,7 @@ template <rondo_dtype W, int Columns> struct row_product {
       if constexpr (W == RONDO_NVFP4) {
         const uint2 codes = load_two_words(at);
         loaded[h].word[0] = codes.x, loaded[h].word[1] = codes.y;
-        scale[h] = bits_of(block_scales(load_shared_byte(scales_at + h * (8 * blocks) + block)));
+        scale[h] = bits_of(block_scales(load_byte(scales_at + h * (8 * blocks) + block)));
       } else {
         loaded[h] = load_shared_words(at);
       }

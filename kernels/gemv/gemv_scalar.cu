@@ -88,11 +88,6 @@ DEVICE float2 load_normed(const gemv_scalar_parameters &p, const row &vector, ui
   return x;
 }
 
-DEVICE float sum_of_warp(float sum) {
-  unrolled_for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  return sum;
-}
-
 DEVICE row vector_of(const gemv_scalar_parameters &p, uint32_t batch, uint32_t vector) {
   return row_of(p.vectors + batch * p.vector_batch_bytes, p.vector_scales + (uint64_t)batch * p.vector_scale_batch,
                 vector, p.vector_row, {p.vector_scale_row, 0, 0, p.vector_scale_four});
@@ -126,7 +121,7 @@ DEVICE void multiply_pass(const gemv_scalar_parameters &p, uint32_t batch, uint3
   }
   unrolled_for (uint32_t v = 0; v < Pass; v++)
     unrolled_for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++) {
-      const float sum = sum_of_warp(sums[v][i]);
+      const float sum = warp_sum(sums[v][i]);
       if (lane == 0 && first + v < p.count) shared.sums[first + v][warp][i] = sum;
     }
 }
@@ -142,7 +137,7 @@ DEVICE void add_squares(const gemv_scalar_parameters &p, uint32_t batch, shared_
       const float2 x = load_pair<Vectors>(vector, element, p.k);
       sum = __fmaf_rn(x.y, x.y, __fmaf_rn(x.x, x.x, sum));
     }
-    sum = sum_of_warp(sum);
+    sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) shared.squares[v][threadIdx.x / 32] = sum;
   }
 }
