@@ -198,7 +198,7 @@ const struct ready_graph ready_graphs[] = {
      .preset.gemm_softmax = {.dtype = RONDO_F16, .p_dtype = RONDO_F16, .batch = 1, .m = 1024, .n = 1024, .k = 64},
      .add = add_gemm_softmax},
     {.name = "gemv",
-     .about = "W x for 1 to 16 vectors, in f16 and bf16 for 1 to 65536",
+     .about = "W x for 1 to 16 vectors, in f16, bf16 and e4m3 for 1 to 65536",
      .fields = ARGUMENT_TABLE(gemv_fields),
      .desc_bytes = sizeof(rondo_graph_gemv_desc),
      .preset.gemv = {.weights = RONDO_NVFP4, .vectors = RONDO_BF16, .out = RONDO_F32, .m = 4096, .k = 4096},
