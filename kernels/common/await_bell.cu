@@ -7,16 +7,11 @@
  */
 #include "await_bell.h"
 #include "launch.cuh"
+#include "ptx.cuh"
 
 /* Both words in one trip over the bus, which takes a microsecond. What the host wrote before the word is visible. */
 DEVICE void load_doorbell(const doorbell *bell, uint64_t &word, uint64_t &beat) {
   asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(word), "=l"(beat) : "l"(bell) : "memory");
-}
-
-DEVICE uint64_t now_ns() {
-  uint64_t ns;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-  return ns;
 }
 
 /* 1: the bell's own turn. */
@@ -45,10 +40,10 @@ DEVICE bool is_rung_after_all(doorbell *bell, uint64_t obeyed) {
 
 /* Of one thread. True: a replay begins. False: the graph ends, since its turn is over or the host's beat stopped. */
 DEVICE bool wait_for_ring(doorbell *bell, uint64_t obeyed) {
-  uint64_t word, beat, last_beat = 0, last_ns = now_ns();
+  uint64_t word, beat, last_beat = 0, last_ns = nanoseconds();
   for (;;) {
     load_doorbell(bell, word, beat);
-    const uint64_t ns = now_ns();
+    const uint64_t ns = nanoseconds();
     if (is_rung(obeyed, word)) return true;
     if (turns_since(obeyed, word) != 1) return false;
     if (beat != last_beat) last_ns = ns;

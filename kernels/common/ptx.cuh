@@ -22,6 +22,12 @@ DEVICE uint32_t thread_index() {
   return index;
 }
 
+DEVICE uint64_t nanoseconds() {
+  uint64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+
 DEVICE uint32_t shared_address(const void *pointer) { return (uint32_t)__cvta_generic_to_shared(pointer); }
 
 /* c += a b. */
@@ -131,6 +137,12 @@ DEVICE float reciprocal(float x) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
   return inverse;
+}
+
+DEVICE float reciprocal_root(float x) {
+  float root;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
 }
 
 /* tanh(x) / x for |x| < 0.25 by its series, from the square of x. The formula 1 - 2 / (e^2x + 1) loses all bits of a

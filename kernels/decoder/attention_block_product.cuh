@@ -8,7 +8,7 @@
  * columns are dealt to the warps, whose sums meet in shared memory. */
 #pragma once
 
-#include "../gemv/e2m1.cuh"
+#include "../gemv/gemv_formats.cuh"
 #include "attention_block_shared.cuh"
 
 /* A block's part of a matrix: the two rows of a lane (pair g) of its tiles, and those whose scales it copies. */
@@ -51,20 +51,12 @@ DEVICE void ask_weights(const kv_head_place &b, const attention_block_share &sha
 /* A scale factor as a pair of bf16, times 2^118. decode_e2m1_bf16 leaves codes times 2^-126, so that a product has the
  * factor 2^-8. Exact: a code has two bits, a scale four. */
 DEVICE __nv_bfloat162 block_scale(uint32_t from) {
-  uint32_t halves;
-  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}"
-      : "=r"(halves)
-      : "r"(load_byte(from)));
-  const float scale = __low2float(*reinterpret_cast<const __half2 *>(&halves)) * __uint_as_float((127u + 118) << 23);
-  return __float2bfloat162_rn(scale);
+  return __float2bfloat162_rn(__low2float(half2_of_e4m3(load_byte(from))) * __uint_as_float((127u + 118) << 23));
 }
 
 DEVICE void decode_row(uint32_t codes, __nv_bfloat162 scale, uint32_t (&pairs)[4]) {
   decode_e2m1_bf16(codes, pairs);
-  unroll<4>([&](int i) {
-    const __nv_bfloat162 scaled = __hmul2(*reinterpret_cast<const __nv_bfloat162 *>(&pairs[i]), scale);
-    pairs[i] = *reinterpret_cast<const uint32_t *>(&scaled);
-  });
+  unroll<4>([&](int i) { pairs[i] = bits_of(__hmul2(bf162_of(pairs[i]), scale)); });
 }
 
 /* c += a chunk: of the weights at `slot`, of the vector at `vector`, the lane's place. */

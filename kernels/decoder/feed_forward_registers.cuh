@@ -163,13 +163,8 @@ template <typename T> DEVICE T *kept(T *pointer) {
 
 /* ---- Between the products ---------------------------------------------------------------------------------------- */
 
-DEVICE float root_reciprocal(float x) {
-  float root;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
-  return root;
-}
 /* What the norm's sum of squares makes of `scale`; epsilon 0: there is no norm. */
 template <typename Size> DEVICE float norm_factor(float squares, float epsilon, float scale) {
-  const float root = root_reciprocal(squares * (1.0f / Size::hidden) + epsilon);
+  const float root = reciprocal_root(squares * (1.0f / Size::hidden) + epsilon);
   return epsilon > 0 ? root * scale : scale;
 }

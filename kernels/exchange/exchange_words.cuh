@@ -36,12 +36,6 @@ DEVICE uint4 look(const unsigned char *from) {
 
 DEVICE bool has_come(const uint4 &words) { return words.x && words.y && words.z && words.w; }
 
-DEVICE uint64_t nanoseconds() {
-  uint64_t time;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
-  return time;
-}
-
 /* A rank did not come: says which, and ends. */
 DEVICE void give_up(uint64_t *fault, uint64_t fault_number, uint32_t rank) {
   asm volatile("st.volatile.global.u64 [%0], %1;" FLAGGED ::"l"(fault),

@@ -50,10 +50,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
     const uint32_t group = lane / 4, in_chunk = (lane & 1) * 8 + (lane & 2) * 2;
     unrolled_for (uint32_t j = 0; j < GATED_BOX / 8; j++)
       unrolled_for (uint32_t h = 0; h < 2; h++)
-        asm volatile(
-            "st.shared.u32 [%0], %1;" ::"r"(to + (16 * warp + group + 8 * h) * 128 + ((j ^ group) << 4) + in_chunk),
-            "r"(words[j][h])
-            : "memory");
+        store_word(to + (16 * warp + group + 8 * h) * 128 + ((j ^ group) << 4) + in_chunk, words[j][h]);
   }
 
   /* If W is P, the lanes of a warp have eight columns of a box's rows, and a warpgroup 32: half of
@@ -68,7 +65,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
       unrolled_for (int i = 0; i < 2; i++) {
         const uint32_t row = lane % 4 * 2 + i;
         const uint32_t at = to + (8 * j + row) * 128 + ((warp ^ row) << 4) + (lane & 4) * 2 + lane / 8 * 2;
-        asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"((uint16_t)(two >> 16 * i)) : "memory");
+        store_half_word(at, two >> 16 * i);
       }
     }
   }

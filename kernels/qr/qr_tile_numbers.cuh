@@ -54,11 +54,7 @@ template <typename T> DEVICE T power_of_two(int exponent) {
   return power;
 }
 
-DEVICE float seed_of_inverse_root(float x) {
-  float r;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
+DEVICE float seed_of_inverse_root(float x) { return reciprocal_root(x); }
 DEVICE double seed_of_inverse_root(double x) {
   double r;
   asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(x));
