@@ -71,6 +71,9 @@ static inline bool op_is_settled(const struct op_call *call, uint32_t operand) {
   return call->settled_operands >> operand & 1;
 }
 
+/* Where something in an operand or in scratch begins; NULL without addresses. */
+static inline void *op_after(void *begin, uint64_t bytes) { return begin ? (unsigned char *)begin + bytes : NULL; }
+
 /* A task that another one is made of. */
 struct op_step {
   struct op_call call; /* of this task, these addresses */

@@ -62,8 +62,6 @@ const float *attention_frequencies(const struct op_call *call, float room[ATTENT
 
 /* ---- The launch -------------------------------------------------------------------------------------------------- */
 
-static void *after(void *scratch, uint64_t bytes) { return scratch ? (unsigned char *)scratch + bytes : NULL; }
-
 /* The same attention without new rows and rotary embedding. Its kv_lengths are where new rows end, even if they do not
  * all fit. */
 static void attention_rest(const struct op_call *call, const struct attention_shape *shape, struct op_step *rest) {
@@ -76,7 +74,7 @@ static void attention_rest(const struct op_call *call, const struct attention_sh
   struct op_operand *q = &rest->operands[ATTENTION_Q];
   const struct attention_scratch scratch = attention_scratch_of(call->task);
   if (shape->rotates) {
-    rest->data[ATTENTION_Q] = after(call->scratch, scratch.rotated);
+    rest->data[ATTENTION_Q] = op_after(call->scratch, scratch.rotated);
     q->offset_bytes = 0;
     const int head = attributes.layout == RONDO_BHSD ? 1 : 2;
     q->stride[3] = 1;
@@ -85,11 +83,11 @@ static void attention_rest(const struct op_call *call, const struct attention_sh
     q->stride[0] = shape->query_length * q->stride[3 - head];
   }
   if (shape->appends) {
-    rest->data[ATTENTION_KV_LENGTHS] = after(call->scratch, scratch.lengths);
+    rest->data[ATTENTION_KV_LENGTHS] = op_after(call->scratch, scratch.lengths);
     rest->operands[ATTENTION_KV_LENGTHS] =
         (struct op_operand){.present = true, .dtype = RONDO_I32, .rank = 1, .shape = {shape->items}, .stride = {1}};
   }
-  rest->data[ATTENTION_ROW_OFFSETS] = shape->packed ? after(call->scratch, scratch.starts) : NULL;
+  rest->data[ATTENTION_ROW_OFFSETS] = shape->packed ? op_after(call->scratch, scratch.starts) : NULL;
   for (uint32_t i = ATTENTION_NEW_K; i < ATTENTION_ROW_OFFSETS; i++) {
     rest->operands[i] = (struct op_operand){0};
     rest->data[i] = NULL;

@@ -19,8 +19,7 @@ uint64_t decoder_scratch_with_sum(const struct op_task *task, uint64_t bytes) {
 
 /* The sum's place, in the end of scratch. */
 static void *sum_place(const struct op_call *call) {
-  const uint64_t end = call->task->op->scratch_bytes(call->task);
-  return call->scratch ? (unsigned char *)call->scratch + end - sum_bytes(call->task) : NULL;
+  return op_after(call->scratch, call->task->op->scratch_bytes(call->task) - (uint64_t)sum_bytes(call->task));
 }
 
 static struct op_operand sum_operand(const struct op_task *task, rondo_access access) {

@@ -26,8 +26,6 @@ static uint64_t bytes_of_rows(int64_t rows, int64_t columns) {
 
 static uint64_t larger_bytes(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-static void *after(void *data, int64_t bytes) { return data ? (unsigned char *)data + bytes : NULL; }
-
 /* Operand `from` of the task becomes operand `to` of the step. */
 static void take(const struct op_call *call, uint32_t from, struct op_step *step, uint32_t to, rondo_access access) {
   step->operands[to] = call->task->operands[from];
@@ -46,7 +44,7 @@ static void take_scratch(const struct op_call *call, int64_t columns, uint64_t o
                                            .rank = 2,
                                            .shape = {x->shape[0], columns},
                                            .stride = {columns, 1}};
-  step->data[to] = after(call->scratch, (int64_t)offset);
+  step->data[to] = op_after(call->scratch, offset);
 }
 
 /* Columns [column, column + heads * d) of rows that were taken: [rows, 1, heads, d], of one sequence [1, rows, ..]. */
@@ -56,7 +54,7 @@ static void see_heads(struct op_step *step, uint32_t index, int64_t column, int6
   const int64_t row = operand->stride[0];
   operand->rank = 4;
   operand->offset_bytes += (uint64_t)column * TWO_BYTES;
-  step->data[index] = after(step->data[index], column * TWO_BYTES);
+  step->data[index] = op_after(step->data[index], (uint64_t)column * TWO_BYTES);
   const int64_t rows = operand->shape[0], items = one_sequence ? 1 : rows;
   const int64_t shape[] = {items, rows / items, heads, d}, stride[] = {row * (rows / items), row, d, 1};
   for (int i = 0; i < 4; i++) operand->shape[i] = shape[i], operand->stride[i] = stride[i];
@@ -66,10 +64,10 @@ static void see_heads(struct op_step *step, uint32_t index, int64_t column, int6
 static void take_zeros(const struct op_call *call, struct op_step *step, uint32_t to) {
   take(call, DECODER_OUT_PARTS, step, to, RONDO_WRITE);
   struct op_operand *zeros = &step->operands[to];
-  const int64_t part_bytes = zeros->stride[0] * (int64_t)sizeof(float);
+  const uint64_t part_bytes = (uint64_t)zeros->stride[0] * sizeof(float);
   zeros->shape[0]--;
-  zeros->offset_bytes += (uint64_t)part_bytes;
-  step->data[to] = after(step->data[to], part_bytes);
+  zeros->offset_bytes += part_bytes;
+  step->data[to] = op_after(step->data[to], part_bytes);
   if (zeros->shape[0]) return;
   *zeros = (struct op_operand){0};
   step->data[to] = NULL;
@@ -186,7 +184,7 @@ void attention_block_attention(const struct op_call *call, struct op_step *step)
   take(call, ATTENTION_BLOCK_POSITION, step, ATTENTION_POSITION, RONDO_READ);
   take(call, ATTENTION_BLOCK_ROPE_FREQUENCIES, step, ATTENTION_ROPE_FREQUENCIES, RONDO_READ);
   take(call, ATTENTION_BLOCK_KV_PAGES, step, ATTENTION_KV_PAGES, RONDO_READ);
-  step->call.scratch = after(call->scratch, (int64_t)parts.own);
+  step->call.scratch = op_after(call->scratch, parts.own);
 }
 
 /* With ranks the sum is the first step, and the half that follows has the others. */

@@ -5,14 +5,8 @@
  *   counters   EXCHANGE_BLOCKS_MOST words, all with the number of exchanges that the two ranks have had with each other
  *   2 slots    which take turns by that number
  *
- * A rank stores its data into slots of other ranks, and reads what others stored into its own. The data is its own
- * flag: a word of a slot is the complement of a word of the data, so zero, as states begin, says "not there yet". The
- * reader sets a word to zero again when it has read it. A word of the data with all bits set, a NaN or two, goes as
- * another NaN.
- *
- * Two slots are enough if in every exchange each of two ranks hears from the other. A rank begins exchange s after it
- * ended s - 1, so after it saw the other's words of s - 1. The other sent these after it ended s - 2, which used the
- * same slot. A rank that has no data for a rank from which it gets some sends one word.
+ * A rank stores its data into slots of other ranks, and reads what others stored into its own. A word of a slot is the
+ * complement of a word of the data, and zero says "not there yet". README.md has why two slots are enough.
  *
  * After the slots a row has room for the sums of layer halves (exchange_gather.h). */
 #pragma once

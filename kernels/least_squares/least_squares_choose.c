@@ -108,10 +108,9 @@ static rondo_status launch_factoring(const struct op_call *call, const struct ch
                                      const struct least_squares_scratch *scratch, struct op_launches *launches) {
   struct op_step factoring;
   least_squares_factoring_of(call->task, &factoring);
-  unsigned char *base = call->scratch;
-  factoring.data[QR_A] = call->data[LEAST_SQUARES_A], factoring.data[QR_H] = base;
-  factoring.data[QR_TAU] = base ? base + scratch->tau : NULL;
-  factoring.call.scratch = base ? base + scratch->qr : NULL;
+  factoring.data[QR_A] = call->data[LEAST_SQUARES_A], factoring.data[QR_H] = call->scratch;
+  factoring.data[QR_TAU] = op_after(call->scratch, scratch->tau);
+  factoring.call.scratch = op_after(call->scratch, scratch->qr);
   return op_qr.select(&factoring.call, chip, launches);
 }
 
@@ -119,12 +118,11 @@ static rondo_status launch_two(const struct op_call *call, const struct qr_probl
                                const struct qr_plan *plan, struct op_launches *launches) {
   const struct least_squares_scratch scratch = least_squares_scratch_of(call->task);
   const int64_t m = problem->m, n = problem->n, rhs_count = least_squares_rhs_count(call->task);
-  unsigned char *base = call->scratch;
   struct least_squares_after_parameters parameters = {
-      .h = {base, 1, qr_workspace_leading(m), qr_workspace_leading(m) * n},
+      .h = {call->scratch, 1, qr_workspace_leading(m), qr_workspace_leading(m) * n},
       .b = matrix_of(call, LEAST_SQUARES_B),
       .x = matrix_of(call, LEAST_SQUARES_X),
-      .tau = {base ? base + scratch.tau : NULL, n},
+      .tau = {op_after(call->scratch, scratch.tau), n},
       .residual = residual_of(call),
       .info = info_of(call),
       .m = m,
@@ -135,7 +133,8 @@ static rondo_status launch_two(const struct op_call *call, const struct qr_probl
       .group = plan->group_columns,
       .leading = (int32_t)smaller(qr_leading(m), INT32_MAX),
   };
-  if (plan->is_in_scratch) parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * rhs_count};
+  if (plan->is_in_scratch)
+    parameters.work = (struct qr_matrix){op_after(call->scratch, scratch.work), 1, m, m * rhs_count};
   OP_TRY(launch_factoring(call, chip, &scratch, launches));
   qr_launch_add(launches, plan, &parameters, sizeof parameters);
   return RONDO_OK;

@@ -119,8 +119,7 @@ void qr_launch_blocked(const struct op_call *call, const struct qr_problem *prob
   }
   parameters.work_tau = parameters.tau;
   if (!problem->h.is_present) {
-    void *tau = call->scratch ? (unsigned char *)call->scratch + workspace.work_bytes : NULL;
-    parameters.work_tau = (struct qr_vector){tau, step};
+    parameters.work_tau = (struct qr_vector){op_after(call->scratch, workspace.work_bytes), step};
     parameters.work_tau_workers = 1;
   }
   qr_launch_add(launches, plan, &parameters, sizeof parameters);
