@@ -9,25 +9,42 @@ namespace {
 template <typename D> struct gemm_registers : gemm_sums<D> {
   using gemm_sums<D>::gemm_sums, gemm_sums<D>::p, gemm_sums<D>::lane;
 
-  /* A box from registers: f32, and rows that no map can have. */
+  /* A box from registers: f32, and rows that no map can have. Its code is for one type at a time, with an address for
+   * each row, since a block waits for it after every tile. */
   DEVICE void store_numbers(const float *d, int p0, int q0, int matrix) const {
-    const uint32_t dtype = p.finish.out_dtype;
-    const int64_t begin = matrix * p.finish.out_batch;
-    unrolled_for (int j = 0; j < D::BOX / 8; j++)
+    if (p.finish.out_dtype == RONDO_F32)
+      store_numbers_of<float>(d, p0, q0, matrix);
+    else if (p.finish.out_dtype == RONDO_BF16)
+      store_numbers_of<__nv_bfloat16>(d, p0, q0, matrix);
+    else
+      store_numbers_of<__half>(d, p0, q0, matrix);
+  }
+  DEVICE static void set(float *to, float x) { *to = x; }
+  DEVICE static void set(__nv_bfloat16 *to, float x) { *to = __float2bfloat16_rn(x); }
+  DEVICE static void set(__half *to, float x) { *to = __float2half_rn(x); }
+  DEVICE static void set_two(float *to, float x, float y) { *(float2 *)to = make_float2(x, y); }
+  template <typename Out> DEVICE static void set_two(Out *to, float x, float y) {
+    *(uint32_t *)to = pack_two<Out>(x, y);
+  }
+
+  template <typename Out> DEVICE void store_numbers_of(const float *d, int p0, int q0, int matrix) const {
+    const int64_t begin = matrix * p.finish.out_batch, stride = p.finish.out_row;
+    Out *to = (Out *)p.finish.out + begin + (D::SWAPPED ? q0 * stride + p0 : p0 * stride + q0);
+    const int p_left = (int)(D::SWAPPED ? p.columns : p.rows) - p0;
+    const int q_left = (int)(D::SWAPPED ? p.rows : p.columns) - q0;
+    unrolled_for (int j = 0; j < D::BOX / 8; j++) {
       unrolled_for (int h = 0; h < 2; h++) {
-        const int row = D::SWAPPED ? q0 + 8 * j : p0 + 8 * h, column = D::SWAPPED ? p0 + 8 * h : q0 + 8 * j;
-        const int64_t element = begin + row * p.finish.out_row + column;
         const float x = d[4 * j + 2 * h], y = d[4 * j + 2 * h + 1];
-        if (row >= (int)p.rows || column >= (int)p.columns) continue;
-        if (D::SWAPPED) {
-          store_number(dtype, p.finish.out, element, x);
-          if (row + 1 < (int)p.rows) store_number(dtype, p.finish.out, element + p.finish.out_row, y);
-        } else if (dtype == RONDO_F32) {
-          *(float2 *)((float *)p.finish.out + element) = make_float2(x, y);
-        } else {
-          *(uint32_t *)((uint16_t *)p.finish.out + element) = word_of_16(dtype == RONDO_BF16, x, y);
+        const bool is_there = 8 * h < p_left && 8 * j < q_left;
+        if (!D::SWAPPED) {
+          if (is_there) set_two(to + 8 * h * stride + 8 * j, x, y);
+          continue;
         }
+        if (is_there) set(to + 8 * h, x);
+        if (is_there && 8 * j + 1 < q_left) set(to + stride + 8 * h, y);
       }
+      if (D::SWAPPED) to += 8 * stride;
+    }
   }
 
   /* One result of silu_mul, which may be past the end. */
