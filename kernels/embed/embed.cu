@@ -19,14 +19,15 @@ DEVICE float e2m1_value(uint32_t code) {
 
 DEVICE void load_codes(const embed_parameters &p, uint32_t row, uint32_t column, float (&values)[8]) {
   const uint8_t *codes = (const uint8_t *)p.table + (row * p.table_stride + column) / 2;
-  const uint8_t scale_code = p.table_scales[row * p.scale_stride + column / EMBED_SCALE_GROUP];
-  const float scale = __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)scale_code, __NV_E4M3)));
   uint32_t word = 0;
   if (p.table_is_aligned) {
     word = *(const uint32_t *)codes;
   } else {
     unrolled_for (int i = 0; i < 4; i++) word |= (uint32_t)codes[i] << (8 * i);
   }
+  /* After the codes are asked for: behind the branch they would wait for the scale. */
+  const uint8_t scale_code = p.table_scales[row * p.scale_stride + column / EMBED_SCALE_GROUP];
+  const float scale = __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)scale_code, __NV_E4M3)));
   unrolled_for (int i = 0; i < 8; i++) values[i] = e2m1_value(word >> (4 * i)) * scale;
 }
 
