@@ -98,6 +98,19 @@ DEVICE float norm_factor(const attention_block_parameters &p, const kv_head_plac
   return rsqrtf(fmaf(square, p.inverse_hidden, p.half.epsilon)) * p.half.scale;
 }
 
+template <typename Size>
+DEVICE void ask_tile(const attention_block_parameters &p, const tile_ring<Size> &tiles, uint32_t row, uint32_t end,
+                     uint32_t stage) {
+  if (row < end) tiles.template ask<Size::has_ranks>(p.capacity, row, stage);
+  cp_async_commit();
+}
+
+template <typename Size> DEVICE void wait_for_scales(bool attends) {
+  if (!Size::turns_round && attends) cp_async_wait<1 + ATTENTION_BLOCK_STAGES>();
+  if (!Size::turns_round && !attends) cp_async_wait<1>();
+  __syncwarp();
+}
+
 /* Tiles for the stages that become free after the first product. */
 template <typename Size>
 DEVICE void ask_further(const attention_block_parameters &p, const kv_head_place &b, const tile_ring<Size> &tiles,
@@ -137,6 +150,16 @@ template <typename Size> DEVICE void set_up(const attention_block_parameters &p,
   if (Size::scaled_vector && threadIdx.x < 16) store_number(b.shared + ATTENTION_BLOCK_WIDE_ZEROS + threadIdx.x * 4, 0);
 }
 
+template <typename Size>
+DEVICE void exchange_partials(const attention_block_parameters &p, const kv_head_place &b, const sender<Size> &sender,
+                              uint32_t length) {
+  __syncthreads();
+  send_partial<Size>(p, b, sender, length);
+  barrier_wait_cluster(b.partials_barrier(), 0);
+  join_partials<Size>(p, b);
+  __syncthreads();
+}
+
 template <typename Size> DEVICE void attention_block_wide(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_block_memory[];
   const kv_head_place b(shared_address(attention_block_memory), p.splits);
@@ -168,19 +191,13 @@ template <typename Size> DEVICE void attention_block_wide(const attention_block_
   }
   uint32_t length = length_at(p, position);
   if (attends) {
-    constexpr bool early = Size::has_ranks;
-    if (first_row < p.capacity) tiles.template ask<early>(p.capacity, first_row, 0); /* for any position */
-    cp_async_commit();
+    ask_tile<Size>(p, tiles, first_row, p.capacity, 0); /* for any position */
     if (has_table) angles.make_table(p, b, position);
-    const uint32_t row = first_row + Size::row_step;
-    if (row < length) tiles.template ask<early>(p.capacity, row, Size::stage_bytes);
-    cp_async_commit();
+    ask_tile<Size>(p, tiles, first_row + Size::row_step, length, Size::stage_bytes);
   } else if constexpr (!Size::has_ranks) {
     share.gather(p, b, taken);
   }
-  if (!Size::turns_round && attends) cp_async_wait<1 + ATTENTION_BLOCK_STAGES>();
-  if (!Size::turns_round && !attends) cp_async_wait<1>();
-  __syncwarp(); /* scales */
+  wait_for_scales<Size>(attends);
   barrier_wait_cluster(b.row_barrier(), 0);
   multiply_first<Size>(b, stream);
   __syncthreads();
@@ -200,11 +217,7 @@ template <typename Size> DEVICE void attention_block_wide(const attention_block_
     cp_async_wait<Size::turns_round ? Size::slots : Size::stages - 1>();
     attend<Size>(p, b, tiles, length, position);
   }
-  __syncthreads();
-  send_partial<Size>(p, b, sender, length);
-  barrier_wait_cluster(b.partials_barrier(), 0);
-  join_partials<Size>(p, b);
-  __syncthreads();
+  exchange_partials<Size>(p, b, sender, length);
   multiply_second<Size>(p, b, stream, p.half.scale * of_codes, taken);
 }
 

@@ -282,6 +282,14 @@ template <typename Size> DEVICE void store_results(const feed_forward_parameters
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
+/* The norm of x, where the sums come later. */
+template <typename Size> DEVICE void ask_norm(const feed_forward_parameters &p, const place<Size> &at) {
+  if (p.half.norm)
+    for (uint32_t i = threadIdx.x; i < p.hidden / 8; i += blockDim.x)
+      copy_early_16(at.shared + p.sums + i * 16, (const unsigned char *)p.half.norm + i * 16);
+  cp_async_commit();
+}
+
 template <typename Size> DEVICE void feed_forward(const feed_forward_parameters &p) {
   using chunk = typename Size::chunk;
   extern __shared__ __align__(128) unsigned char feed_forward_memory[];
@@ -302,10 +310,7 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_parameters 
     only_wait_for_predecessors();
     if constexpr (Size::held > 0) held.template load<false>(p, at);
   }
-  if (p.half.norm)
-    for (uint32_t i = threadIdx.x; i < p.hidden / 8; i += blockDim.x)
-      copy_early_16(at.shared + p.sums + i * 16, (const unsigned char *)p.half.norm + i * 16);
-  cp_async_commit();
+  ask_norm(p, at);
   share<Size> one(at, p.gate_up, p.hidden / chunk::elements, at.groups * (chunk::elements / 8));
   if (Size::held) /* known to the compiler */
     one.tile = 0, one.first_chunk = at.warp * FEED_FORWARD_HELD_CHUNKS, one.chunks = FEED_FORWARD_HELD_CHUNKS;

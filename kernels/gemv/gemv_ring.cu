@@ -58,7 +58,9 @@ struct producer {
   DEVICE void fill(const gemv_ring_parameters &p, uint32_t ring, uint32_t first, uint32_t end) {
     for (uint32_t stage = first; stage < end && rows_left; stage++) copy_tile(p, ring, stage);
   }
-  DEVICE void refill(const gemv_ring_parameters &p, uint32_t ring) {
+  /* The other stages, and each again as soon as it is empty. */
+  DEVICE void fill_further(const gemv_ring_parameters &p, uint32_t ring) {
+    fill(p, ring, p.early_stages, p.stages);
     for (ring_position at = {0, 0}; rows_left; advance(p, at)) {
       barrier_wait(empty_barrier(ring, at.stage), at.parity);
       copy_tile(p, ring, at.stage);
@@ -180,10 +182,7 @@ template <typename Product> DEVICE void gemv_ring(const gemv_ring_parameters &p)
     residual = ask_for_residual<Product::vectors>(p, first_row, rows);
   }
   __syncthreads();
-  if (produces) {
-    weights.fill(p, ring, p.early_stages, p.stages);
-    weights.refill(p, ring);
-  }
+  if (produces) weights.fill_further(p, ring);
   if (threadIdx.x >= consumers * 32) return;
 
   const uint32_t met = squares + GEMV_MOST_PARTS * NUMBER;

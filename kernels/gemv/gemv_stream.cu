@@ -162,6 +162,56 @@ DEVICE void wait_and_let_start() {
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
+/* Two groups that share vectors load one each. */
+template <typename S>
+DEVICE void load_vectors(const gemv_stream_parameters &p, const stream_thread<S> &at, bool shares, uint32_t element,
+                         stream_vectors<S> &x, typename stream_vectors<S>::raw (&raw)[S::Columns]) {
+  if (shares)
+    x.load(p, at, (int)at.position.group, element, raw[0]);
+  else
+    x.load_first(p, at, element, raw);
+}
+
+template <typename S>
+DEVICE void convert_vectors(const gemv_stream_parameters &p, const stream_thread<S> &at, bool shares, uint32_t element,
+                            uint32_t chunk, uint32_t free_stage, typename stream_vectors<S>::raw (&raw)[S::Columns],
+                            stream_vectors<S> &x) {
+  if constexpr (S::keeps_norm)
+    if (p.norm_epsilon > 0) {
+      cp_async_wait<S::Stages - 2>();
+      __syncwarp();
+    }
+  if constexpr (S::shares_vectors)
+    if (shares) x.convert_own(p, at, element, free_stage, raw[0]);
+  if (!shares) x.convert(p, at, element, chunk, free_stage, raw);
+}
+
+/* The factors of the sums, from the squares of all parts; and of shared vectors what the other group has converted. */
+template <typename S>
+DEVICE void meet_factors(const gemv_stream_parameters &p, const stream_thread<S> &at, bool shares,
+                         stream_vectors<S> &x) {
+  if constexpr (S::has_norm && S::Cluster == 1 && !S::late_factors)
+    if (shares || p.norm_epsilon > 0) {
+      __syncthreads();
+      set_factors(p, at);
+      if constexpr (S::shares_vectors)
+        if (shares) x.take_both(p, at);
+      __syncthreads();
+    }
+}
+
+/* Asks for what comes to the stage before, too. */
+template <typename S>
+DEVICE void multiply_stage(const gemv_stream_parameters &p, const stream_thread<S> &at, stream_asker<S> &asker,
+                           const tile_addresses<S> &own, uint32_t stage, uint32_t stage_before,
+                           const stream_vectors<S> &x, float (&c)[S::Columns][4]) {
+  cp_async_wait<S::Stages - 2>();
+  __syncwarp();
+  /* All lanes have read the stage before: their sums of it were stored before the __syncwarp above. */
+  asker.ask(p, at, stage_before + own.to, stage_before + own.scales_to, own.row_step);
+  multiply_piece(at, stage, stage + own.chunk, x, c);
+}
+
 template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
   using Piece = typename S::Piece;
   extern __shared__ __align__(1024) unsigned char stream_memory[];
@@ -182,36 +232,17 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
   const uint32_t chunks = S::Cluster > 1 ? p.chunks : 1;
   const bool shares = S::shares_vectors && p.groups == 2;
   rolled_for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+    const uint32_t element = at.part_element + chunk * at.chunk_elements + at.t * (32 * S::Slices);
     stream_vectors<S> x;
-    {
-      const uint32_t element = at.part_element + chunk * at.chunk_elements + at.t * (32 * S::Slices);
-      typename stream_vectors<S>::raw raw[S::Columns];
-      if (shares)
-        x.load(p, at, (int)at.position.group, element, raw[0]);
-      else
-        x.load_first(p, at, element, raw);
-      if (chunk == 0) {
-        KEEP_ORDER(p, 2);
-        if (!p.early) ask_for_norm(p, at);
-        asker.fill(p, at, p.early ? p.early_stages : 0, S::Stages - 1);
-      }
-      if constexpr (S::keeps_norm)
-        if (p.norm_epsilon > 0) {
-          cp_async_wait<S::Stages - 2>();
-          __syncwarp();
-        }
-      if constexpr (S::shares_vectors)
-        if (shares) x.convert_own(p, at, element, stage_before, raw[0]);
-      if (!shares) x.convert(p, at, element, chunk, stage_before, raw);
+    typename stream_vectors<S>::raw raw[S::Columns];
+    load_vectors(p, at, shares, element, x, raw);
+    if (chunk == 0) {
+      KEEP_ORDER(p, 2);
+      if (!p.early) ask_for_norm(p, at);
+      asker.fill(p, at, p.early ? p.early_stages : 0, S::Stages - 1);
     }
-    if constexpr (S::has_norm && S::Cluster == 1 && !S::late_factors)
-      if (shares || p.norm_epsilon > 0) {
-        __syncthreads();
-        set_factors(p, at);
-        if constexpr (S::shares_vectors)
-          if (shares) x.take_both(p, at);
-        __syncthreads();
-      }
+    convert_vectors(p, at, shares, element, chunk, stage_before, raw, x);
+    meet_factors(p, at, shares, x);
     const tile_addresses<S> own(p, at);
     uint32_t held_tile = at.held;
     /* The last round only finishes the tile before it: a copy of those instructions would come late, and only once. */
@@ -219,13 +250,7 @@ template <typename S> DEVICE void gemv_stream(const gemv_stream_parameters &p) {
       const bool is_tile = next_row < p.m;
       if (S::Cluster > 1 && !is_tile) break;
       float c[S::Columns][4] = {};
-      if (is_tile) {
-        cp_async_wait<S::Stages - 2>();
-        __syncwarp();
-        /* All lanes have read the stage before: their sums of it were stored before the __syncwarp above. */
-        asker.ask(p, at, stage_before + own.to, stage_before + own.scales_to, own.row_step);
-        multiply_piece(at, stage, stage + own.chunk, x, c);
-      }
+      if (is_tile) multiply_stage(p, at, asker, own, stage, stage_before, x, c);
       if (row != none) results.finish(p, at, row, held_before);
       if (!is_tile) break;
       store_sums(at, own.sums + results.parity * S::Sums::buffer_bytes, x, c);
