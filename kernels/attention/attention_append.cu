@@ -159,10 +159,7 @@ DEVICE four_pairs load_pairs(const copied_head &head, uint32_t first_at, uint32_
 template <rondo_dtype Dtype>
 DEVICE void rotate_pairs(uint32_t (&words)[4], const rotation (&by)[ATTENTION_APPEND_PAIRS], bool by_halves) {
   float numbers[8];
-  unrolled_for (int i = 0; i < 4; i++) {
-    const float2 two = numbers_of(Dtype, words[i]);
-    numbers[2 * i] = two.x, numbers[2 * i + 1] = two.y;
-  }
+  numbers_of(Dtype, words, numbers);
   if (by_halves)
     unrolled_for (int i = 0; i < ATTENTION_APPEND_PAIRS; i++) rotate_pair(by[i], numbers[i], numbers[i + 4]);
   else

@@ -28,6 +28,13 @@ DEVICE float2 numbers_of(uint32_t dtype, uint32_t word) {
   return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
 }
 
+template <int N> DEVICE void numbers_of(uint32_t dtype, const uint32_t (&words)[N], float (&values)[2 * N]) {
+  unrolled_for (int i = 0; i < N; i++) {
+    const float2 pair = numbers_of(dtype, words[i]);
+    values[2 * i] = pair.x, values[2 * i + 1] = pair.y;
+  }
+}
+
 DEVICE uint32_t word_of(uint32_t dtype, float low, float high) {
   return dtype == RONDO_F16 ? pack_two<__half>(low, high) : pack_two<__nv_bfloat16>(low, high);
 }
@@ -54,10 +61,7 @@ DEVICE void load_numbers(uint32_t dtype, bool whole, const void *data, int64_t e
       const uint2 loaded = *(const uint2 *)((const uint16_t *)data + element);
       words[0] = loaded.x, words[1] = loaded.y;
     }
-    unrolled_for (int i = 0; i < N / 2; i++) {
-      const float2 pair = numbers_of(dtype, words[i]);
-      values[2 * i] = pair.x, values[2 * i + 1] = pair.y;
-    }
+    numbers_of(dtype, words, values);
   }
 }
 

@@ -63,14 +63,10 @@ DEVICE uint4 pull(const exchange_parameters &p, uint32_t rank, unsigned char *fr
 
 template <int N> DEVICE void numbers_of_vector(uint32_t dtype, const uint4 &vector, float (&numbers)[N]) {
   const uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
-  if constexpr (N == 4) {
+  if constexpr (N == 4)
     unrolled_for (int i = 0; i < 4; i++) numbers[i] = __uint_as_float(words[i]);
-  } else {
-    unrolled_for (int i = 0; i < 4; i++) {
-      const float2 two = numbers_of(dtype, words[i]);
-      numbers[2 * i] = two.x, numbers[2 * i + 1] = two.y;
-    }
-  }
+  else
+    numbers_of(dtype, words, numbers);
 }
 
 template <int N> DEVICE uint4 vector_of_numbers(uint32_t dtype, const float (&numbers)[N]) {

@@ -89,10 +89,7 @@ struct whole_row {
 
   template <uint32_t Type> static DEVICE void numbers(const uint4 &vector, float (&values)[8]) {
     const uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
-    unrolled_for (int i = 0; i < 4; i++) {
-      const float2 two = numbers_of(Type, words[i]);
-      values[2 * i] = two.x, values[2 * i + 1] = two.y;
-    }
+    numbers_of(Type, words, values);
   }
 
   template <uint32_t Type> DEVICE void divide(const rms_norm_parameters &p) {
