@@ -9,15 +9,11 @@
 #include "../common/rectangle.cuh"
 #include "append.h"
 
-/* The offsets of one vector in src and in dst, in vectors; dst is -1 if the row lies outside dst. */
-struct offsets {
-  int64_t src, dst;
-};
-
-DEVICE offsets offsets_of(const append_parameters &p, uint32_t index) {
+/* dst is -1 if the row lies outside dst. */
+DEVICE vector_offsets offsets_of(const append_parameters &p, uint32_t index) {
   uint32_t piece = index / p.piece, column = index - piece * p.piece, row = 0, item = 0;
   int64_t row_stride = 0;
-  offsets at = {column, column};
+  vector_offsets at = {column, column};
   unrolled_for (int i = APPEND_OUTER - 1; i >= 0; i--) {
     uint32_t outer = piece / p.extent[i], inner = piece - outer * p.extent[i];
     at.src += inner * p.src_stride[i];
@@ -35,28 +31,8 @@ DEVICE offsets offsets_of(const append_parameters &p, uint32_t index) {
   return at;
 }
 
-template <typename V> struct append_of {
-  static DEVICE void move(const append_parameters &p) {
-    const V *src = (const V *)p.src;
-    V *dst = (V *)p.dst;
-    const uint32_t step = gridDim.x * APPEND_THREADS;
-    for (uint64_t begin = blockIdx.x * APPEND_THREADS + threadIdx.x; begin < p.total; begin += APPEND_UNROLL * step) {
-      V value[APPEND_UNROLL];
-      int64_t to[APPEND_UNROLL];
-      unrolled_for (int u = 0; u < APPEND_UNROLL; u++) {
-        uint64_t index = begin + u * (uint64_t)step;
-        to[u] = -1;
-        if (index >= p.total) continue;
-        offsets at = offsets_of(p, (uint32_t)index);
-        to[u] = at.dst;
-        value[u] = src[at.src];
-      }
-      unrolled_for (int u = 0; u < APPEND_UNROLL; u++)
-        if (to[u] >= 0) dst[to[u]] = value[u];
-    }
-  }
-};
-
-DEVICE void append_rows(const append_parameters &p) { move_vectors<append_of>(p); }
+DEVICE void append_rows(const append_parameters &p) {
+  move_vectors<APPEND_UNROLL>(p, [&](uint32_t index) { return offsets_of(p, index); });
+}
 
 APPEND_KERNELS(DEFINE_SHORT_KERNEL)

@@ -16,18 +16,44 @@ DEVICE void row_indices(uint32_t row, const uint32_t (&extent)[Outer], const Tak
   }
 }
 
-/* Calls Move<V>::move(p), where V is the type of vectors of p.vector_bytes: 16, 8, 4, 2 or 1. */
-template <template <typename V> typename Move, typename Parameters> DEVICE void move_vectors(const Parameters &p) {
+/* The offsets of one vector in src and in dst, in vectors; a vector with a negative dst is dropped. */
+struct vector_offsets {
+  int64_t src, dst;
+};
+
+/* Consecutive threads take consecutive vectors. A thread has `Unroll` loads in flight before its first store. */
+template <typename V, uint32_t Unroll, typename Parameters, typename OffsetsOf>
+DEVICE void move_vectors_of(const Parameters &p, const OffsetsOf &offsets_of) {
+  const uint32_t step = gridDim.x * blockDim.x;
+  for (uint32_t begin = blockIdx.x * blockDim.x + threadIdx.x; begin < p.total; begin += Unroll * step) {
+    V value[Unroll];
+    int64_t to[Unroll];
+    unrolled_for (uint32_t u = 0; u < Unroll; u++) {
+      const uint32_t index = begin + u * step;
+      to[u] = -1;
+      if (index >= p.total) continue;
+      const vector_offsets at = offsets_of(index);
+      to[u] = at.dst;
+      value[u] = ((const V *)p.src)[at.src];
+    }
+    unrolled_for (uint32_t u = 0; u < Unroll; u++)
+      if (to[u] >= 0) ((V *)p.dst)[to[u]] = value[u];
+  }
+}
+
+/* Moves p.total vectors of p.vector_bytes, which are 16, 8, 4, 2 or 1, from p.src to p.dst. */
+template <uint32_t Unroll, typename Parameters, typename OffsetsOf>
+DEVICE void move_vectors(const Parameters &p, const OffsetsOf &offsets_of) {
   switch (p.vector_bytes) {
   case 16:
-    return Move<uint4>::move(p);
+    return move_vectors_of<uint4, Unroll>(p, offsets_of);
   case 8:
-    return Move<uint2>::move(p);
+    return move_vectors_of<uint2, Unroll>(p, offsets_of);
   case 4:
-    return Move<uint32_t>::move(p);
+    return move_vectors_of<uint32_t, Unroll>(p, offsets_of);
   case 2:
-    return Move<uint16_t>::move(p);
+    return move_vectors_of<uint16_t, Unroll>(p, offsets_of);
   default:
-    return Move<uint8_t>::move(p);
+    return move_vectors_of<uint8_t, Unroll>(p, offsets_of);
   }
 }

@@ -9,14 +9,9 @@
 #include "../common/rectangle.cuh"
 #include "copy.h"
 
-/* The offsets of one vector of the rectangle in src and in dst, in vectors. */
-struct offsets {
-  int64_t src, dst;
-};
-
-DEVICE offsets offsets_of(const copy_parameters &p, uint32_t index) {
+DEVICE vector_offsets offsets_of(const copy_parameters &p, uint32_t index) {
   uint32_t row = index / p.row, column = index - row * p.row;
-  offsets at = {column, column};
+  vector_offsets at = {column, column};
   row_indices(row, p.extent, [&](int i, uint32_t index) {
     at.src += index * p.src_stride[i];
     at.dst += index * p.dst_stride[i];
@@ -24,29 +19,12 @@ DEVICE offsets offsets_of(const copy_parameters &p, uint32_t index) {
   return at;
 }
 
-template <typename V> struct copy_of {
-  static DEVICE void move(const copy_parameters &p) {
-    const V *src = (const V *)p.src;
-    V *dst = (V *)p.dst;
-    const uint32_t step = gridDim.x * COPY_THREADS;
-    const bool dense = p.row == p.total;
-    for (uint32_t begin = blockIdx.x * COPY_THREADS + threadIdx.x; begin < p.total; begin += COPY_UNROLL * step) {
-      V value[COPY_UNROLL];
-      int64_t to[COPY_UNROLL];
-      unrolled_for (int u = 0; u < COPY_UNROLL; u++) {
-        uint32_t index = begin + u * step;
-        if (index >= p.total) continue;
-        offsets at = dense ? offsets{index, index} : offsets_of(p, index);
-        to[u] = at.dst;
-        value[u] = src[at.src];
-      }
-      unrolled_for (int u = 0; u < COPY_UNROLL; u++)
-        if (begin + u * step < p.total) dst[to[u]] = value[u];
-    }
-  }
-};
-
-DEVICE void copy_rows(const copy_parameters &p) { move_vectors<copy_of>(p); }
+DEVICE void copy_rows(const copy_parameters &p) {
+  const bool dense = p.row == p.total;
+  move_vectors<COPY_UNROLL>(p, [&](uint32_t index) {
+    return dense ? vector_offsets{index, index} : offsets_of(p, index);
+  });
+}
 
 /* No loop and no choice of a width: fetching the instructions takes longer than the copy itself. */
 DEVICE void copy_small(const copy_small_parameters &p) {
