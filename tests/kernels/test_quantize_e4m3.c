@@ -1,5 +1,5 @@
-/* test_quantize_e4m3.c - rows to e4m3: the bytes are those of the oracle on every backend, and products of what was
- * quantised are as exact as e4m3 allows. */
+/* test_quantize_e4m3.c - rows to e4m3: the bytes are those of the oracle on every backend. Their products:
+ * test_quantized_products.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -192,78 +192,6 @@ static void check_values(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(quantize_e4m3, hard_values_give_the_documented_bytes_in_their_row_alone, check_values)
-
-/* ---- Products ---------------------------------------------------------------------------------------------------- */
-
-/* What quantising a number of a row with this largest magnitude may be off by: half a unit of three bits, or of the
- * least exponent. */
-static double code_error(double value, double largest) {
-  return fmax(fabs(value) * 0x1p-4, largest / 448 * 0x1p-10) * (1 + 0x1p-20);
-}
-
-struct operand {
-  struct frame from;
-  rondo_tensor codes, scales;
-};
-
-static struct operand quantised(struct trial *trial, const char *name, rondo_dtype dtype, int64_t rows, int64_t k,
-                                struct random *random) {
-  struct operand o = {.from = frame_add(trial, name, dtype, 3, (int64_t[]){2, rows, k}, 0, 1)};
-  REQUIRE_OK(rondo_temporary(trial->graph, "codes", RONDO_E4M3, 3, (int64_t[]){2, rows, k}, &o.codes));
-  REQUIRE_OK(rondo_temporary(trial->graph, "scales", RONDO_F32, 2, (int64_t[]){2, rows}, &o.scales));
-  REQUIRE_OK(rondo_add_quantize_e4m3(
-      trial->graph, &(rondo_quantize_e4m3_desc){.x = o.from.view, .codes = o.codes, .scales = o.scales}));
-  for (int64_t r = 0; r < 2 * rows; r++) {
-    const double size = exp2((double)random_between(random, -20, 10)); /* what one scale for all could not hold */
-    for (int64_t i = 0; i < k; i++) frame_write(&o.from, r * k + i, size * random_normal(random));
-  }
-  return o;
-}
-
-static double largest_of(const struct frame *f, int64_t row, int64_t k) {
-  double largest = 0;
-  for (int64_t i = 0; i < k; i++) largest = fmax(largest, fabs(frame_read(f, row * k + i)));
-  return largest;
-}
-
-/* The product of rows that two tasks quantise, against the product of the numbers themselves. */
-static void check_products(rondo_backend backend) {
-  enum { ROWS = 37, COLUMNS = 66, K = 528 };
-  struct trial trial;
-  struct random random = {.state = 11};
-  trial_describe(&trial, backend);
-  struct operand x = quantised(&trial, "x", RONDO_BF16, ROWS, K, &random);
-  struct operand w = quantised(&trial, "w", RONDO_F32, COLUMNS, K, &random);
-  struct frame out = frame_add(&trial, "out", RONDO_F32, 3, (int64_t[]){2, ROWS, COLUMNS}, 0, 1);
-  REQUIRE_OK(rondo_add_gemm(trial.graph, &(rondo_gemm_desc){.weights = w.codes,
-                                                            .weight_scales = w.scales,
-                                                            .vectors = x.codes,
-                                                            .vector_scales = x.scales,
-                                                            .out = out.view}));
-  trial_instantiate(&trial);
-  frame_set(&trial, &x.from), frame_set(&trial, &w.from), frame_set(&trial, &out);
-  trial_replay(&trial);
-  struct frame got = frame_get(&trial, &out, "out");
-  for (int64_t i = 0; i < frame_count(&got); i++) {
-    const int64_t batch = i / COLUMNS / ROWS, row = i / COLUMNS, column = batch * COLUMNS + i % COLUMNS;
-    const double x_largest = largest_of(&x.from, row, K), w_largest = largest_of(&w.from, column, K);
-    double sum = 0, magnitude = 0, error = 0;
-    for (int64_t j = 0; j < K; j++) {
-      const double a = frame_read(&x.from, row * K + j), b = frame_read(&w.from, column * K + j);
-      const double a_error = code_error(a, x_largest), b_error = code_error(b, w_largest);
-      sum += a * b;
-      magnitude += (fabs(a) + a_error) * (fabs(b) + b_error);
-      error += fabs(a) * b_error + a_error * fabs(b) + a_error * b_error;
-    }
-    error += magnitude * ((8 + K / 16) * 0x1p-23 + 0x1p-5); /* rondo_gemm_desc */
-    cr_assert(fabs(frame_read(&got, i) - sum) <= error, "row %lld, column %lld: %g, expected %g within %g",
-              (long long)row, (long long)column, frame_read(&got, i), sum, error);
-    cr_assert_lt(error, 0.2 * magnitude, "the test's own bound");
-  }
-  trial_end(&trial);
-  free(got.bytes), free(out.bytes), free(x.from.bytes), free(w.from.bytes);
-}
-BOTH_BACKENDS(quantize_e4m3, products_of_quantised_rows_keep_their_bound, check_products)
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
