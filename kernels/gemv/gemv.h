@@ -15,8 +15,7 @@ enum {
   GEMV_MOST_PARTS = 16,   /* warps of a block that split k */
   GEMV_PITCH_PADDING = 4, /* floats after a vector's sums in shared memory, against conflicts of banks */
   QUANTIZE_THREADS = 256,
-  QUANTIZE_ELEMENTS = 8, /* of a thread: two neighbours share a block */
-  QUANTIZE_OUTER = 3,    /* dimensions around the rows */
+  QUANTIZE_OUTER = 3, /* dimensions around the rows */
 };
 
 /* The type of operands in kernels that take both f16 and bf16. The parameters have the type of the vectors. */
@@ -101,17 +100,16 @@ struct quantize_parameters {
   unsigned char *codes, *scales;
   int64_t x_stride[QUANTIZE_OUTER], code_stride[QUANTIZE_OUTER], scale_stride[QUANTIZE_OUTER];
   uint32_t extent[QUANTIZE_OUTER]; /* outermost first; 1 where there is no dimension */
-  uint32_t row_parts;              /* of QUANTIZE_ELEMENTS, in a row */
-  uint32_t parts;                  /* in all */
+  uint32_t row_blocks, blocks;     /* of GEMV_BLOCK elements, in a row and in all */
   uint32_t dtype;                  /* rondo_dtype of x */
-  uint32_t aligned;                /* 16-byte loads of x and 4-byte stores of codes are possible */
+  uint32_t aligned;                /* 16-byte loads of x and 8-byte stores of codes are possible */
   float global_scale, six_global_scale;
   struct completion done;
 };
 
 /* KERNEL(chips, parameters, name, threads, blocks that a multiprocessor must hold at least, what it calls). */
 #define QUANTIZE_KERNELS(KERNEL)                                                                                       \
-  KERNEL(EVERY_CHIP, quantize_parameters, rondo_quantize_nvfp4, QUANTIZE_THREADS, 0, quantize)
+  KERNEL(EVERY_CHIP, quantize_parameters, rondo_quantize_nvfp4, QUANTIZE_THREADS, 8, quantize)
 
 #ifndef __CUDACC__
 #include "../../runtime/op.h"

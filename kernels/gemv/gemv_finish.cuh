@@ -57,7 +57,7 @@ DEVICE void store_quantised(const gemv_parameters &p, int64_t codes, int64_t sca
     largest = max(largest, __shfl_xor_sync(half, largest, distance));
   const uint32_t scale = scale_of_block(largest, p.epilogue.six_out_global_scale);
   const float divisor = divisor_of_block(scale, p.epilogue.out_global_scale);
-  const uint32_t code = divisor > 0 ? e2m1_of(__fdiv_rn(value, divisor)) : 0;
+  const uint32_t code = divisor > 0 ? e2m1_put(0, fminf(__fdiv_rn(fabsf(value), divisor), 6.0f), value) : 0;
   const uint32_t above = __shfl_xor_sync(half, code, 1);
   if (lane % 2 == 0) ((unsigned char *)p.out)[(codes + column) / 2] = (unsigned char)(code | above << 4);
   if (lane % GEMV_BLOCK == 0) p.epilogue.out_scales[scales + column / GEMV_BLOCK] = (unsigned char)scale;

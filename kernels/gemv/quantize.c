@@ -1,5 +1,4 @@
-/* quantize.c - rondo_add_quantize_nvfp4: the check of its arguments, and its launch with a thread for every eight
- * elements. */
+/* quantize.c - rondo_add_quantize_nvfp4: the check of its arguments, and its launch with a thread for each block. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -39,6 +38,14 @@ rondo_status quantize_check(const struct op_task *task) {
 
 QUANTIZE_KERNELS(KERNEL_CONSTANT)
 
+/* Is there nothing between its elements? */
+static bool is_dense(const struct op_operand *operand) {
+  int64_t stride = 1;
+  for (uint32_t i = operand->rank; i-- > 0; stride *= operand->shape[i])
+    if (operand->shape[i] != 1 && operand->stride[i] != stride) return false;
+  return true;
+}
+
 static struct quantize_parameters parameters_of(const struct op_call *call) {
   const struct op_operand *x = &call->task->operands[QUANTIZE_X], *codes = &call->task->operands[QUANTIZE_CODES];
   const struct op_operand *scales = &call->task->operands[QUANTIZE_SCALES];
@@ -48,14 +55,18 @@ static struct quantize_parameters parameters_of(const struct op_call *call) {
       .codes = call->data[QUANTIZE_CODES],
       .scales = call->data[QUANTIZE_SCALES],
       .extent = {1, 1, 1},
-      .row_parts = (uint32_t)(x->shape[x->rank - 1] / QUANTIZE_ELEMENTS),
-      .parts = (uint32_t)(op_elements(x) / QUANTIZE_ELEMENTS),
+      .row_blocks = (uint32_t)(x->shape[x->rank - 1] / GEMV_BLOCK),
+      .blocks = (uint32_t)(op_elements(x) / GEMV_BLOCK),
       .dtype = x->dtype,
-      /* A thread takes at least 16 bytes of x and 4 of codes. */
-      .aligned = op_rows_aligned(x, 16) && op_rows_aligned(codes, 4),
+      /* A thread takes at least 32 bytes of x and 8 of codes. */
+      .aligned = op_rows_aligned(x, 16) && op_rows_aligned(codes, 8),
       .global_scale = attributes->global_scale,
       .six_global_scale = 6.0f * attributes->global_scale,
   };
+  if (is_dense(x) && is_dense(codes) && is_dense(scales)) {
+    parameters.row_blocks = parameters.blocks; /* as one row: no thread divides */
+    return parameters;
+  }
   for (uint32_t i = 0; i + 1 < x->rank; i++) {
     uint32_t outer = QUANTIZE_OUTER - (x->rank - 1) + i;
     parameters.extent[outer] = (uint32_t)x->shape[i];
@@ -71,7 +82,7 @@ rondo_status quantize_select(const struct op_call *call, const struct chip *chip
   launches->count = 0;
   if (op_elements(&call->task->operands[QUANTIZE_X]) == 0) return RONDO_OK;
   struct quantize_parameters parameters = parameters_of(call);
-  launch_add(launches, &rondo_quantize_nvfp4, divide_up(parameters.parts, QUANTIZE_THREADS), QUANTIZE_THREADS, 0,
+  launch_add(launches, &rondo_quantize_nvfp4, divide_up(parameters.blocks, QUANTIZE_THREADS), QUANTIZE_THREADS, 0,
              &parameters, sizeof parameters);
   return RONDO_OK;
 }

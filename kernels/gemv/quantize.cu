@@ -1,23 +1,18 @@
-/* quantize.cu - rows to NVFP4: per block of 16 an e4m3 scale and 16 e2m1 codes.
- *
- * A thread has eight elements and a neighbour the other eight of the block, so that a warp reads whole sectors and
- * writes its codes as words. Bound by memory. */
+/* quantize.cu - rows to NVFP4: per block of 16 an e4m3 scale and 16 e2m1 codes. A thread has a block. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/rectangle.cuh"
 #include "gemv.h"
 #include "quantize.cuh"
 
-static_assert(QUANTIZE_ELEMENTS == 8 && GEMV_BLOCK == 2 * QUANTIZE_ELEMENTS, "what follows is written for");
-
-/* Where a thread's part begins in x (elements), codes and scales (bytes). */
+/* Where a block begins in x (elements), codes and scales (bytes). */
 struct offsets {
   int64_t x, codes, scale;
 };
 
-DEVICE offsets offsets_of(const quantize_parameters &p, uint32_t part) {
-  uint32_t row = part / p.row_parts, column = part - row * p.row_parts;
-  offsets at = {(int64_t)column * QUANTIZE_ELEMENTS, (int64_t)column * (QUANTIZE_ELEMENTS / 2), column / 2};
+DEVICE offsets offsets_of(const quantize_parameters &p, uint32_t block) {
+  const uint32_t row = p.row_blocks < p.blocks ? block / p.row_blocks : 0, column = block - row * p.row_blocks;
+  offsets at = {(int64_t)column * GEMV_BLOCK, (int64_t)column * (GEMV_BLOCK / 2), column};
   row_indices(row, p.extent, [&](int i, uint32_t index) {
     at.x += index * p.x_stride[i];
     at.codes += index * p.code_stride[i];
@@ -26,56 +21,61 @@ DEVICE offsets offsets_of(const quantize_parameters &p, uint32_t part) {
   return at;
 }
 
-DEVICE void load_part(const quantize_parameters &p, int64_t element, float (&values)[8]) {
-  if (p.dtype == RONDO_F32) {
-    const float *x = (const float *)p.x + element;
-    if (p.aligned) {
-      float4 low = __ldg((const float4 *)x), high = __ldg((const float4 *)x + 1);
-      values[0] = low.x, values[1] = low.y, values[2] = low.z, values[3] = low.w;
-      values[4] = high.x, values[5] = high.y, values[6] = high.z, values[7] = high.w;
-    } else {
-      unrolled_for (int i = 0; i < 8; i++) values[i] = __ldg(x + i);
-    }
-    return;
-  }
-  const uint16_t *x = (const uint16_t *)p.x + element;
-  uint32_t words[4];
-  if (p.aligned) {
-    const uint4 loaded = __ldg((const uint4 *)x);
-    words[0] = loaded.x, words[1] = loaded.y, words[2] = loaded.z, words[3] = loaded.w;
-  } else {
-    unrolled_for (int i = 0; i < 4; i++) words[i] = __ldg(x + 2 * i) | (uint32_t)__ldg(x + 2 * i + 1) << 16;
-  }
-  unrolled_for (int i = 0; i < 4; i++) {
-    const float2 pair = numbers_of(p.dtype, words[i]);
-    values[2 * i] = pair.x, values[2 * i + 1] = pair.y;
+DEVICE uint32_t codes_of(const float (&values)[8], float divisor, float reciprocal) {
+  uint32_t codes = 0;
+  unrolled_for (int i = 7; i >= 0; i--)
+    codes = e2m1_put(codes, e2m1_quotient(fabsf(values[i]), divisor, reciprocal), values[i]);
+  return codes;
+}
+
+/* Multiplies values and their divisor by a power of two, so that the divisor is far from the ends of fp32's range, and
+ * limits values to 6 divisors. */
+DEVICE void moderate(float (&values)[2][8], float &divisor) {
+  const uint32_t exponent = __float_as_uint(divisor) >> 23;
+  const float power = __uint_as_float((exponent < 254 ? 254 - exponent : 1) << 23);
+  divisor *= power;
+  unrolled_for (int i = 0; i < GEMV_BLOCK; i++) {
+    float &value = values[i / 8][i % 8];
+    value = copysignf(fminf(fabsf(value) * power, 6 * divisor), value);
   }
 }
 
 DEVICE void quantize(const quantize_parameters &p) {
-  const uint32_t index = blockIdx.x * QUANTIZE_THREADS + threadIdx.x;
-  /* Threads past the end repeat the last pair of parts: they are needed for the exchange. */
-  const uint32_t part = index < p.parts ? index : p.parts - 2 + index % 2;
-  const offsets at = offsets_of(p, part);
-  float values[8];
-  load_part(p, at.x, values);
-
+  const uint32_t block = blockIdx.x * QUANTIZE_THREADS + threadIdx.x;
+  const offsets at = offsets_of(p, min(block, p.blocks - 1));
+  only_wait_for_predecessors();
+  if (block >= p.blocks) return;
+  float values[2][8];
+  const auto load = [&](uint32_t dtype, bool aligned) { /* a case for each, so that no load waits for another */
+                                                        load_numbers(dtype, aligned, p.x, at.x, 8, values[0]);
+                                                        load_numbers(dtype, aligned, p.x, at.x + 8, 8, values[1]);
+  };
+  if (!p.aligned)
+    load(p.dtype, false);
+  else if (p.dtype == RONDO_F32)
+    load(RONDO_F32, true);
+  else if (p.dtype == RONDO_F16)
+    load(RONDO_F16, true);
+  else
+    load(RONDO_BF16, true);
   uint32_t largest = 0;
-  unrolled_for (int i = 0; i < 8; i++) largest = max(largest, magnitude_bits(values[i]));
-  largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+  unrolled_for (int i = 0; i < GEMV_BLOCK; i++) largest = max(largest, magnitude_bits(values[i / 8][i % 8]));
   const uint32_t scale = scale_of_block(largest, p.six_global_scale);
-  const float divisor = divisor_of_block(scale, p.global_scale);
-  uint32_t codes = 0;
+  float divisor = divisor_of_block(scale, p.global_scale);
+  uint2 codes = {};
   if (divisor > 0) {
-    unrolled_for (int i = 0; i < 8; i++) codes |= e2m1_of(__fdiv_rn(values[i], divisor)) << (4 * i);
+    if (!(divisor > 0x1p-90f && divisor < 0x1p90f && __uint_as_float(largest) < 6.5f * divisor))
+      moderate(values, divisor);
+    const float reciprocal = __frcp_rn(divisor);
+    codes = make_uint2(codes_of(values[0], divisor, reciprocal), codes_of(values[1], divisor, reciprocal));
   }
-  if (index >= p.parts) return;
   if (p.aligned) {
-    *(uint32_t *)(p.codes + at.codes) = codes;
+    *(uint2 *)(p.codes + at.codes) = codes;
   } else {
-    unrolled_for (int i = 0; i < 4; i++) p.codes[at.codes + i] = (unsigned char)(codes >> (8 * i));
+    unrolled_for (int i = 0; i < GEMV_BLOCK / 2; i++)
+      p.codes[at.codes + i] = (unsigned char)((i < 4 ? codes.x : codes.y) >> (8 * (i % 4)));
   }
-  if (part % 2 == 0) p.scales[at.scale] = (unsigned char)scale;
+  p.scales[at.scale] = (unsigned char)scale;
 }
 
-QUANTIZE_KERNELS(DEFINE_KERNEL)
+QUANTIZE_KERNELS(DEFINE_EARLY_KERNEL)

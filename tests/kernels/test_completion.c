@@ -171,7 +171,7 @@ static const struct family families[] = {
     {0, "gemv, unaligned, more", gemv, RONDO_BF16, 0, 33, 1, 4003, 0},
     {4, "gemv, nvfp4", gemv_nvfp4, RONDO_F16, 0, 31, 1, 64, 0},
     {1, "quantize, one block", quantize, RONDO_F16, 0, 3, 16, 0, 0},
-    {7, "quantize", quantize, RONDO_F32, 0, 13, 1040, 0, 0},
+    {7, "quantize", quantize, RONDO_F32, 0, 24, 1040, 0, 0},
     {0, "quantize, more", quantize, RONDO_F32, 0, 67, 1040, 0, 0},
     {1, "quantize to e4m3, one block", quantize_e4m3, RONDO_BF16, 0, 3, 1024, 0, 0},
     {7, "quantize to e4m3", quantize_e4m3, RONDO_F32, 0, 7, 8192, 0, 0},

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../kernels/common/number.h"
+#include "../../kernels/gemv/e2m1_round.h"
 #include "../oracles/quantize_oracle.h"
 
 /* ---- One tensor to quantise -------------------------------------------------------------------------------------- */
@@ -16,7 +18,8 @@ struct problem {
   int64_t shape[RONDO_MAX_RANK];
   int64_t offset, padding; /* in the last dimension, of x and codes: what lies around the view */
   float global_scale;
-  void (*fill)(struct random *random, double *block, int64_t index); /* NULL: normal numbers of many sizes */
+  /* NULL: normal numbers of many sizes. */
+  void (*fill)(struct random *random, double *block, int64_t index, float global_scale);
   /* Set by problem_add and problem_set. */
   rondo_tensor x, codes, scales; /* the whole tensors; codes and scales are states where there is padding */
   int64_t rows, k, whole_k, scale_k;
@@ -63,7 +66,7 @@ static void problem_set(struct trial *trial, struct problem *problem, struct ran
     for (int64_t b = 0; b < problem->k / 16; b++) {
       double block[16];
       normal_block(random, block);
-      if (problem->fill) problem->fill(random, block, row * (problem->k / 16) + b);
+      if (problem->fill) problem->fill(random, block, row * (problem->k / 16) + b, problem->global_scale);
       for (int64_t i = 0; i < 16; i++)
         oracle_write(problem->dtype, problem->data, row * problem->whole_k + problem->offset + b * 16 + i, block[i]);
     }
@@ -153,7 +156,8 @@ BOTH_BACKENDS(quantize, empty_tensors_are_no_work, check_empty)
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
 
 /* One kind of hard block after the other. */
-static void hard_block(struct random *random, double *block, int64_t index) {
+static void hard_block(struct random *random, double *block, int64_t index, float global_scale) {
+  (void)global_scale;
   int where = (int)random_between(random, 0, 15);
   switch (index % 12) {
   case 0: /* zeros of both signs */
@@ -217,6 +221,53 @@ static void check_values(rondo_backend backend) {
   check_problems(backend, problems, sizeof problems / sizeof problems[0]);
 }
 BOTH_BACKENDS(quantize, hard_values_give_the_documented_bytes, check_values)
+
+/* ---- Ties -------------------------------------------------------------------------------------------------------- */
+
+static const float tied[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+
+/* A number at most `most` units in the last place away from a tie between two codes. */
+static float near_tie(int tie, float divisor, int away) {
+  return f32_of_bits(bits_of_f32(tied[tie] * divisor) + (uint32_t)away);
+}
+
+/* Each divisor between 1 and 2 stands for all with its 23 bits. Step 1 takes some seconds, and agrees, too. */
+Test(quantize, a_shared_reciprocal_gives_the_codes_of_divisions) {
+  enum { STEP = 61 };
+  for (uint32_t bits = 0; bits < 1u << 23; bits += STEP)
+    for (int tie = 0; tie < 7; tie++)
+      for (int away = -3; away <= 3; away++) {
+        const float divisor = f32_of_bits(0x3f800000u | bits), size = near_tie(tie, divisor, away);
+        const float value = away % 2 ? -size : size;
+        const uint32_t code = e2m1_put(0, e2m1_quotient(size, divisor, 1 / divisor), value);
+        cr_assert_eq(code, e2m1_of_f32(value / divisor), "%a / %a: code %u", (double)value, (double)divisor, code);
+      }
+}
+
+/* The largest number makes the scale, the others are near ties. */
+static void tied_block(struct random *random, double *block, int64_t index, float global_scale) {
+  const float divisor = (float)oracle_e4m3((uint8_t)random_between(random, 8, 0x7e)) * global_scale;
+  for (int i = 0; i < 16; i++) {
+    const float value = near_tie((int)random_between(random, 0, 6), divisor, (int)random_between(random, -2, 2));
+    block[i] = random_between(random, 0, 1) ? value : -value;
+  }
+  block[index % 16] = 6 * (double)divisor;
+}
+
+static void check_ties(rondo_backend backend) {
+  struct problem problems[MOST_PROBLEMS];
+  struct random random = {.state = 3};
+  for (int i = 0; i < MOST_PROBLEMS; i++)
+    problems[i] = (struct problem){.dtype = RONDO_F32,
+                                   .rank = 2,
+                                   .shape = {40, 256},
+                                   .fill = tied_block,
+                                   .global_scale = (float)exp2(90 * random_normal(&random) / 3)};
+  problems[0].global_scale = 0x1.8p-126f, problems[1].global_scale = 0x1.6789p-91f;
+  problems[2].global_scale = 0x1.fedcbap118f, problems[3].global_scale = 0x1.123456p83f;
+  check_problems(backend, problems, MOST_PROBLEMS);
+}
+BOTH_BACKENDS(quantize, numbers_near_ties_have_the_codes_of_divisions, check_ties)
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
 

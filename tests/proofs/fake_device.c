@@ -56,8 +56,8 @@ static unsigned char quantize_block(const uint16_t *x, float global_scale, unsig
 /* rondo_quantize_nvfp4 */
 static void quantize(const struct fake_launch *launch) {
   const struct quantize_parameters *p = launch->parameters[0];
-  if (p->dtype != RONDO_F16 || p->parts != p->row_parts) abort(); /* one row */
-  for (size_t block = 0; block < p->parts * QUANTIZE_ELEMENTS / GEMV_BLOCK; block++)
+  if (p->dtype != RONDO_F16 || p->blocks != p->row_blocks) abort(); /* one row */
+  for (size_t block = 0; block < p->blocks; block++)
     p->scales[block] =
         quantize_block((const uint16_t *)p->x + block * GEMV_BLOCK, p->global_scale, p->codes + block * GEMV_BLOCK / 2);
   publish(&p->done, launch->grid[0]);
