@@ -110,24 +110,9 @@ static void e4m3_a_nan_reaches_its_row_alone(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemm_e4m3, a_nan_reaches_its_row_alone, e4m3_a_nan_reaches_its_row_alone)
 
-/* The first rows of many, for fewer. */
 static void e4m3_gives_a_row_the_same_bits_in_any_number(rondo_backend backend) {
   static const int64_t counts[] = {1000, 1, 16, 17, 64, 129, 512};
-  struct frame most = {0};
-  for (size_t i = 0; i < COUNT(counts); i++) {
-    const struct gemm_problem_case of = {
-        .dtype = RONDO_E4M3, .out_dtype = RONDO_F32, .rows = gemm_fewer(backend, counts[i]), .columns = 1032, .k = 576};
-    struct gemm_trial t;
-    struct trial trial;
-    gemm_trial_begin(&t, &trial, backend, &of);
-    struct frame got = gemm_trial_replayed(&t, &trial);
-    if (i) cr_assert_eq(memcmp(got.bytes, most.bytes, got.size), 0, "%lld rows", (long long)of.rows);
-    if (i)
-      free(got.bytes);
-    else
-      most = got;
-    trial_end(&trial), gemm_trial_end(&t);
-  }
-  free(most.bytes);
+  const struct gemm_problem_case of = {.dtype = RONDO_E4M3, .out_dtype = RONDO_F32, .columns = 1032, .k = 576};
+  gemm_rows_check(backend, of, counts, COUNT(counts));
 }
 BOTH_BACKENDS(gemm_e4m3, gives_a_row_the_same_bits_in_any_number, e4m3_gives_a_row_the_same_bits_in_any_number)

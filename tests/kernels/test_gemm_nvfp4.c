@@ -111,33 +111,18 @@ BOTH_BACKENDS(gemm, nvfp4_keeps_its_bound_for_long_sums, nvfp4_keeps_its_bound_f
 
 /* ---- Bits -------------------------------------------------------------------------------------------------------- */
 
-/* The first rows of many, for fewer. */
 static void nvfp4_one_order_gives_a_row_the_same_bits_in_any_number(rondo_backend backend) {
   skip_under_sanitizers();
   static const int64_t counts[] = {1000, 1, 16, 17, 64, 65, 128, 200, 512};
   static const int64_t shapes[][2] = {{2048, 2048}, {1032, 576}, {129, 48}};
   for (size_t s = 0; s < COUNT(shapes); s++) {
-    struct frame most = {0};
-    for (size_t i = 0; i < COUNT(counts); i++) {
-      const struct gemm_problem_case of = {.dtype = s % 2 ? RONDO_F16 : RONDO_BF16,
-                                           .out_dtype = RONDO_F32,
-                                           .packed = true,
-                                           .rows = backend == RONDO_BACKEND_HOST ? (counts[i] + 7) / 8 : counts[i],
-                                           .columns = shapes[s][0],
-                                           .k = shapes[s][1],
-                                           .one_order = 1};
-      struct gemm_trial t;
-      struct trial trial;
-      gemm_trial_begin(&t, &trial, backend, &of);
-      struct frame got = gemm_trial_replayed(&t, &trial);
-      if (i) cr_assert_eq(memcmp(got.bytes, most.bytes, got.size), 0, "%lld rows", (long long)of.rows);
-      if (i)
-        free(got.bytes);
-      else
-        most = got;
-      trial_end(&trial), gemm_trial_end(&t);
-    }
-    free(most.bytes);
+    const struct gemm_problem_case of = {.dtype = s % 2 ? RONDO_F16 : RONDO_BF16,
+                                         .out_dtype = RONDO_F32,
+                                         .packed = true,
+                                         .columns = shapes[s][0],
+                                         .k = shapes[s][1],
+                                         .one_order = 1};
+    gemm_rows_check(backend, of, counts, COUNT(counts));
   }
 }
 BOTH_BACKENDS(gemm, nvfp4_one_order_gives_a_row_the_same_bits_in_any_number,

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lane_sums.h"
 
@@ -208,6 +209,23 @@ void gemm_trial_end(struct gemm_trial *t) {
   free(t->weights.bytes), free(t->scales.bytes), free(t->vectors.bytes), free(t->out.bytes), free(t->bias.bytes),
       free(t->residual.bytes), free(t->norm.bytes), free(t->normed.bytes), free(t->squares.bytes),
       free(t->vector_squares.bytes), free(t->vector_scales.bytes);
+}
+
+void gemm_rows_check(rondo_backend backend, struct gemm_problem_case of, const int64_t *counts, size_t count) {
+  struct frame most = {0};
+  for (size_t i = 0; i < count; i++) {
+    of.rows = backend == RONDO_BACKEND_HOST ? (counts[i] + 7) / 8 : counts[i];
+    struct gemm_trial t;
+    struct trial trial;
+    gemm_trial_begin(&t, &trial, backend, &of);
+    struct frame got = gemm_trial_replayed(&t, &trial);
+    if (!i) most = got;
+    cr_assert_eq(memcmp(got.bytes, most.bytes, got.size), 0, "%lld rows, %lld columns, k %lld", (long long)of.rows,
+                 (long long)of.columns, (long long)of.k);
+    if (i) free(got.bytes);
+    trial_end(&trial), gemm_trial_end(&t);
+  }
+  free(most.bytes);
 }
 
 int64_t gemm_trial_result(const struct gemm_trial *t, int64_t batch, int64_t row, int64_t column) {

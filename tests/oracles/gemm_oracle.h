@@ -49,6 +49,9 @@ struct frame gemm_trial_replayed(struct gemm_trial *t, struct trial *trial);
 
 void gemm_trial_end(struct gemm_trial *t);
 
+/* The first rows have the same bits in any of these numbers of rows, the largest first. The host has an eighth. */
+void gemm_rows_check(rondo_backend backend, struct gemm_problem_case of, const int64_t *counts, size_t count);
+
 /* The index of the scale of a row of nvfp4 weights and a block of 16 in their state. */
 int64_t gemm_trial_scale(const struct gemm_trial *t, int64_t batch, int64_t column, int64_t block);
 
