@@ -1,28 +1,29 @@
 /* attention_many_tokens.cu - the attention half of a layer for up to 128 tokens of one sequence, sm_90a
  * (attention_many_tokens.h). Exchanges bound it.
  *
- * A cluster has a KV head and 64 tokens, its tile. Before the wait a block moves its rows of all weights to shared
- * memory. Each block normalises eight tokens for those that multiply them: three blocks make the heads of q, one K and
- * one V. Two more make K and V of the first tile for the second, since another cluster's cannot be read; in the first
- * tile they make the same once more, so that each sends less. The blocks of q attend, with a tile of keys to each
- * warpgroup at a time, and copy what they attended to all blocks, which share the rows of the output. A token's bits
- * depend on its position and on nothing that comes after it. */
+ * A cluster has a KV head and eight blocks for each tile of 64 tokens. Before the wait a block moves its rows of all
+ * weights to shared memory. Each block normalises eight tokens for those that multiply them: three blocks make a tile's
+ * heads of q, one K and one V. The others make K or V once more, so that each sends it to at most two blocks of q.
+ * These attend, with a tile of keys to each warpgroup at a time, and copy what they attended to the tile's blocks,
+ * which share the rows of the output. A token's bits depend on its position and on nothing that comes after it.
+ *
+ * Clusters of sixteen start only after the feed forward before, whose blocks take most multiprocessors; but K and V of
+ * the first tile need not be made for the second one from x, whose sum takes longest. */
 #include "../model/rope.cuh"
 #include "attention_many_tokens.h"
 #include "many_tokens.cuh"
 
 #if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ == 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL))
 /* A line of the list. */
-template <int Hidden, int KvHeads, int Group> struct sizes {
-  static constexpr uint32_t cluster = LAYER_HALF_CLUSTER, hidden = Hidden, kv_heads = KvHeads, group = Group;
+template <int Hidden, int KvHeads, int Group, int Tiles> struct sizes {
+  static constexpr uint32_t tile_blocks = LAYER_HALF_CLUSTER, hidden = Hidden, kv_heads = KvHeads, group = Group;
   static constexpr uint32_t dimension = ATTENTION_MANY_TOKENS_DIMENSION, columns = KvHeads * Group * dimension;
-  static constexpr uint32_t tile = ATTENTION_MANY_TOKENS_TILE, tiles = ATTENTION_MANY_TOKENS_MOST / tile;
-  static constexpr uint32_t results = Hidden / cluster;
+  static constexpr uint32_t tile = ATTENTION_MANY_TOKENS_TILE, tiles = Tiles;
+  static constexpr uint32_t cluster = Tiles * tile_blocks, results = Hidden / tile_blocks;
   static constexpr uint32_t panels = Hidden / PANEL_COLUMNS, second_panel_bytes = results * PANEL_ROW_BYTES;
   static constexpr uint32_t panel_bytes = tile * PANEL_ROW_BYTES;
   static constexpr uint32_t warpgroups = ATTENTION_MANY_TOKENS_THREADS / 128;
-  static_assert(tiles == 2 && Group + 4 <= cluster && tile == 8 * cluster && Hidden % PANEL_COLUMNS == 0 &&
-                    results == 72,
+  static_assert(Tiles <= 2 && Group == 3 && tile == 8 * tile_blocks && Hidden % PANEL_COLUMNS == 0 && results == 72,
                 "");
   static_assert(2 * warpgroups < panels, "each warpgroup has a stage of K and of V in the place of weights");
 };
@@ -50,18 +51,28 @@ enum { BARRIER_OF_FIRST = 1, BARRIER_OF_TABLE = 5 }; /* one of each warpgroup */
 struct kv_head_tile_place {
   const uint32_t warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4; /* warp: of the warpgroup */
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const uint32_t rank = blockIdx.x % LAYER_HALF_CLUSTER, cluster = blockIdx.x / LAYER_HALF_CLUSTER;
-  uint32_t kv_head, tile; /* of the cluster */
+  const uint32_t rank = blockIdx.x % LAYER_HALF_CLUSTER; /* in the tile */
+  const uint32_t kv_head, tile;
   enum role role;
-  uint32_t of_tile; /* that the block multiplies */
-  bool is_second;   /* of two that make the same K, or V */
+  uint32_t of_tile;  /* that the block multiplies */
+  uint32_t receiver; /* of K or V: the first of two heads of q, in the order of tiles */
 
-  DEVICE kv_head_tile_place(uint32_t kv_heads, uint32_t group) : kv_head(cluster % kv_heads), tile(cluster / kv_heads) {
-    const uint32_t after = rank - group;
-    role = rank < group ? QUERY : after >= 4 ? NONE : after % 2 ? VALUE : KEY;
-    of_tile = after < 2 || after > 3 ? tile : 0;
-    is_second = after >= 2 && !tile;
+  const uint32_t tiles;
+
+  /*  tile       ranks: 0, 1, 2   3          4          5                6                7
+   *  one alone         q         K to 0, 1  V to 0, 1  K to 2           V to 2           none
+   *  0 of two          q         K to 0, 1  V to 0, 1  K to 2, 3        V to 2, 3        V of tile 1 to 5
+   *  1 of two          q         K to 3, 4  V to 3, 4  K of 0 to 4, 5   V of 0 to 4, 5   K to 5 */
+  DEVICE explicit kv_head_tile_place(uint32_t tiles)
+      : kv_head(blockIdx.x / (tiles * LAYER_HALF_CLUSTER)), tile(blockIdx.x / LAYER_HALF_CLUSTER % tiles),
+        tiles(tiles) {
+    role = rank < 3 ? QUERY : rank == 7 && tiles == 1 ? NONE : rank % 2 && (rank < 7 || tile) ? KEY : VALUE;
+    of_tile = rank < 5 ? tile : rank == 7 ? tiles - 1 : 0;
+    receiver = rank < 5 ? 3 * tile : rank == 7 ? 5 : 2 + 2 * tile;
   }
+
+  /* A bit for each block of the cluster that multiplies the tile's tokens. */
+  DEVICE uint16_t multiplying() const { return tiles == 1 ? 0x007f : tile ? 0x9f80 : 0x607f; }
 };
 
 /* ---- Before the wait --------------------------------------------------------------------------------------------- */
@@ -74,7 +85,7 @@ template <typename Size> DEVICE void set_up(memory<Size> &m) {
     barriers_are_initialised();
   }
   __syncwarp();
-  arrive_at_cluster();
+  only_arrive_at_cluster();
 }
 
 template <typename Size>
@@ -106,9 +117,10 @@ DEVICE void load_weights(const layer_half_parameters &half, const memory<Size> &
 /* Cosines and sines of the rows that the block multiplies: a lane has a pair. */
 template <typename Size>
 DEVICE void make_table(const attention_many_tokens_parameters &p, memory<Size> &m, const kv_head_tile_place &at,
-                       float frequency, int32_t position) {
+                       int32_t position) {
   constexpr uint32_t warps = 4 * (Size::warpgroups - 1);
-  if (p.frequencies) frequency = p.frequencies[at.lane];
+  /* Radians a position of pair `lane`. */
+  const float frequency = p.frequencies ? p.frequencies[at.lane] : (float)exp2((double)at.lane * p.frequency_step);
   const uint32_t first = threadIdx.x / 32 - 4;
 #pragma unroll 3
   for (uint32_t i = 0; i < (Size::tile + warps - 1) / warps; i++) {
@@ -331,11 +343,11 @@ DEVICE void attend(const attention_many_tokens_parameters &p, memory<Size> &m, c
     if ((before + tile) % Size::warpgroups != at.warpgroup) continue;
     float s[32];
     uint32_t weights[16];
-    barrier_wait_cluster(shared_address(&m.k_here[tile]), 0);
+    barrier_wait(shared_address(&m.k_here[tile]), 0);
     head.score(s, shared_address(m.first[Q_PANEL]), shared_address(m.k[tile]));
     head.mask<true>(s, position + (int32_t)(tile * Size::tile), (int32_t)p.capacity, at.t);
     head.weigh(s, weights, p.scale_log2);
-    barrier_wait_cluster(shared_address(&m.v_here[tile]), 0);
+    barrier_wait(shared_address(&m.v_here[tile]), 0);
     head.add(weights, shared_address(m.v[tile]));
   }
   if (at.warpgroup < all) {
@@ -353,12 +365,12 @@ DEVICE void attend(const attention_many_tokens_parameters &p, memory<Size> &m, c
   join<Size>(m, min(all, Size::warpgroups), p.half.scale, exchange);
 }
 
-/* K or V to the blocks of q. A block sends some 14 bytes a cycle: of two that have the same each sends to some. */
+/* K or V to two blocks of q: a block sends some 14 bytes a cycle. */
 template <typename Size>
 DEVICE void send_panel(const memory<Size> &m, const kv_head_tile_place &at, const unsigned char *to,
                        const uint64_t *barrier) {
-  const uint32_t block = at.tile ? at.warp : 2 * at.warp + at.is_second;
-  if (block < Size::group && elected())
+  const uint32_t head = at.receiver + at.warp, block = head + head / Size::group * (Size::tile_blocks - Size::group);
+  if (at.warp < 2 && head < Size::tiles * Size::group && elected())
     copy_to_block(address_in_block(shared_address(to), block), shared_address(m.first[SENT_PANEL]), Size::panel_bytes,
                   address_in_block(shared_address(barrier), block));
 }
@@ -381,43 +393,34 @@ DEVICE void make_head(const attention_many_tokens_parameters &p, const memory<Si
 }
 
 template <typename Size> DEVICE void attention(const attention_many_tokens_parameters &p) {
-  static_assert(sizeof(memory<Size>) == ATTENTION_MANY_TOKENS_BYTES(Size::hidden, Size::group), "");
+  static_assert(sizeof(memory<Size>) <= ATTENTION_MANY_TOKENS_BYTES(Size::hidden, Size::group), "");
   extern __shared__ __align__(1024) unsigned char shared[];
   memory<Size> &m = *(memory<Size> *)shared;
-  const kv_head_tile_place at(Size::kv_heads, Size::group);
+  const kv_head_tile_place at(Size::tiles);
   set_up<Size>(m);
   lane_norm<Size::hidden> norm;
   const auto load = [&] { load_weights<Size>(p.half, m, at), norm.load(p.half); };
   if (p.half.early) load();
-  /* Radians a position of pair `lane`. */
-  float frequency = p.has_rope && !p.frequencies ? (float)exp2((double)at.lane * p.frequency_step) : 0.0f;
-  asm volatile("" : "+f"(frequency));
   keep_early(p.half.always_zero, norm.all());
   wait_for_cluster();
   only_wait_for_predecessors();
-  let_successors_start(); /* one kernel ahead: more would take the places of another chain */
   if (__builtin_expect(!p.half.early, 0)) load();
   const int32_t position = p.position[0];
-  cp_async_wait<0>();
   unsigned char *exchange = p.exchange + blockIdx.x * ATTENTION_MANY_TOKENS_EXCHANGE(Size::hidden),
-                *first_exchange = exchange + Size::panels * ATOM_BYTES,
-                *attended = first_exchange + Size::panels * ATOM_BYTES;
-  constexpr uint32_t tile_blocks = (1u << (Size::group + 2)) - 1, first_blocks = 3u << (Size::group + 2);
+                *attended = exchange + Size::panels * ATOM_BYTES;
   send_tokens<Size::hidden>(p.half, at.rank, at.tile * Size::tile, at.kv_head == 0, 1.0f, norm, exchange, m.squares,
-                            at.tile ? tile_blocks : tile_blocks | first_blocks, m.x, m.x_here);
-  if (at.tile)
-    send_tokens<Size::hidden>(p.half, at.rank, 0, false, 1.0f, norm, first_exchange, m.squares, first_blocks, m.x,
-                              m.x_here);
-
+                            at.multiplying(), m.x, m.x_here);
+  /* One kernel ahead: more would take the places of another chain. Not before: its copies of weights would delay x. */
+  let_successors_start();
   if (at.role != NONE) {
     if (at.warpgroup == 0) make_head<Size>(p, m, at, position);
     if (at.warpgroup != 0) {
-      if (p.has_rope && at.role != VALUE) make_table<Size>(p, m, at, frequency, position);
+      if (p.has_rope && at.role != VALUE) make_table<Size>(p, m, at, position);
       warps_arrive(BARRIER_OF_TABLE, ATTENTION_MANY_TOKENS_THREADS);
     }
   }
   __syncwarp();
-  arrive_at_cluster(); /* x has been read */
+  only_arrive_at_cluster(); /* x has been read */
   if (at.role == QUERY) {
     __syncthreads();
     attend<Size>(p, m, at, position, attended);
@@ -427,8 +430,8 @@ template <typename Size> DEVICE void attention(const attention_many_tokens_param
   if (at.role == QUERY && elected()) {
     constexpr uint32_t of_warp = 4 * PANEL_ROW_BYTES;
     const uint32_t place = threadIdx.x / 32 * of_warp;
-    copy_to_blocks(0xff, shared_address(m.x[at.rank]) + place, attended + place, of_warp,
-                   shared_address(&m.attended_here[at.rank]));
+    copy_to_blocks((uint16_t)(0xff << at.tile * Size::tile_blocks), shared_address(m.x[at.rank]) + place,
+                   attended + place, of_warp, shared_address(&m.attended_here[at.rank]));
   }
   if (at.warpgroup != 0) return;
   float result[Size::results / 2];
@@ -440,6 +443,7 @@ template <typename Size> DEVICE void attention(const attention_many_tokens_param
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
-  DEFINE_CLUSTER_KERNEL((void)0, LAYER_HALF_CLUSTER, parameters, name, threads, 1, attention<sizes<__VA_ARGS__>>)
+  DEFINE_CLUSTER_KERNEL((void)0, (sizes<__VA_ARGS__>::cluster), parameters, name, threads, 1,                          \
+                        attention<sizes<__VA_ARGS__>>)
 ATTENTION_MANY_TOKENS_KERNELS(DEFINE)
 #endif

@@ -36,11 +36,13 @@ struct attention_many_tokens_parameters {
  * barriers. */
 #define ATTENTION_MANY_TOKENS_BYTES(hidden, group) ((hidden)*256 + (hidden) * (group)*16 + ATTENTION_MANY_TOKENS_FIXED)
 
-/* What a block has for others: eight rows of x of two tiles, and 64 rows of a head. */
-#define ATTENTION_MANY_TOKENS_EXCHANGE(hidden) (2 * (hidden)*16 + ATTENTION_MANY_TOKENS_PANEL)
+/* What a block has for others: eight rows of x, and 64 rows of a head. */
+#define ATTENTION_MANY_TOKENS_EXCHANGE(hidden) ((hidden)*16 + ATTENTION_MANY_TOKENS_PANEL)
 
 /* The sizes that kernels are compiled for: KERNEL(chips, parameters, name, threads, hidden, KV heads, query heads of a
- * KV head). x and weights are bf16. */
+ * KV head, tiles). Of those of the same sizes the first with tiles for all tokens runs. x and weights are bf16. */
 #define ATTENTION_MANY_TOKENS_KERNELS(KERNEL)                                                                          \
   KERNEL(CHIP_SM_90A, attention_many_tokens_parameters, rondo_attention_many_tokens_smollm2_135m,                      \
-         ATTENTION_MANY_TOKENS_THREADS, 576, 3, 3)
+         ATTENTION_MANY_TOKENS_THREADS, 576, 3, 3, 1)                                                                  \
+  KERNEL(CHIP_SM_90A, attention_many_tokens_parameters, rondo_attention_many_tokens_smollm2_135m_two_tiles,            \
+         ATTENTION_MANY_TOKENS_THREADS, 576, 3, 3, 2)

@@ -28,7 +28,7 @@ static const struct decoder_choice choices[] = {
      .head_dimension = {ATTENTION_MANY_TOKENS_DIMENSION, ATTENTION_MANY_TOKENS_DIMENSION},
      .lies_well = attention_several_tokens_lie_well, .plan = attention_many_tokens_plan,
      .fill = attention_many_tokens_fill,
-     .why = "a cluster has a KV head and 64 tokens: one launch has the norm, both products, the cache and attention"},
+     .why = "a cluster has a KV head of all tokens: one launch has the norm, both products, the cache and attention"},
     {ATTENTION(verified_tokens), .weights = RONDO_BF16, .one_sequence = true, .as_tokens = true,
      .rows = {1, ATTENTION_SEVERAL_TOKENS_TOKENS}, .head_dimension = {64, 64}, .group = {1, ATTENTION_BLOCK_MOST_GROUP},
      .hidden_step = ATTENTION_BLOCK_STEP, .lies_well = attention_tokens_lie_well, .plan = attention_tokens_plan,

@@ -52,7 +52,7 @@ template <typename Size> DEVICE void set_up(memory<Size> &m) {
     barriers_are_initialised();
   }
   __syncwarp();
-  arrive_at_cluster();
+  only_arrive_at_cluster();
 }
 
 /* The row of gate and up in row n of the first operand: of the accumulators 8 j + 2 t and the next one a lane then has
@@ -111,7 +111,7 @@ template <typename Size> DEVICE void multiply_gated(const memory<Size> &m, float
   const uint64_t gated = (shared_address(m.gated) & 0x3ffff) >> 4 | gated_layout,
                  w = operand_descriptor(shared_address(m.second), 0);
   unroll<Size::cluster>([&](uint32_t block) {
-    barrier_wait_cluster(shared_address(&m.gated_here[block]), 0);
+    barrier_wait(shared_address(&m.gated_here[block]), 0);
     wgmma_fence();
     unroll<2>([&](uint32_t step) {
       warpgroup_product<__nv_bfloat16, Size::results>::shared(
@@ -140,7 +140,6 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_many_tokens
   only_wait_for_predecessors();
   let_successors_start(); /* one kernel ahead: more would take the places of another chain */
   if (__builtin_expect(!p.half.early, 0)) load();
-  cp_async_wait<0>();
 
   unsigned char *exchange = p.exchange + blockIdx.x * FEED_FORWARD_MANY_TOKENS_EXCHANGE(Size::hidden);
   send_tokens<Size::hidden>(p.half, at.rank, at.first_token, at.slice == 0, p.half.scale, norm, exchange, m.squares,

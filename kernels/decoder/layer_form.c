@@ -108,9 +108,15 @@ static struct layer_form many_form_of(const struct layer_sizes *layer, int64_t c
                              .feed_forward_parts = FEED_FORWARD_MANY_TOKENS_PARTS(layer->feed_forward)};
 }
 
+/* Of a prompt in halves. */
+static int64_t prompt_chain_rows(const struct layer_sizes *layer) {
+  return layer->rows <= DECODER_MOST_TOKENS ? DECODER_MOST_TOKENS : (int64_t)ATTENTION_MANY_TOKENS_TILE;
+}
+
 /* Are both halves of a prompt kernels? */
 static bool takes_prompt(const struct layer_sizes *layer) {
-  const struct decoder_shape shape = shape_of(layer);
+  struct decoder_shape shape = shape_of(layer);
+  shape.rows = prompt_chain_rows(layer);
   return has_many_tokens(layer) && layer->rows <= PROMPT_ROWS && attention_many_tokens_scratch(&shape);
 }
 
@@ -123,13 +129,6 @@ static struct layer_form tokens_form_of(const struct layer_sizes *layer) {
                              .as_tokens = true};
 }
 
-/* More than 128 tokens of a prompt are chains that wait for each other's K and V alone: while one is in a layer, the
- * one before is ahead of it. */
-static struct layer_form prompt_form_of(const struct layer_sizes *layer) {
-  const bool is_one = layer->rows <= DECODER_MOST_TOKENS;
-  return many_form_of(layer, is_one ? DECODER_MOST_TOKENS : (int64_t)ATTENTION_MANY_TOKENS_TILE);
-}
-
 /* Tokens of many sequences in one chain. With 33 to 48 of them three chains of the kernels for sixteen are as fast, and
  * beyond 64 attention's blocks no longer run at once. */
 static bool is_one_chain(const struct layer_sizes *layer) {
@@ -139,7 +138,9 @@ static bool is_one_chain(const struct layer_sizes *layer) {
 
 struct layer_form layer_form_of(const struct layer_sizes *layer) {
   if (layer->as_tokens && takes_prompt(layer)) return tokens_form_of(layer);
-  if (layer->one_sequence && takes_prompt(layer)) return prompt_form_of(layer);
+  /* More than 128 tokens of a prompt are chains that wait for each other's K and V alone: while one is in a layer, the
+   * one before is ahead of it. */
+  if (layer->one_sequence && takes_prompt(layer)) return many_form_of(layer, prompt_chain_rows(layer));
   if (!layer->one_sequence && is_one_chain(layer)) return many_form_of(layer, DECODER_MOST_TOKENS);
   const struct measured *measured = case_of(layer);
   if (!measured) return (struct layer_form){0};

@@ -161,7 +161,7 @@ DEVICE void send_tokens(const layer_half_parameters &half, uint32_t rank, uint32
   const float factor = (half.epsilon == 0 ? 1.0f : rsqrtf(all * (1.0f / Hidden) + half.epsilon)) * scale;
   x.normalise(exchange, row, lane, factor, norm.numbers);
   writes_reach_copies();
-  writes_reach_products(); /* those of weights */
+  cp_async_wait<0>(), writes_reach_products(); /* the weights */
   __syncthreads();
   if (warp < Hidden / PANEL_COLUMNS && elected())
     copy_to_blocks(blocks, shared_address(panels[warp]) + rank * ATOM_BYTES, exchange + warp * ATOM_BYTES, ATOM_BYTES,
@@ -176,7 +176,7 @@ template <uint32_t Panels, int Results>
 DEVICE void multiply_panels(const uint64_t *here, const void *rows, const void *weights, float (&sum)[Results / 2]) {
   const uint64_t x = operand_descriptor(shared_address(rows), 0), w = operand_descriptor(shared_address(weights), 0);
   unroll<Panels>([&](uint32_t panel) {
-    barrier_wait_cluster(shared_address(&here[panel]), 0);
+    barrier_wait(shared_address(&here[panel]), 0);
     wgmma_fence();
     unroll<4>([&](uint32_t step) {
       warpgroup_product<__nv_bfloat16, Results>::shared(

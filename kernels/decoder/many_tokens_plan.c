@@ -58,16 +58,17 @@ void feed_forward_many_tokens_fill(const struct op_call *call, const struct deco
 
 struct attention_variant {
   struct op_kernel kernel;
-  int64_t hidden, kv_heads, group;
+  int64_t hidden, kv_heads, group, tiles;
 };
-#define ATTENTION_VARIANT(chips, parameters, name, threads, hidden, kv_heads, group)                                   \
-  {KERNEL_ENTRY(chips, parameters, name, threads), hidden, kv_heads, group},
+#define ATTENTION_VARIANT(chips, parameters, name, threads, hidden, kv_heads, group, tiles)                            \
+  {KERNEL_ENTRY(chips, parameters, name, threads), hidden, kv_heads, group, tiles},
 static const struct attention_variant attention_variants[] = {ATTENTION_MANY_TOKENS_KERNELS(ATTENTION_VARIANT)};
 
 static const struct attention_variant *attention_variant_of(const struct decoder_shape *shape) {
   for (size_t i = 0; i < sizeof attention_variants / sizeof *attention_variants; i++) {
     const struct attention_variant *variant = &attention_variants[i];
-    if (shape->hidden == variant->hidden && shape->kv_heads == variant->kv_heads && shape->group == variant->group)
+    if (shape->hidden == variant->hidden && shape->kv_heads == variant->kv_heads && shape->group == variant->group &&
+        shape->rows <= variant->tiles * ATTENTION_MANY_TOKENS_TILE)
       return variant;
   }
   return NULL;

@@ -67,7 +67,8 @@ static void half_attention_kernel(const struct half *h, bool has_wgmma, char nam
     const bool known = h->hidden == 576 && h->query_heads == 9 && h->kv_heads == 3 && d == 64;
     const bool takes = known && h->stream == RONDO_F32 && h->dtype == RONDO_BF16 && h->weights == RONDO_BF16;
     const bool fits = takes && has_wgmma && h->x_parts % 3 == 0 && !h->padded && h->out_parts == 3 && h->capacity;
-    snprintf(name, HALF_KERNEL_BYTES, fits ? "rondo_attention_many_tokens_smollm2_135m" : HALF_STEPS);
+    snprintf(name, HALF_KERNEL_BYTES, "%s%s", fits ? "rondo_attention_many_tokens_smollm2_135m" : HALF_STEPS,
+             fits && h->rows > 64 ? "_two_tiles" : "");
     return;
   }
   const bool wide = h->hidden == 2048 && d == 64 && group % 2 == 0 && h->out_parts >= h->query_heads / 2;
