@@ -59,7 +59,8 @@
      .launches_most = 2, .waits_for_others = true, .waits_with = GEMV_OPERANDS,                                        \
      .scratch_bytes = summed_gemv_scratch_bytes, .step = summed_gemv_step)                                             \
   OP(gemm, gemm_check, gemm_host_items, gemm_host_run, gemm_select,                                                    \
-     .once_operands = 1u << GEMV_OUT | 1u << GEMV_RESIDUAL, .touched_elements = gemv_touched_elements)                 \
+     .once_operands = 1u << GEMV_OUT | 1u << GEMV_RESIDUAL, .touched_elements = gemv_touched_elements,                 \
+     .launches_most = 2, .scratch_bytes = gemm_scratch_bytes)                                                          \
   OP(quantize_nvfp4, quantize_check, quantize_host_items, quantize_host_run, quantize_select,                          \
      .once_operands = 1u << QUANTIZE_X | 1u << QUANTIZE_CODES | 1u << QUANTIZE_SCALES)                                 \
   OP(quantize_e4m3, quantize_e4m3_check, quantize_e4m3_host_items, quantize_e4m3_host_run, quantize_e4m3_select,       \

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "../../runtime/integer.h"
 #include "../../runtime/layer_form.h"
 #include "../common/rows.h"
 
@@ -26,7 +27,8 @@ rondo_status rondo_add_gemm(rondo_graph *graph, const rondo_gemm_desc *desc) {
                                        .norm_epsilon = desc->norm_epsilon,
                                        .weight_scale_layout = (int32_t)desc->weight_scale_layout,
                                        .one_order = desc->one_order != 0,
-                                       .silu_mul = desc->silu_mul != 0};
+                                       .silu_mul = desc->silu_mul != 0,
+                                       .has_scratch = 1};
   return graph_add(graph, &op_gemm, desc->name, arguments, GEMM_OPERANDS, &attributes, sizeof attributes);
 }
 
@@ -98,6 +100,23 @@ rondo_status gemm_check(const struct op_task *task) {
   OP_TRY(gemv_check_results(task));
   OP_TRY(check_e4m3(task));
   return check_norms(task, shape.columns);
+}
+
+int64_t gemm_most_parts(const struct op_task *task) {
+  enum { MOST_PARTS = 4, LEAST_K = 512, MOST_NUMBERS = 1 << 21 };
+  const struct gemv_attributes *attributes = op_attributes(task);
+  const struct gemv_shape shape = gemv_shape_of(task);
+  const rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype;
+  if (!attributes->has_scratch || attributes->one_order || gemm_has_norms(task)) return 1;
+  if (weights != RONDO_F16 && weights != RONDO_BF16) return 1;
+  const int64_t numbers = shape.batch * shape.count * round_up(shape.m, 8);
+  return larger(1, smaller(smaller(MOST_PARTS, shape.k / LEAST_K), MOST_NUMBERS / larger(1, numbers)));
+}
+
+uint64_t gemm_scratch_bytes(const struct op_task *task) {
+  const struct gemv_shape shape = gemv_shape_of(task);
+  const int64_t parts = gemm_most_parts(task);
+  return parts == 1 ? 0 : (uint64_t)(parts * shape.batch * shape.count * round_up(shape.m, 8)) * sizeof(float);
 }
 
 /* As measured on an H200 (README.md): few rows, or short ones. Still fewer rows are faster in gemv's kernels, or as

@@ -237,46 +237,6 @@ GEMM_CONSTANT int gemm_shared_bytes(struct gemm_tile t, int stages) {
   return gemm_copied_bytes(t, stages) + gemm_tile_buffers(t, stages) * t.warpgroups * GEMM_STAGING_BYTES;
 }
 
-/* ---- Every chip -------------------------------------------------------------------------------------------------- */
-
-enum {
-  GEMM_PORTABLE_DEPTH = 32, /* of k in a stage: 64 bytes of a row */
-  GEMM_PORTABLE_STAGES = 4,
-  GEMM_PORTABLE_GROUP = 8, /* tiles along X that are taken for all of W before the next ones */
-};
-
-/* Strides are in elements. */
-struct gemm_portable_parameters {
-  const uint16_t *x;
-  const void *w; /* 16-bit numbers, or NVFP4's codes */
-  int64_t x_batch, x_row, w_batch, w_row;
-  int64_t k;
-  uint32_t rows, columns; /* of a matrix of out: of X and of W */
-  uint32_t row_tiles, column_tiles;
-  uint32_t is_bf16;    /* X and W are, else f16 */
-  uint32_t vectors;    /* rows of X and W begin at multiples of 16 bytes */
-  uint32_t pairs;      /* rows of out begin at multiples of two elements */
-  uint32_t code_words; /* W in NVFP4: rows of codes begin at multiples of 8 bytes */
-  uint32_t scale_batch;
-  struct gemv_scale_strides scale_strides;
-  const unsigned char *scales;
-  struct gemm_finish finish;
-  struct completion done;
-  struct gemm_norms norms; /* last: other tasks do not read its lines */
-};
-
-/* KERNEL(chips, parameters, name, threads, rows of a tile of X and W, warps along X and along W, blocks that a
- * multiprocessor must hold at least, W is in NVFP4) */
-#define GEMM_PORTABLE_KERNEL(KERNEL, name, threads, ...)                                                               \
-  KERNEL(EVERY_CHIP, gemm_portable_parameters, name, threads, __VA_ARGS__)
-#define GEMM_PORTABLE_KERNELS(KERNEL)                                                                                  \
-  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_128, 256, 128, 2, 4, 2, 0)                                          \
-  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_64, 128, 64, 2, 2, 4, 0)                                            \
-  GEMM_PORTABLE_KERNEL(KERNEL, rondo_gemm_portable_nvfp4_64, 128, 64, 2, 2, 4, 1)
-
-/* Shared memory of a block with tiles of `tile` rows of X and of W. */
-#define GEMM_PORTABLE_SHARED_BYTES(tile) ((tile)*GEMM_PORTABLE_STAGES * GEMM_PORTABLE_DEPTH * 4)
-
 #ifndef __CUDACC__
 extern const struct op op_gemm;
 
@@ -290,6 +250,9 @@ static inline bool gemm_has_norms(const struct op_task *task) {
 static inline int64_t gemm_groups(int64_t columns) { return (columns + GEMM_GROUP - 1) / GEMM_GROUP; }
 
 rondo_status gemm_check(const struct op_task *task);
+/* The most parts of k that the portable kernels may sum apart, in scratch. */
+int64_t gemm_most_parts(const struct op_task *task);
+uint64_t gemm_scratch_bytes(const struct op_task *task);
 int64_t gemm_host_items(const struct op_task *task);
 void gemm_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status gemm_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

@@ -15,11 +15,9 @@ enum { PAIR_ROWS = 64, MOST_ROWS_OF_PARTS = 128, LEAST_K_OF_PARTS = 2048, LEAST_
                                           .tile = TILE of_tile,                                                        \
                                           .stages = (of_stages),                                                       \
                                           .types = (of_types)};
-#define PORTABLE_CONSTANT(chips, parameters, name, threads, of_side, along_x, along_w, of_blocks, of_codes)            \
-  static const struct gemm_kernel name = {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                    \
-                                          .side = (of_side),                                                           \
-                                          .blocks = (of_blocks),                                                       \
-                                          .codes = (of_codes)};
+#define PORTABLE_CONSTANT(chips, parameters, name, threads, of_blocks, of_tile)                                        \
+  static const struct gemm_kernel name = {                                                                             \
+      .kernel = KERNEL_ENTRY(chips, parameters, name, threads), .portable = TILE of_tile, .blocks = (of_blocks)};
 GEMM_WGMMA_KERNELS(WGMMA_CONSTANT)
 GEMM_PORTABLE_KERNELS(PORTABLE_CONSTANT)
 
@@ -68,8 +66,11 @@ static const struct gemm_choice choices[] = {
      .why = "the same with three parts of k, where two would leave multiprocessors idle"},
     {WGMMA(nvfp4_128x64_parts), .has_order_of_its_own = true, .rows = {PAIR_ROWS + 1, 0}, .k = {LEAST_K_OF_CODES, 0},
      .why = "two parts of k as in nvfp4_64x64_parts, where twice as many tiles would be more than a wave"},
-    {PORTABLE(portable_128), .why = "mma.sync: every chip, every alignment"},
-    {PORTABLE(portable_64), .why = "mma.sync with small tiles: they fill more multiprocessors"},
+    {PORTABLE(portable_128x256), .why = "mma.sync: the fewest bytes for a product"},
+    {PORTABLE(portable_128), .why = "mma.sync, where larger tiles would leave multiprocessors idle"},
+    {PORTABLE(portable_64_slices), .has_order_of_its_own = true,
+     .why = "small tiles whose loads would be waited for: six stages, and two groups of warps with half of each"},
+    {PORTABLE(portable_64), .why = "small tiles, three on a multiprocessor"},
     {PORTABLE(portable_nvfp4_64), .why = "as portable_64; threads decode W on its way to shared memory"},
 };
 enum { CHOICES = sizeof choices / sizeof *choices };

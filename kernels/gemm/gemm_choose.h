@@ -5,7 +5,7 @@
 #pragma once
 
 #include "../common/size_range.h"
-#include "gemm.h"
+#include "gemm_portable.h"
 
 struct gemm_problem {
   bool has_maps;  /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
@@ -17,6 +17,7 @@ struct gemm_problem {
   bool row_factors, streamed;      /* see gemm_wgmma_parameters */
   bool has_norms;                  /* an RMS norm begins or ends in the task */
   int64_t batch, rows, columns, k; /* rows of X, columns of out: rows of W */
+  int64_t most_parts;              /* of k, in portable kernels */
   int64_t multiprocessors, shared_bytes;
 };
 
@@ -24,19 +25,19 @@ struct gemm_plan {
   double cycles;                          /* an estimate, 0 for gemv's kernels */
   int64_t p_units, q_units, units, group; /* tiles that a cluster has at a time: of a matrix along P and along Q, of all
                                            * matrices; and those along P that are taken for all of Q before the next */
-  int64_t row_tiles, column_tiles;        /* see gemm_portable_parameters */
+  int64_t row_tiles, column_tiles, parts; /* see gemm_portable_parameters */
   int64_t grid, shared_bytes;
   bool by_warps; /* see gemm_wgmma_parameters */
 };
 
-/* A kernel with its tile: of sm_90a, or portable with `side` x `side` results. */
+/* A kernel with its tile: of sm_90a, or portable (blocks > 0). */
 struct gemm_kernel {
   struct op_kernel kernel;
   struct gemm_tile tile;
   int stages;
   enum gemm_types types;
-  int side, blocks; /* blocks that a multiprocessor holds */
-  bool codes;       /* of a portable kernel: for W in NVFP4 */
+  struct gemm_portable_tile portable;
+  int blocks; /* that a multiprocessor holds */
 };
 
 struct gemm_choice {

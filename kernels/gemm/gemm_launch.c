@@ -94,6 +94,7 @@ struct gemm_problem gemm_problem_of(const struct op_call *call, const struct chi
       .rows = shape.count,
       .columns = shape.m,
       .k = shape.k,
+      .most_parts = gemm_most_parts(call->task),
       .multiprocessors = chip->multiprocessors,
       .shared_bytes = chip->shared_bytes,
   };
@@ -268,6 +269,24 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   return RONDO_OK;
 }
 
+GEMM_SUM_KERNELS(KERNEL_CONSTANT)
+
+/* See gemm_portable_parameters. */
+static bool is_plain(const struct op_call *call, const struct gemm_portable_parameters *p) {
+  const struct op_operand *residual = &call->task->operands[GEMV_RESIDUAL];
+  return p->finish.out_dtype != RONDO_F32 && p->out_whole && !gemm_has_norms(call->task) &&
+         (!residual->present || (residual->dtype != RONDO_F32 && p->residual_whole));
+}
+
+/* Sums of parts of k go to scratch, as numbers of f32. */
+static void parts_begin(const struct op_call *call, struct gemm_portable_parameters *p, int64_t batch) {
+  const int64_t columns = round_up(p->columns, 8), numbers = batch * p->rows * columns;
+  p->sums = call->scratch, p->part_numbers = numbers, p->units = (uint32_t)(numbers / 8);
+  p->out_whole = 1, p->plain = 0;
+  p->finish = (struct gemm_finish){
+      .out = call->scratch, .out_batch = p->rows * columns, .out_row = columns, .out_dtype = RONDO_F32, .scale = 1};
+}
+
 rondo_status gemm_portable_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
                                   const struct gemm_plan *plan, struct op_launches *launches) {
   (void)chip;
@@ -275,7 +294,7 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
   const struct op_operand *scales = &call->task->operands[GEMV_WEIGHT_SCALES];
   const struct gemv_attributes *attributes = op_attributes(call->task);
   const struct gemv_shape shape = gemv_shape_of(call->task);
-  const bool has_codes = choice->kernel->codes;
+  const bool has_codes = choice->kernel->portable.codes;
   struct gemm_portable_parameters parameters = {
       .x = call->data[GEMV_VECTORS],
       .w = call->data[GEMV_WEIGHTS],
@@ -288,10 +307,15 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
       .columns = (uint32_t)shape.m,
       .row_tiles = (uint32_t)plan->row_tiles,
       .column_tiles = (uint32_t)plan->column_tiles,
+      .group = (uint32_t)(GEMM_PORTABLE_GROUP_ROWS / choice->kernel->portable.x),
+      .parts = (uint32_t)plan->parts,
+      .part_k = round_up(divide_up(shape.k, plan->parts), GEMM_PORTABLE_DEPTH),
       .is_bf16 = x->dtype == RONDO_BF16,
       .vectors = op_rows_aligned(x, 16) && (has_codes || op_rows_aligned(w, 16)),
       .code_words = has_codes && op_rows_aligned(w, 8),
-      .pairs = moves_in_pairs(&call->task->operands[GEMV_OUT]),
+      .out_whole = op_rows_aligned(&call->task->operands[GEMV_OUT], 16),
+      .residual_whole = op_rows_aligned(&call->task->operands[GEMV_RESIDUAL], 16),
+      .normed_whole = op_rows_aligned(&call->task->operands[GEMM_NORMED], 16),
       .finish = finish_of(call),
       .norms = norms_of(call),
   };
@@ -300,7 +324,15 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
     parameters.scale_batch = (uint32_t)gemv_batch_stride(scales);
     parameters.scale_strides = gemv_scale_strides_of(scales, attributes->weight_scale_layout);
   }
-  launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
-             (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
+  const struct op_kernel *kernel = &choice->kernel->kernel;
+  const struct gemm_finish finish = parameters.finish;
+  parameters.plain = is_plain(call, &parameters);
+  if (plan->parts > 1) parts_begin(call, &parameters, shape.batch);
+  launch_add(launches, kernel, plan->grid, kernel->threads, (uint64_t)plan->shared_bytes, &parameters,
+             sizeof parameters);
+  if (plan->parts == 1) return RONDO_OK;
+  parameters.finish = finish, parameters.out_whole = op_rows_aligned(&call->task->operands[GEMV_OUT], 16);
+  launch_add(launches, &rondo_gemm_portable_sum, divide_up(parameters.units, rondo_gemm_portable_sum.threads),
+             rondo_gemm_portable_sum.threads, 0, &parameters, sizeof parameters);
   return RONDO_OK;
 }

@@ -16,13 +16,15 @@ bool gemm_few_plan(const struct gemm_problem *problem, const struct gemm_choice 
 
 enum { START_CYCLES = 2150 }; /* the predecessor's end, and the first X */
 
+static const double BYTES_A_CYCLE = 1700; /* of memory */
+
 /* The slower one of computing and memory, and a tenth of the other. */
 static double cycles_of(const struct gemm_problem *problem, double computing) {
-  const double bytes_a_cycle = 1700, n = (double)problem->columns, m = (double)problem->rows, k = (double)problem->k;
+  const double n = (double)problem->columns, m = (double)problem->rows, k = (double)problem->k;
   const double results = problem->silu_mul ? m * n / 2 : problem->streamed ? 5 * m * n : m * n; /* of 16 bits */
   const double vector_bytes = problem->is_e4m3 ? 1 : 2, weight_bytes = problem->has_codes ? 0.5625 : vector_bytes;
   const double bytes = weight_bytes * n * k + vector_bytes * m * k + 2 * results;
-  const double memory = (double)problem->batch * bytes / bytes_a_cycle;
+  const double memory = (double)problem->batch * bytes / BYTES_A_CYCLE;
   return fmax(computing, memory) + fmin(computing, memory) / 10;
 }
 
@@ -92,19 +94,38 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   return true;
 }
 
+/* For 64 of k a multiprocessor multiplies 1200 pairs a cycle, and each row takes 1.44 cycles on its way to shared
+ * memory and to registers. A small tile alone waits for its loads. */
+static double portable_cycles(const struct gemm_problem *problem, const struct gemm_kernel *kernel, int64_t tiles,
+                              int64_t parts) {
+  const struct gemm_portable_tile *tile = &kernel->portable;
+  const double x = tile->x, w = tile->w, count = (double)divide_up(tiles * parts, problem->multiprocessors);
+  const double steps = (double)divide_up(problem->k, GEMM_PORTABLE_DEPTH * parts);
+  const double step = x * w * GEMM_PORTABLE_DEPTH / 1200 + 1.44 * (x + w), alone = tile->slices > 1 ? 560 : 1000;
+  const double turns = fmax(1, count / kernel->blocks);
+  return fmax(count * steps * step, turns * steps * alone) + turns * (1500 + x * w / 8);
+}
+
+/* A second kernel, and numbers that are written and read once. */
+static double adding_cycles(const struct gemm_problem *problem, int64_t parts) {
+  const double numbers = (double)(problem->batch * problem->rows * problem->columns * parts);
+  return parts > 1 ? 5000 + numbers * sizeof(float) / BYTES_A_CYCLE : 0;
+}
+
 bool gemm_portable_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan) {
-  /* A multiprocessor of sm_80 multiplies 1024 pairs a cycle; tiles of 64 keep it busy half of the time. */
-  const int64_t side = choice->kernel->side, blocks = choice->kernel->blocks * problem->multiprocessors;
-  const double rate = 1024 * (side == 128 ? 0.75 : 0.5);
-  if (problem->is_e4m3 || choice->kernel->codes != problem->has_codes) return false;
-  plan->row_tiles = divide_up(problem->rows, side);
-  plan->column_tiles = divide_up(problem->columns, side);
+  const struct gemm_portable_tile *tile = &choice->kernel->portable;
+  if (problem->is_e4m3 || (tile->codes != 0) != problem->has_codes) return false;
+  plan->row_tiles = divide_up(problem->rows, tile->x);
+  plan->column_tiles = divide_up(problem->columns, tile->w);
   plan->grid = plan->row_tiles * plan->column_tiles * problem->batch;
-  plan->shared_bytes = GEMM_PORTABLE_SHARED_BYTES(side);
-  const double waves = (double)divide_up(plan->grid, blocks), tile = (double)(side * side * choice->kernel->blocks);
-  plan->cycles = cycles_of(problem, waves * (tile * (double)problem->k / rate + 2000));
-  /* With one_order this is the last choice where there are maps, whatever the sizes: sums by wgmma may differ from
-   * those by mma.sync in the last bits. */
-  if (problem->one_order && problem->has_maps) plan->cycles *= 1e6;
+  plan->shared_bytes = gemm_portable_shared_bytes(*tile);
+  plan->cycles = INFINITY;
+  const int64_t tiles = plan->grid;
+  for (int64_t parts = 1; parts <= larger(1, problem->most_parts); parts++) {
+    const double cycles =
+        cycles_of(problem, portable_cycles(problem, choice->kernel, tiles, parts)) + adding_cycles(problem, parts);
+    if (cycles < plan->cycles) plan->cycles = cycles, plan->parts = parts, plan->grid = tiles * parts;
+  }
+  if (problem->has_maps) plan->cycles *= 1e6; /* sm_90a: the last choice */
   return plan->grid <= INT32_MAX && plan->shared_bytes <= problem->shared_bytes;
 }

@@ -136,6 +136,7 @@ struct gemv_attributes {
   float out_global_scale;                           /* as described: 0 means 1 */
   int32_t weight_scale_layout, vector_scale_layout; /* rondo_scale_layout */
   int32_t one_order, silu_mul;                      /* 0 or 1 */
+  int32_t has_scratch;                              /* 1: a task of its own; 0: a step, which has no scratch */
 };
 
 /* A task's arguments, GEMV_OPERANDS, and attributes. */

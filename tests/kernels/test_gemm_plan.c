@@ -192,7 +192,7 @@ Test(gemm, gemm_leaves_few_rows_to_gemv_unless_bits_must_not_change) {
   problem.has_maps = false;
   cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "portable_64");
   problem.rows = 4096;
-  cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "portable_128");
+  cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "portable_128x256");
 }
 
 /* A tile is dealt to one cluster, and blocks exist at once. */
@@ -200,11 +200,12 @@ static void plan_check(const struct gemm_problem *problem, const struct gemm_cho
                        const struct gemm_plan *plan) {
   cr_assert(choice && isfinite(plan->cycles));
   if (!choice->kernel) return;
-  if (choice->kernel->side) {
-    const int64_t side = choice->kernel->side;
-    cr_assert_eq(plan->grid, plan->row_tiles * plan->column_tiles * problem->batch);
-    cr_assert(plan->row_tiles * side >= problem->rows && (plan->row_tiles - 1) * side < problem->rows);
-    cr_assert(plan->column_tiles * side >= problem->columns && (plan->column_tiles - 1) * side < problem->columns);
+  if (choice->kernel->blocks) {
+    const int64_t x = choice->kernel->portable.x, w = choice->kernel->portable.w;
+    cr_assert_eq(plan->grid, plan->row_tiles * plan->column_tiles * problem->batch * plan->parts);
+    cr_assert(plan->row_tiles * x >= problem->rows && (plan->row_tiles - 1) * x < problem->rows);
+    cr_assert(plan->column_tiles * w >= problem->columns && (plan->column_tiles - 1) * w < problem->columns);
+    cr_assert(choice->kernel->portable.slices == 1 || !problem->one_order);
     return;
   }
   const struct gemm_tile *tile = &choice->kernel->tile;
@@ -366,6 +367,37 @@ Test(gemm, gemm_select_takes_wgmma_where_operands_can_be_mapped) {
   operands[GEMV_VECTORS] = operand_of(RONDO_BF16, 300, 200, 204, 0);
   selected(operands, 90, &launches);
   cr_assert(!strncmp(launches.choice, "portable", 8), "vectors without a map: %s", launches.choice);
+}
+
+/* A product of few tiles has parts of k, which cover it and fit into scratch, and a second kernel adds them up: not
+ * with one_order, and not in a step of another task, whose scratch is not the product's. */
+Test(gemm, gemm_sums_parts_of_k_apart_where_tiles_are_few) {
+  struct op_operand operands[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, 2044, 8200, 8200, 0),
+                                               [GEMV_VECTORS] = operand_of(RONDO_BF16, 61, 8200, 8200, 0),
+                                               [GEMV_OUT] = operand_of(RONDO_F16, 61, 2044, 2044, 0)};
+  const struct {
+    struct gemv_attributes attributes;
+    bool has_parts;
+  } cases[] = {{{.scale = 1, .has_scratch = 1}, true},
+               {{.scale = 1, .has_scratch = 1, .one_order = 1}, false},
+               {{.scale = 1}, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct op_task task = {.op = &op_gemm, .operand_count = GEMM_OPERANDS, .operands = operands};
+    struct op_launches launches;
+    struct gemm_portable_parameters p, sum;
+    memcpy(task.attributes, &cases[i].attributes, sizeof cases[i].attributes);
+    memcpy(&p, selected_by(&cases[i].attributes, operands, 80, &launches)->parameters, sizeof p);
+    cr_assert_eq(launches.count, cases[i].has_parts ? 2 : 1);
+    cr_assert_eq(p.parts > 1, cases[i].has_parts);
+    cr_assert(p.parts * p.part_k >= 8200 && (p.parts - 1) * p.part_k < 8200, "%u of %ld", p.parts, (long)p.part_k);
+    if (!cases[i].has_parts) continue;
+    memcpy(&sum, launches.items[1].parameters, sizeof sum);
+    cr_assert_str_eq(launches.items[1].kernel, "rondo_gemm_portable_sum");
+    cr_assert_eq(p.part_numbers, INT64_C(61) * 2048);
+    cr_assert_leq(p.parts * (uint64_t)p.part_numbers * 4, op_gemm.scratch_bytes(&task));
+    cr_assert(p.finish.out_dtype == RONDO_F32 && sum.finish.out_dtype == RONDO_F16);
+    cr_assert_geq(launches.items[1].grid[0] * launches.items[1].block[0], sum.units);
+  }
 }
 
 /* The walk of all clusters over a launch's units, as device code finds them: each is made once. */
