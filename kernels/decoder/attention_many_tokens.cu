@@ -427,19 +427,26 @@ template <typename Size> DEVICE void attention(const attention_many_tokens_param
   }
   __syncwarp();
   wait_for_cluster();
+  if constexpr (Size::tiles > 1) only_arrive_at_cluster(); /* K and V have come */
   if (at.role == QUERY && elected()) {
     constexpr uint32_t of_warp = 4 * PANEL_ROW_BYTES;
     const uint32_t place = threadIdx.x / 32 * of_warp;
     copy_to_blocks((uint16_t)(0xff << at.tile * Size::tile_blocks), shared_address(m.x[at.rank]) + place,
                    attended + place, of_warp, shared_address(&m.attended_here[at.rank]));
   }
-  if (at.warpgroup != 0) return;
-  float result[Size::results / 2];
-  multiply_panels<Size::group, Size::results>(m.attended_here, m.x, m.second, result);
-  store_results<Size::hidden>(result,
-                              p.half.out_parts + (at.kv_head * p.half.rows + at.tile * Size::tile) * Size::hidden +
-                                  at.rank * Size::results,
-                              p.half.rows - at.tile * Size::tile);
+  if (at.warpgroup == 0) {
+    float result[Size::results / 2];
+    multiply_panels<Size::group, Size::results>(m.attended_here, m.x, m.second, result);
+    store_results<Size::hidden>(result,
+                                p.half.out_parts + (at.kv_head * p.half.rows + at.tile * Size::tile) * Size::hidden +
+                                    at.rank * Size::results,
+                                p.half.rows - at.tile * Size::tile);
+  }
+  /* A block stays until the other tile has what this block sent it. */
+  if constexpr (Size::tiles > 1) {
+    __syncwarp();
+    wait_for_cluster();
+  }
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \

@@ -5,7 +5,7 @@
 #include "many_tokens.h"
 
 enum {
-  ATTENTION_MANY_TOKENS_TILE = 64, /* tokens of a cluster */
+  ATTENTION_MANY_TOKENS_TILE = 64, /* tokens of eight blocks */
   ATTENTION_MANY_TOKENS_MOST = 128,
   ATTENTION_MANY_TOKENS_DIMENSION = 64,
   ATTENTION_MANY_TOKENS_THREADS = 512,

@@ -108,7 +108,7 @@ static struct layer_form many_form_of(const struct layer_sizes *layer, int64_t c
                              .feed_forward_parts = FEED_FORWARD_MANY_TOKENS_PARTS(layer->feed_forward)};
 }
 
-/* Of a prompt in halves. */
+/* Tokens in a chain of a prompt in halves. */
 static int64_t prompt_chain_rows(const struct layer_sizes *layer) {
   return layer->rows <= DECODER_MOST_TOKENS ? DECODER_MOST_TOKENS : (int64_t)ATTENTION_MANY_TOKENS_TILE;
 }

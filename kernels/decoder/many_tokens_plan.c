@@ -64,6 +64,14 @@ struct attention_variant {
   {KERNEL_ENTRY(chips, parameters, name, threads), hidden, kv_heads, group, tiles},
 static const struct attention_variant attention_variants[] = {ATTENTION_MANY_TOKENS_KERNELS(ATTENTION_VARIANT)};
 
+/* A cluster lies in one of a chip's groups of multiprocessors, at most eight. Of more than 8 x 15 multiprocessors one
+ * group surely has 16. Each lane and each chip with clusters has a group of eight. */
+static bool has_room_for_cluster(const struct attention_variant *variant, const struct chip *chip) {
+  enum { GROUPS = 8 };
+  const int64_t blocks = variant->tiles * LAYER_HALF_CLUSTER;
+  return blocks <= LAYER_HALF_CLUSTER || chip->multiprocessors > GROUPS * (blocks - 1);
+}
+
 static const struct attention_variant *attention_variant_of(const struct decoder_shape *shape) {
   for (size_t i = 0; i < sizeof attention_variants / sizeof *attention_variants; i++) {
     const struct attention_variant *variant = &attention_variants[i];
@@ -85,8 +93,8 @@ uint64_t attention_many_tokens_scratch(const struct decoder_shape *shape) {
 
 bool attention_many_tokens_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
   const struct attention_variant *variant = attention_variant_of(shape);
-  if (!variant || !(variant->kernel.chips & launch_chip(chip)) || shape->out_parts != shape->kv_heads ||
-      shape->x_parts % MANY_TOKENS_PARTS_AT_ONCE || !shape->capacity)
+  if (!variant || !(variant->kernel.chips & launch_chip(chip)) || !has_room_for_cluster(variant, chip)) return false;
+  if (shape->out_parts != shape->kv_heads || shape->x_parts % MANY_TOKENS_PARTS_AT_ONCE || !shape->capacity)
     return false;
   plan->kernel = &variant->kernel, plan->clusters = attention_clusters(shape), plan->told.half.scale = 1;
   plan->shared_bytes = ATTENTION_MANY_TOKENS_BYTES(shape->hidden, shape->group);

@@ -109,23 +109,25 @@ static void half_feed_forward_kernel(const struct half *h, bool has_wgmma, char 
     snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_%s_%s", weights, h->rows <= 4 ? "few" : "many");
 }
 
-/* The kernels of many tokens take wgmma. */
-static void half_kernel(const struct half *h, bool has_wgmma, char name[HALF_KERNEL_BYTES]) {
+/* The kernels of many tokens take wgmma. Clusters of sixteen blocks take a chip or a lane that surely holds one. */
+static void half_kernel(const struct half *h, const struct chip *chip, char name[HALF_KERNEL_BYTES]) {
+  const bool has_wgmma = chip->version == 90;
   if (h->attention)
     half_attention_kernel(h, has_wgmma, name);
   else
     half_feed_forward_kernel(h, has_wgmma, name);
+  if (chip->multiprocessors <= 120 && strstr(name, "_two_tiles")) snprintf(name, HALF_KERNEL_BYTES, HALF_STEPS);
 }
 
 void half_check_launches(const rondo_graph *graph, uint32_t index, const struct half *h, const char *what) {
-  static const struct chip chips[] = {{80, 108, 166912}, {90, 132, 232448}, {100, 148, 232448}};
+  static const struct chip chips[] = {{80, 108, 166912}, {90, 132, 232448}, {90, 120, 232448}, {100, 148, 232448}};
   char expected[HALF_KERNEL_BYTES];
   for (size_t i = 0; i < COUNT(chips); i++) {
     struct op_operand operands[OP_MAX_OPERANDS];
     struct op_task task = graph_op_task(graph, &graph->tasks[index], operands);
     struct op_launches launches;
     REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chips[i], &launches));
-    half_kernel(h, chips[i].version == 90, expected);
+    half_kernel(h, &chips[i], expected);
     const bool steps = chips[i].version < 90 || !strcmp(expected, HALF_STEPS);
     const bool is_long = h->hidden >= 1024 && chips[i].version >= 90;
     const char *first_step = is_long ? "rondo_rms_norm_parts_cluster" : HALF_STEPS;
@@ -142,8 +144,9 @@ void half_check_launches(const rondo_graph *graph, uint32_t index, const struct 
 struct half_noted *half_noted;
 
 static void half_note(const struct half *h) {
+  static const struct chip h200 = {90, 132, 232448};
   cr_assert_lt(half_noted->count, (int)COUNT(half_noted->names));
-  half_kernel(h, true, half_noted->names[half_noted->count++]);
+  half_kernel(h, &h200, half_noted->names[half_noted->count++]);
 }
 
 void half_run_changed(rondo_backend backend, struct half *h, void (*change)(struct half *)) {
