@@ -480,7 +480,7 @@ RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc 
  *
  * Vectors are f16 or bf16, weights their type or nvfp4, out f16, bf16 or f32. Vectors and weights may both be e4m3
  * (rondo_add_quantize_e4m3), with optional scales of rows, f32 [batch, count] and [batch, m], and without norms: on the
- * host, and on compute capability 9.0 with m even, rows at multiples of 16 bytes, weight_scales of 8.
+ * host, and on compute capability 9.0 if m is even, rows begin at multiples of 16 bytes, weight_scales at those of 8.
  *   norm, normed, squares
  *                   optional, all or none: begin the RMS norm of a following product. normed = out * norm, norm [m],
  *                   both of the vectors' type. squares f32 [batch, ceil(m/64), count] are the sums of out^2 over 64

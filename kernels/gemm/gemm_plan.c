@@ -94,8 +94,8 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   return true;
 }
 
-/* For 64 of k a multiprocessor multiplies 1200 pairs a cycle, and each row takes 1.44 cycles on its way to shared
- * memory and to registers. A small tile alone waits for its loads. */
+/* A multiprocessor multiplies 1200 pairs a cycle, and each row's 64 of k take 1.44 cycles on their way to shared memory
+ * and to registers. A small tile alone waits for its loads. */
 static double portable_cycles(const struct gemm_problem *problem, const struct gemm_kernel *kernel, int64_t tiles,
                               int64_t parts) {
   const struct gemm_portable_tile *tile = &kernel->portable;
@@ -106,7 +106,7 @@ static double portable_cycles(const struct gemm_problem *problem, const struct g
   return fmax(count * steps * step, turns * steps * alone) + turns * (1500 + x * w / 8);
 }
 
-/* A second kernel, and numbers that are written and read once. */
+/* A second kernel, and sums that are written, and read from L2. */
 static double adding_cycles(const struct gemm_problem *problem, int64_t parts) {
   const double numbers = (double)(problem->batch * problem->rows * problem->columns * parts);
   return parts > 1 ? 5000 + numbers * sizeof(float) / BYTES_A_CYCLE : 0;

@@ -1,5 +1,6 @@
-/* quantize.cuh - NVFP4's scale of a block and code of an element, for the quantiser and for products that write NVFP4.
- * Divisions are IEEE's and every comparison is exact: the bytes are those of quantize_host.c. */
+/* quantize.cuh - NVFP4's scale of a block and its codes, for the quantiser and for products that write NVFP4.
+ * Scales come from IEEE's divisions, codes from quotients that round as these do (e2m1_round.h): the bytes are those of
+ * quantize_host.c. */
 #pragma once
 
 #include <cuda_fp16.h>
