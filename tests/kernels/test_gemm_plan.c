@@ -206,6 +206,8 @@ static void plan_check(const struct gemm_problem *problem, const struct gemm_cho
     cr_assert(plan->row_tiles * x >= problem->rows && (plan->row_tiles - 1) * x < problem->rows);
     cr_assert(plan->column_tiles * w >= problem->columns && (plan->column_tiles - 1) * w < problem->columns);
     cr_assert(choice->kernel->portable.slices == 1 || !problem->one_order);
+    cr_assert(plan->parts >= 1 && plan->parts <= larger(1, problem->most_parts));
+    cr_assert_leq(plan->shared_bytes, problem->shared_bytes);
     return;
   }
   const struct gemm_tile *tile = &choice->kernel->tile;
@@ -224,6 +226,8 @@ static void plan_check(const struct gemm_problem *problem, const struct gemm_cho
 Test(gemm, gemm_plans_cover_every_size) {
   struct random random = {3};
   static const int64_t counts[] = {1, 16, 17, 64, 65, 128, 200, 512, 1000, 4096, 65536};
+  static const int64_t shared_bytes[] = {101376, 166912, 232448}; /* chips 8.6, 8.0, 9.0 */
+  int with_parts = 0;
   for (int i = 0; i < 20000; i++) {
     const int64_t rows = random_between(&random, 0, 1) ? RANDOM_OF(&random, counts) : random_between(&random, 1, 5000);
     const int64_t columns = random_between(&random, 1, 1 << random_between(&random, 1, 17));
@@ -235,9 +239,13 @@ Test(gemm, gemm_plans_cover_every_size) {
     problem.silu_mul = random_between(&random, 0, 1), problem.has_residual = random_between(&random, 0, 1);
     problem.one_type &= !problem.silu_mul || !problem.has_residual;
     problem.multiprocessors = random_between(&random, 0, 1) ? 132 : random_between(&random, 1, 200);
+    problem.most_parts = problem.one_order ? 1 : random_between(&random, 1, 4);
+    if (!problem.has_maps) problem.shared_bytes = RANDOM_OF(&random, shared_bytes);
     struct gemm_plan plan;
     plan_check(&problem, gemm_choose(&problem, &plan), &plan);
+    with_parts += problem.k > 0 && !problem.has_maps && rows > 16 && plan.parts > 1;
   }
+  cr_assert_gt(with_parts, 100);
 }
 
 /* As device code divides. */
