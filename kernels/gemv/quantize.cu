@@ -46,9 +46,10 @@ DEVICE void quantize(const quantize_parameters &p) {
   only_wait_for_predecessors();
   if (block >= p.blocks) return;
   float values[2][8];
-  const auto load = [&](uint32_t dtype, bool aligned) { /* a case for each, so that no load waits for another */
-                                                        load_numbers(dtype, aligned, p.x, at.x, 8, values[0]);
-                                                        load_numbers(dtype, aligned, p.x, at.x + 8, 8, values[1]);
+  /* A case for each type, so that no load waits for another. */
+  const auto load = [&](uint32_t dtype, bool aligned) {
+    load_numbers(dtype, aligned, p.x, at.x, 8, values[0]);
+    load_numbers(dtype, aligned, p.x, at.x + 8, 8, values[1]);
   };
   if (!p.aligned)
     load(p.dtype, false);
