@@ -102,21 +102,24 @@ rondo_status gemm_check(const struct op_task *task) {
   return check_norms(task, shape.columns);
 }
 
+int64_t gemm_part_numbers(const struct op_task *task) {
+  const struct gemv_shape shape = gemv_shape_of(task);
+  return shape.batch * shape.count * round_up(shape.m, 8);
+}
+
 int64_t gemm_most_parts(const struct op_task *task) {
   enum { MOST_PARTS = 4, LEAST_K = 512, MOST_NUMBERS = 1 << 21 };
   const struct gemv_attributes *attributes = op_attributes(task);
-  const struct gemv_shape shape = gemv_shape_of(task);
+  const int64_t k = gemv_shape_of(task).k, numbers = gemm_part_numbers(task);
   const rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype;
   if (!attributes->has_scratch || attributes->one_order || gemm_has_norms(task)) return 1;
   if (weights != RONDO_F16 && weights != RONDO_BF16) return 1;
-  const int64_t numbers = shape.batch * shape.count * round_up(shape.m, 8);
-  return larger(1, smaller(smaller(MOST_PARTS, shape.k / LEAST_K), MOST_NUMBERS / larger(1, numbers)));
+  return larger(1, smaller(smaller(MOST_PARTS, k / LEAST_K), MOST_NUMBERS / larger(1, numbers)));
 }
 
 uint64_t gemm_scratch_bytes(const struct op_task *task) {
-  const struct gemv_shape shape = gemv_shape_of(task);
   const int64_t parts = gemm_most_parts(task);
-  return parts == 1 ? 0 : (uint64_t)(parts * shape.batch * shape.count * round_up(shape.m, 8)) * sizeof(float);
+  return parts == 1 ? 0 : (uint64_t)(parts * gemm_part_numbers(task)) * sizeof(float);
 }
 
 /* As measured on an H200 (README.md): few rows, or short ones. Still fewer rows are faster in gemv's kernels, or as

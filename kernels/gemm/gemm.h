@@ -250,6 +250,8 @@ static inline bool gemm_has_norms(const struct op_task *task) {
 static inline int64_t gemm_groups(int64_t columns) { return (columns + GEMM_GROUP - 1) / GEMM_GROUP; }
 
 rondo_status gemm_check(const struct op_task *task);
+/* Numbers in scratch of one part of k: rows of a multiple of eight columns. */
+int64_t gemm_part_numbers(const struct op_task *task);
 /* The most parts of k that the portable kernels may sum apart, in scratch. */
 int64_t gemm_most_parts(const struct op_task *task);
 uint64_t gemm_scratch_bytes(const struct op_task *task);

@@ -279,9 +279,8 @@ static bool is_plain(const struct op_call *call, const struct gemm_portable_para
 }
 
 /* Sums of parts of k go to scratch, as numbers of f32. */
-static void parts_begin(const struct op_call *call, struct gemm_portable_parameters *p, int64_t batch) {
-  const int64_t columns = round_up(p->columns, 8), numbers = batch * p->rows * columns;
-  p->sums = call->scratch, p->part_numbers = numbers, p->units = (uint32_t)(numbers / 8);
+static void leave_as_parts(const struct op_call *call, struct gemm_portable_parameters *p) {
+  const int64_t columns = round_up(p->columns, 8);
   p->out_whole = 1, p->plain = 0;
   p->finish = (struct gemm_finish){
       .out = call->scratch, .out_batch = p->rows * columns, .out_row = columns, .out_dtype = RONDO_F32, .scale = 1};
@@ -295,6 +294,7 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
   const struct gemv_attributes *attributes = op_attributes(call->task);
   const struct gemv_shape shape = gemv_shape_of(call->task);
   const bool has_codes = choice->kernel->portable.codes;
+  const int64_t numbers = gemm_part_numbers(call->task);
   struct gemm_portable_parameters parameters = {
       .x = call->data[GEMV_VECTORS],
       .w = call->data[GEMV_WEIGHTS],
@@ -309,7 +309,10 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
       .column_tiles = (uint32_t)plan->column_tiles,
       .group = (uint32_t)(GEMM_PORTABLE_GROUP_ROWS / choice->kernel->portable.x),
       .parts = (uint32_t)plan->parts,
+      .units = (uint32_t)(numbers / 8),
       .part_k = round_up(divide_up(shape.k, plan->parts), GEMM_PORTABLE_DEPTH),
+      .part_numbers = numbers,
+      .sums = plan->parts > 1 ? call->scratch : NULL,
       .is_bf16 = x->dtype == RONDO_BF16,
       .vectors = op_rows_aligned(x, 16) && (has_codes || op_rows_aligned(w, 16)),
       .code_words = has_codes && op_rows_aligned(w, 8),
@@ -324,15 +327,13 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
     parameters.scale_batch = (uint32_t)gemv_batch_stride(scales);
     parameters.scale_strides = gemv_scale_strides_of(scales, attributes->weight_scale_layout);
   }
-  const struct op_kernel *kernel = &choice->kernel->kernel;
-  const struct gemm_finish finish = parameters.finish;
+  const struct op_kernel *kernel = &choice->kernel->kernel, *adding = &rondo_gemm_portable_sum;
   parameters.plain = is_plain(call, &parameters);
-  if (plan->parts > 1) parts_begin(call, &parameters, shape.batch);
-  launch_add(launches, kernel, plan->grid, kernel->threads, (uint64_t)plan->shared_bytes, &parameters,
-             sizeof parameters);
-  if (plan->parts == 1) return RONDO_OK;
-  parameters.finish = finish, parameters.out_whole = op_rows_aligned(&call->task->operands[GEMV_OUT], 16);
-  launch_add(launches, &rondo_gemm_portable_sum, divide_up(parameters.units, rondo_gemm_portable_sum.threads),
-             rondo_gemm_portable_sum.threads, 0, &parameters, sizeof parameters);
+  struct gemm_portable_parameters of_tiles = parameters;
+  if (plan->parts > 1) leave_as_parts(call, &of_tiles);
+  launch_add(launches, kernel, plan->grid, kernel->threads, (uint64_t)plan->shared_bytes, &of_tiles, sizeof of_tiles);
+  if (plan->parts > 1)
+    launch_add(launches, adding, divide_up(parameters.units, adding->threads), adding->threads, 0, &parameters,
+               sizeof parameters);
   return RONDO_OK;
 }
