@@ -212,6 +212,12 @@ GEMM_CONSTANT int gemm_tile_streams(struct gemm_tile t) {
 }
 /* Of X. */
 GEMM_CONSTANT int gemm_tile_x(struct gemm_tile t) { return t.swapped ? t.columns : gemm_tile_p(t); }
+/* The rows that a tile has more than X, where a block copies X for itself. They are not copied, since rows past the
+ * last would slow a copy down: their places keep what was there, and their results are not stored. */
+GEMM_CONSTANT int gemm_x_missing(struct gemm_tile t, int64_t rows) {
+  const int whole = gemm_tile_x(t), sharers = t.swapped ? t.along_p : t.along_q;
+  return sharers == 1 && rows < whole ? whole - (int)rows : 0;
+}
 /* Factors of the rows of two tiles; and, if W is P, what each warp has of each row's squares. */
 GEMM_CONSTANT int gemm_row_bytes(struct gemm_tile t) {
   return 2 * 4 * gemm_tile_x(t) + (t.swapped ? 4 * 4 * t.warpgroups * gemm_tile_stored(t) : 0);

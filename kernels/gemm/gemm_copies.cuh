@@ -219,12 +219,13 @@ template <typename D, bool IsWeights> struct gemm_copier {
     unrolled_for (uint32_t i = 0; i < SHARERS; i++)
       blocks |= 1 << (IS_P ? at.rank_of(at.cp, i, at.part) : at.rank_of(i, at.cq, at.part));
     const void *map = IS_P ? &p.p : &p.q;
+    const uint32_t bytes = D::STAGE_BYTES - 128 * gemm_x_missing(D::TILE, p.rows);
     rolled_for (; count; count--) {
       const uint32_t full = at.full + 8 * stage;
       const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine() * ROWS * 128;
       const int k = (int)(at.k_begin + step) * D::DEPTH;
       if (!IsFirstRound) barrier_wait(at.empty + 8 * stage, parity);
-      if (LEADS) barrier_expect(full, D::STAGE_BYTES);
+      if (LEADS) barrier_expect(full, bytes);
       /* Here its instructions before the first copy are done. NVFP4's copies would lose time each. */
       if (!IsWeights && !D::SLOTS) only_wait_for_predecessors();
       if (SHARERS == 1)

@@ -254,10 +254,12 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const int depth = depth_of(choice), out_columns = parameters.finish.silu_mul ? gemm_tile_gated_columns(*tile) : 64;
   struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
                                         (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
-  map_add(launch, offsetof(struct gemm_wgmma_parameters, p), call, tile->swapped ? GEMV_WEIGHTS : GEMV_VECTORS,
-          gemm_tile_p(*tile) / tile->along_q, tile->slots > 0 ? GEMM_CODE_BYTES : depth);
-  map_add(launch, offsetof(struct gemm_wgmma_parameters, q), call, tile->swapped ? GEMV_VECTORS : GEMV_WEIGHTS,
-          tile->columns / tile->along_p, depth);
+  const size_t of_p = offsetof(struct gemm_wgmma_parameters, p), of_q = offsetof(struct gemm_wgmma_parameters, q);
+  const int p_rows = gemm_tile_p(*tile) / tile->along_q, q_rows = tile->columns / tile->along_p;
+  map_add(launch, tile->swapped ? of_q : of_p, call, GEMV_VECTORS,
+          (tile->swapped ? q_rows : p_rows) - gemm_x_missing(*tile, parameters.rows), depth);
+  map_add(launch, tile->swapped ? of_p : of_q, call, GEMV_WEIGHTS, tile->swapped ? p_rows : q_rows,
+          tile->slots > 0 ? GEMM_CODE_BYTES : depth);
   if (moves.columns)
     map_add(launch, offsetof(struct gemm_wgmma_parameters, residual), call, GEMV_RESIDUAL, moves.box_rows,
             (int)moves.columns);

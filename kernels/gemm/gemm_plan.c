@@ -49,13 +49,13 @@ static double decoding_cycles(const struct gemm_tile *tile, bool by_warps) {
 }
 
 /* A tile of m x n results: for 64 of k the tensor cores take m n / 32 cycles at full rate, and 128 (m + n) bytes come
- * in. Of kernels that take turns only the last results are waited for. */
+ * in, or less where X has fewer rows. Of kernels that take turns only the last results are waited for. */
 static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves,
                            bool by_warps) {
   const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), count = (double)waves;
   const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53;
-  const double step =
-      fmax(fmax(m * n / (32 * rate), decoding_cycles(tile, by_warps)), 128 * ((tile->slots ? 0.28 : 1) * m + n) / 54);
+  const double copied = 128 * ((tile->slots ? 0.28 : 1) * m + n - gemm_x_missing(*tile, problem->rows));
+  const double step = fmax(fmax(m * n / (32 * rate), decoding_cycles(tile, by_warps)), copied / 54);
   const double meeting = tile->parts > 1 ? 1150 * count : 0, turn = 770;
   const double steps =
       count * (double)divide_up(problem->k, problem->is_e4m3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH) / tile->parts;

@@ -408,6 +408,26 @@ Test(gemm, gemm_sums_parts_of_k_apart_where_tiles_are_few) {
   }
 }
 
+/* X is the first operand that is mapped. */
+Test(gemm, gemm_copies_no_rows_past_the_last_where_x_has_fewer_than_a_tile) {
+  static const struct {
+    int64_t rows, columns, k;
+    uint32_t copied;
+  } cases[] = {
+      {40, 16384, 576, 40}, {17, 4096, 2112, 17}, {64, 4096, 512, 64}, {100, 2048, 576, 64}, {2944, 512, 640, 128}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const int64_t rows = cases[i].rows, columns = cases[i].columns, k = cases[i].k;
+    struct op_operand operands[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, columns, k, k, 0),
+                                                 [GEMV_VECTORS] = operand_of(RONDO_BF16, rows, k, k, 0),
+                                                 [GEMV_OUT] = operand_of(RONDO_BF16, rows, columns, columns, 0)};
+    struct op_launches launches;
+    const struct op_launch *launch = selected(operands, 90, &launches);
+    cr_assert_eq(launch->maps[0].size[1], rows, "%s", launch->kernel);
+    cr_expect_eq(launch->maps[0].box[1], cases[i].copied, "%s copies %u of %lld rows, expected %u", launch->kernel,
+                 launch->maps[0].box[1], (long long)rows, cases[i].copied);
+  }
+}
+
 /* The walk of all clusters over a launch's units, as device code finds them: each is made once. */
 static void walk_units(const struct op_launch *launch, const struct gemm_tile *tile, const int64_t units[3]) {
   struct gemm_wgmma_parameters p;
