@@ -94,6 +94,7 @@ struct gemm_wgmma_parameters {
 #define GEMM_TILE_64x96_turns   (64, 2, 1, 96, 2, 1, 1, 0, 0)
 #define GEMM_TILE_64x64_pair    (64, 1, 0, 64, 1, 2, 1, 1, 0)
 #define GEMM_TILE_64x64         (64, 1, 0, 64, 1, 1, 1, 1, 0)
+#define GEMM_TILE_64x128        (64, 2, 0, 64, 1, 1, 1, 1, 0)
 #define GEMM_TILE_64x64_parts   (64, 1, 0, 64, 1, 1, 2, 1, 0)
 #define GEMM_TILE_32x64_parts   (64, 1, 0, 32, 1, 1, 2, 1, 0)
 
@@ -128,6 +129,7 @@ struct gemm_wgmma_parameters {
   GEMM_ANY_KERNEL(KERNEL, 64x64_pair, 256, 13)                                                                         \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64, 256, 13)                                                                         \
   GEMM_ANY_KERNEL(KERNEL, 64x64, 256, 13)                                                                              \
+  GEMM_ONE_TYPE_KERNEL(KERNEL, 64x128, 384, 8)                                                                         \
   GEMM_ONE_TYPE_KERNEL(KERNEL, 64x64_parts, 256, 13)                                                                   \
   GEMM_ANY_KERNEL(KERNEL, 32x64_parts, 256, 16)
 #define GEMM_E4M3_KERNELS(KERNEL)                                                                                      \

@@ -27,6 +27,8 @@ GEMM_PORTABLE_KERNELS(PORTABLE_CONSTANT)
 static const struct gemm_choice choices[] = {
     {DESIGN(gemv, gemm_few_plan, gemm_few_launch), .has_order_of_its_own = true, .rows = {1, GEMV_COUNT},
      .why = "for up to 16 rows gemv's kernels read W at the rate of memory"},
+    {WGMMA(64x128), .rows = {1, PAIR_ROWS},
+     .why = "for a long read of W: X comes once for 128 rows of W, and nothing is shared"},
     {WGMMA(32x64_parts_any), .has_order_of_its_own = true, .rows = {1, MOST_ROWS_OF_PARTS}, .k = {LEAST_K_OF_PARTS, 0},
      .why = "half of the rows that 64x64 would multiply, for every type; two blocks have half of k each"},
     {WGMMA(64x64), .rows = {1, PAIR_ROWS},

@@ -13,6 +13,7 @@ enum { GROUP = 64 };                              /* columns with a sum of squar
 
 const struct gemm_size gemm_sizes[] = {
     {64, 4096, 512, "64x64"},
+    {40, 16384, 576, "64x128"},
     {128, 2048, 576, "64x64_pair"},
     {256, 3072, 576, "64x96_turns"},
     {512, 3072, 576, "128x96"},
@@ -23,7 +24,7 @@ const struct gemm_size gemm_sizes[] = {
     {64, 2048, 2048, "64x64_parts"},
     {2560, 2496, 256, "128x192"},
     {2944, 2880, 256, "128x192_turns"},
-    {32, 9216, 2048, "32x64_parts_any"},
+    {32, 6144, 2048, "32x64_parts_any"},
     {24, 4096, 2112, "32x64_parts_any"},
 };
 const size_t gemm_size_count = sizeof gemm_sizes / sizeof *gemm_sizes;
