@@ -20,7 +20,8 @@ DEVICE float rms_factor(const gemv_parameters &p, float squares) {
  * third of a microsecond at the end of a short product; long ones have not the registers for another way. */
 DEVICE float quick_rms_factor(const gemv_parameters &p, float squares) {
   const float mean = __fmaf_rn(squares, p.mean_factor, p.norm_epsilon), root = rsqrtf(mean);
-  const float correction = __fmaf_rn(__fmul_rn(-0.5f * mean, root), root, 0.5f);
+  /* Half of the root, not of the mean, which may be subnormal. */
+  const float correction = __fmaf_rn(__fmul_rn(-0.5f * root, mean), root, 0.5f);
   return root > 0 ? __fmaf_rn(root, correction, root) : root; /* the mean of huge numbers is infinity */
 }
 

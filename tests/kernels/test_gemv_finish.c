@@ -316,23 +316,25 @@ static void check_not_finite(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemv_finish, nan_and_infinity_of_bias_and_residual_stay_where_they_are, check_not_finite)
 
-/* Zeros, and an epsilon that is all there is to divide by; elements whose squares overflow. */
+/* Zeros, and an epsilon that is all there is to divide by, also a subnormal one; elements whose squares overflow. */
 static void check_norm_extremes(rondo_backend backend) {
-  struct problem problems[3];
+  static const double sizes[] = {1e15, 1e-18, 1e15, 1e-28};
+  static const float epsilons[] = {0x1p-20f, 0x1p-100f, 0x1p-20f, 0x1.8p-148f};
+  struct problem problems[8];
   struct trial trial;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 8; i++)
     problems[i] = (struct problem){.weights_dtype = RONDO_BF16,
                                    .vectors_dtype = RONDO_BF16,
                                    .out_dtype = RONDO_F32,
                                    .m = 40,
                                    .k = 512,
-                                   .count = 2,
-                                   .vector_size = i == 1 ? 1e-18 : 1e15,
-                                   .norm_epsilon = i == 1 ? 0x1p-100f : 0x1p-20f};
-  problems_begin(&trial, backend, problems, 3);
-  memset(problems[0].vectors.data, 0, bytes_of(&problems[0].vectors));
-  problems_run(&trial, problems, 3);
-  problems_end(&trial, problems, 3);
+                                   .count = 1 + i / 4,
+                                   .vector_size = sizes[i % 4],
+                                   .norm_epsilon = epsilons[i % 4]};
+  problems_begin(&trial, backend, problems, 8);
+  for (int i = 0; i < 8; i += 4) memset(problems[i].vectors.data, 0, bytes_of(&problems[i].vectors));
+  problems_run(&trial, problems, 8);
+  problems_end(&trial, problems, 8);
 }
 BOTH_BACKENDS(gemv_finish, norms_of_nothing_and_of_extremes_match_fp64, check_norm_extremes)
 
