@@ -19,7 +19,7 @@ static const struct gemv_choice choices[] = {
     {DESIGN(head_codes, gemv_head_plan, gemv_launch), .chips = NEWER, .weights = NVFP4 | E4M3, .k = {384, 1024},
      .takes = GEMV_WITH_LOOSE_ROWS, .why = "a warp has whole rows on tensor cores and waits for its own copies only"},
     {DESIGN(ring, gemv_ring_plan, gemv_launch), .chips = NEWER, .weights = NVFP4, .count = {1, 4}, .k = {2048, 16384},
-     .k_multiple = 256, .bytes = {.least = 12 << 20}, .takes = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,
+     .k_multiple = 256, .bytes = {.least = 8 << 20}, .takes = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,
      .why = "bulk copies into stages of shared memory: bytes in flight cost no registers"},
     {DESIGN(stream, gemv_stream_plan, gemv_launch), .chips = NEWER, .weights = NVFP4, .count = {1, 16},
      .k = {.least = 1537}, .takes = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS | GEMV_WITH_LOOSE_ROWS,

@@ -21,16 +21,18 @@ struct rule {
   int64_t passes; /* a group multiplies its rows of a tile in this many steps */
   int64_t stages;
   struct size_range k, bytes;
-  bool several; /* vectors */
+  bool several;   /* vectors */
+  bool finishing; /* only with an epilogue */
 };
 
-enum { ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20 };
+enum { LESS_THAN_A_WAVE = 8 << 20, ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20 };
 #define FROM(size)                                                                                                     \
   { .least = (size) }
 
 /* The first that fits is taken. */
 static const struct rule rules[] = {
     {"blocks_s4", 2, 1, 2, .k = {2048, 3072}, .bytes = FROM(SEVERAL_WAVES)},
+    {"blocks_s4", 1, 1, 2, .k = {3073, 4096}, .bytes = {LESS_THAN_A_WAVE, ABOUT_A_WAVE}, .finishing = true},
     {"blocks_s4", 1, 1, 2, .k = {3073, 4096}, .bytes = {ABOUT_A_WAVE, MANY_BYTES}},
     {"blocks_s4", 1, 2, 2, .k = {3073, 4096}, .bytes = FROM(MANY_BYTES)},
     {"blocks_s4", 1, 1, 2, .k = {4097, 7168}, .bytes = FROM(SEVERAL_WAVES)},
@@ -117,8 +119,9 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
 
 bool gemv_ring_plan(const struct gemv_problem *problem, struct gemv_plan *plan) {
   for (const struct rule *rule = rules; rule->kernel; rule++)
-    if (rule->several == (problem->count > 1) && is_in_range(problem->k, rule->k) &&
-        is_in_range(gemv_weight_bytes(problem), rule->bytes) && plan_by(problem, rule, plan))
+    if (rule->several == (problem->count > 1) && rule->finishing <= problem->finishing &&
+        is_in_range(problem->k, rule->k) && is_in_range(gemv_weight_bytes(problem), rule->bytes) &&
+        plan_by(problem, rule, plan))
       return true;
   return false;
 }

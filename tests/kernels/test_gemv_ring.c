@@ -86,5 +86,8 @@ static void check_all_finished(rondo_backend backend) {
     large.m = cases[i].m;
     check_finished(backend, large, large.kernel, large.kernel);
   }
+  /* Smaller ones take the ring only if they are finished. */
+  const struct large wave = {RONDO_BF16, 0, 4096, 4096, 1, "rondo_gemv_nvfp4_16bit_q8_r8_s1_half", 0};
+  check_finished(backend, wave, "rondo_gemv_ring_16bit_blocks_s4", "rondo_gemv_ring_16bit_blocks_s4");
 }
 BOTH_BACKENDS(gemv_ring, what_is_done_to_results_is_done_to_all_of_them, check_all_finished)
