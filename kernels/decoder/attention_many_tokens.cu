@@ -42,7 +42,7 @@ template <typename Size> struct memory {
     alignas(128) unsigned char table[Size::tile][ATTENTION_MANY_TOKENS_PITCH]; /* cosines and sines */
     float2 stats[Size::warpgroups][Size::tile];                                /* maxima and sums */
   };
-  float squares[8][2];
+  token_factors factors;
   uint64_t x_here[Size::panels], k_here[Size::tiles], v_here[Size::tiles], attended_here[Size::group];
 };
 enum { Q_PANEL, SENT_PANEL, STAGE_PANELS = SENT_PANEL };
@@ -80,6 +80,7 @@ struct kv_head_tile_place {
 template <typename Size> DEVICE void set_up(memory<Size> &m) {
   if (threadIdx.x == 0) {
     unroll<Size::panels>([&](int i) { begin(m.x_here[i], Size::panel_bytes); });
+    begin(m.factors.here, sizeof m.factors.factor);
     unroll<Size::tiles>([&](int i) { begin(m.k_here[i], Size::panel_bytes), begin(m.v_here[i], Size::panel_bytes); });
     unroll<Size::group>([&](int i) { begin(m.attended_here[i], Size::panel_bytes); });
     barriers_are_initialised();
@@ -384,7 +385,11 @@ DEVICE void make_head(const attention_many_tokens_parameters &p, const memory<Si
   float sum[32];
   multiply_panels<Size::panels, 64>(m.x_here, m.x, m.first, sum);
   warps_meet(BARRIER_OF_TABLE, ATTENTION_MANY_TOKENS_THREADS); /* and all of the weights have been read */
-  unroll<32>([&](int i) { sum[i] *= p.half.scale; });
+  barrier_wait(shared_address(&m.factors.here), 0);
+  unroll<2>([&](int row) {
+    const float factor = m.factors.factor[at.warp * 16 + 8 * row + at.g];
+    unroll<8, 2>([&](int j, int b) { sum[4 * j + 2 * row + b] *= factor; });
+  });
   if (p.has_rope && at.role != VALUE) rotate<Size>(m, at, p.rope_is_halves, sum);
   store_panel(shared_address(m.first[at.role == QUERY ? Q_PANEL : SENT_PANEL]), at, sum);
   if (at.role == KEY) send_panel<Size>(m, at, m.k[at.of_tile], &m.k_here[at.of_tile]);
@@ -402,13 +407,15 @@ template <typename Size> DEVICE void attention(const attention_many_tokens_param
   const auto load = [&] { load_weights<Size>(p.half, m, at), norm.load(p.half); };
   if (p.half.early) load();
   keep_early(p.half.always_zero, norm.all());
+  norm.unpack();
+  const uint32_t exchange = blockIdx.x * ATTENTION_MANY_TOKENS_EXCHANGE(Size::hidden);
+  const half_place<Size::hidden> own(at.tile * Size::tile, at.rank, exchange);
   wait_for_cluster();
   only_wait_for_predecessors();
-  if (__builtin_expect(!p.half.early, 0)) load();
+  if (__builtin_expect(!p.half.early, 0)) load(), norm.unpack();
   const int32_t position = p.position[0];
-  unsigned char *exchange = p.exchange + blockIdx.x * ATTENTION_MANY_TOKENS_EXCHANGE(Size::hidden),
-                *attended = exchange + Size::panels * ATOM_BYTES;
-  send_tokens<Size::hidden>(p.half, at.rank, at.tile * Size::tile, at.kv_head == 0, 1.0f, norm, exchange, m.squares,
+  unsigned char *attended = p.exchange + exchange + Size::panels * ATOM_BYTES;
+  send_tokens<Size::hidden>(p.half, own, at.rank, at.kv_head == 0, p.half.scale, norm, p.exchange, m.factors,
                             at.multiplying(), m.x, m.x_here);
   /* One kernel ahead: more would take the places of another chain. Not before: its copies of weights would delay x. */
   let_successors_start();

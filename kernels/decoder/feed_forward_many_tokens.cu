@@ -29,7 +29,7 @@ template <typename Size> struct memory {
   alignas(1024) unsigned char second[Size::slice_panels][Size::second_panel_bytes];
   alignas(1024) unsigned char x[Size::panels][Size::panel_bytes];
   alignas(1024) unsigned char gated[Size::cluster][Size::gated_bytes];
-  float squares[8][2];
+  token_factors factors;
   uint64_t x_here[Size::panels], gated_here[Size::cluster];
 };
 
@@ -48,6 +48,7 @@ struct slice_place {
 template <typename Size> DEVICE void set_up(memory<Size> &m) {
   if (threadIdx.x == 0) {
     unroll<Size::panels>([&](int i) { begin(m.x_here[i], Size::panel_bytes); });
+    begin(m.factors.here, sizeof m.factors.factor);
     unroll<Size::cluster>([&](int i) { begin(m.gated_here[i], Size::gated_bytes); });
     barriers_are_initialised();
   }
@@ -91,10 +92,14 @@ constexpr uint64_t gated_layout = (uint64_t)(512 >> 4) << 32 | 2ull << 62;
 template <typename Size>
 DEVICE void send_gated(const memory<Size> &m, const slice_place &at, unsigned char *exchange, const float (&sum)[32],
                        float scale) {
+  barrier_wait(shared_address(&m.factors.here), 0);
   unroll<2>([&](uint32_t half) {
     const uint32_t token = at.warp * 16 + half * 8 + at.g;
+    const float factor = m.factors.factor[token];
     float value[8];
-    unroll<8>([&](int j) { value[j] = silu(sum[4 * j + 2 * half]) * (sum[4 * j + 2 * half + 1] * scale); });
+    unroll<8>([&](int j) {
+      value[j] = silu(sum[4 * j + 2 * half] * factor) * (sum[4 * j + 2 * half + 1] * (factor * scale));
+    });
     *(uint4 *)(exchange + token * Size::gated_row_bytes + ((at.t ^ token / 2 % 4) << 4)) = {
         pack(value[0], value[1]), pack(value[2], value[3]), pack(value[4], value[5]), pack(value[6], value[7])};
   });
@@ -136,18 +141,20 @@ template <typename Size> DEVICE void feed_forward(const feed_forward_many_tokens
   const auto load = [&] { load_weights<Size>(p.half, m, at), norm.load(p.half); };
   if (p.half.early) load();
   keep_early(p.half.always_zero, norm.all());
+  norm.unpack();
+  const uint32_t exchange = blockIdx.x * FEED_FORWARD_MANY_TOKENS_EXCHANGE(Size::hidden);
+  const half_place<Size::hidden> own(at.first_token, at.rank, exchange);
   wait_for_cluster();
   only_wait_for_predecessors();
   let_successors_start(); /* one kernel ahead: more would take the places of another chain */
-  if (__builtin_expect(!p.half.early, 0)) load();
+  if (__builtin_expect(!p.half.early, 0)) load(), norm.unpack();
 
-  unsigned char *exchange = p.exchange + blockIdx.x * FEED_FORWARD_MANY_TOKENS_EXCHANGE(Size::hidden);
-  send_tokens<Size::hidden>(p.half, at.rank, at.first_token, at.slice == 0, p.half.scale, norm, exchange, m.squares,
-                            0xff, m.x, m.x_here);
+  send_tokens<Size::hidden>(p.half, own, at.rank, at.slice == 0, p.half.scale, norm, p.exchange, m.factors, 0xff, m.x,
+                            m.x_here);
   if (at.warp < 4) {
     float sum[32];
     multiply_panels<Size::panels, 64>(m.x_here, m.x, m.first, sum);
-    send_gated<Size>(m, at, exchange + Size::panels * ATOM_BYTES, sum, p.half.scale);
+    send_gated<Size>(m, at, p.exchange + exchange + Size::panels * ATOM_BYTES, sum, p.half.scale);
     float result[Size::results / 2];
     multiply_gated<Size>(m, result);
     store_results<Size::hidden>(

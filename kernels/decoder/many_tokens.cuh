@@ -56,30 +56,48 @@ DEVICE void begin(uint64_t &barrier, uint32_t bytes) {
   barrier_expect(shared_address(&barrier), bytes);
 }
 
-/* A warp's half of a token: fours lane + 32 k of it. */
-template <uint32_t Hidden> struct half_row {
+/* A warp's half of a token, of eight that the block has: fours lane + 32 k of it. A block finds its places, and those
+ * of its copy of a panel, before the wait: code that runs once waits for its instructions. */
+template <uint32_t Hidden> struct half_place {
   static constexpr uint32_t fours = Hidden / 8, lane_fours = (fours + 31) / 32; /* of the half; of a lane */
+  const uint32_t exchange; /* the block's place in the exchange of all blocks */
+  uint32_t token, first;   /* the lane's first element of all tokens */
+  uint32_t row;            /* the place of the lane's first two words in the exchange of all blocks */
+
+  static DEVICE bool has(uint32_t k) { return threadIdx.x % 32 + 32 * k < fours; }
+  static DEVICE uint32_t first_four() { return threadIdx.x / 32 % 2 * fours + threadIdx.x % 32; }
+
+  DEVICE half_place(uint32_t first_token, uint32_t rank, uint32_t exchange) : exchange(exchange) {
+    const uint32_t own = threadIdx.x / 64, four = first_four();
+    token = first_token + rank + 8 * own, first = token * Hidden + 4 * four;
+    row = exchange + four / 16 * ATOM_BYTES + swizzled(own, four / 2 % 8) + four % 2 * 8;
+    asm volatile("" : "+r"(token), "+r"(first), "+r"(row));
+  }
+};
+
+template <uint32_t Hidden> struct half_row {
+  using place = half_place<Hidden>;
+  static constexpr uint32_t lane_fours = place::lane_fours;
   float4 four[lane_fours];
 
-  static DEVICE bool has(uint32_t lane, uint32_t k) { return lane + 32 * k < fours; }
-  static DEVICE uint32_t first_four(uint32_t lane) { return threadIdx.x / 32 % 2 * fours + lane; }
+  static DEVICE bool has(uint32_t k) { return place::has(k); }
 
   DEVICE void clear() {
     unroll<lane_fours>([&](uint32_t k) { four[k] = float4{}; });
   }
 
   /* x and its parts, in their order. */
-  DEVICE void gather(const layer_half_parameters &half, uint32_t token, uint32_t lane) {
-    const uint32_t first = token * Hidden + 4 * first_four(lane), step = half.rows * Hidden;
+  DEVICE void gather(const layer_half_parameters &half, uint32_t first) {
+    const uint32_t step = half.rows * Hidden;
     const float *x = half.x + first, *from = half.x_parts + first;
     unroll<lane_fours>([&](uint32_t k) {
-      if (has(lane, k)) four[k] = load_four(x + 128 * k);
+      if (has(k)) four[k] = load_four(x + 128 * k);
     });
     rolled_for (uint32_t left = half.part_count; left; left -= MANY_TOKENS_PARTS_AT_ONCE) {
       float4 part[MANY_TOKENS_PARTS_AT_ONCE][lane_fours] = {};
       unroll<MANY_TOKENS_PARTS_AT_ONCE>([&](uint32_t i) {
         unroll<lane_fours>([&](uint32_t k) {
-          if (has(lane, k)) part[i][k] = load_four(from + 128 * k);
+          if (has(k)) part[i][k] = load_four(from + 128 * k);
         });
         from += step;
       });
@@ -89,9 +107,9 @@ template <uint32_t Hidden> struct half_row {
     }
   }
 
-  DEVICE void store(float *out, uint32_t lane) const {
+  DEVICE void store(float *out) const {
     unroll<lane_fours>([&](uint32_t k) {
-      if (has(lane, k)) *(float4 *)(out + 4 * first_four(lane) + 128 * k) = four[k];
+      if (has(k)) *(float4 *)(out + 128 * k) = four[k];
     });
   }
 
@@ -103,35 +121,31 @@ template <uint32_t Hidden> struct half_row {
     return sum;
   }
 
-  /* Row `row` of the block's tokens, in panels. */
-  DEVICE void normalise(unsigned char *to, uint32_t row, uint32_t lane, float factor,
-                        const uint2 (&norm)[lane_fours]) const {
-    const uint32_t first = first_four(lane);
-    to += first / 16 * ATOM_BYTES + swizzled(row, first / 2 % 8) + first % 2 * 8;
+  /* Times the norm, in panels. */
+  DEVICE void store_normed(unsigned char *to, const float4 (&norm)[lane_fours]) const {
     unroll<lane_fours>([&](uint32_t k) {
-      const float2 low = two_numbers(norm[k].x), high = two_numbers(norm[k].y);
-      if (has(lane, k))
-        *(uint2 *)(to + 2 * k * ATOM_BYTES) = {pack(four[k].x * factor * low.x, four[k].y * factor * low.y),
-                                               pack(four[k].z * factor * high.x, four[k].w * factor * high.y)};
+      if (has(k))
+        *(uint2 *)(to + 2 * k * ATOM_BYTES) = {pack(four[k].x * norm[k].x, four[k].y * norm[k].y),
+                                               pack(four[k].z * norm[k].z, four[k].w * norm[k].w)};
     });
   }
 };
 
 /* The norm's numbers, asked for before the wait if it is settled; without one they are 1. */
 template <uint32_t Hidden> struct lane_norm {
-  using row = half_row<Hidden>;
+  using row = half_place<Hidden>;
   uint2 numbers[row::lane_fours];
+  float4 unpacked[row::lane_fours];
 
   DEVICE lane_norm() {
     constexpr uint32_t ones = 0x3f803f80;
     unroll<row::lane_fours>([&](int k) { numbers[k] = {ones, ones}; });
   }
   DEVICE void load(const layer_half_parameters &half) {
-    const uint32_t lane = threadIdx.x % 32;
     if (half.norm)
       unroll<row::lane_fours>([&](uint32_t k) {
-        if (row::has(lane, k))
-          numbers[k] = load_early_two((const unsigned char *)half.norm + (row::first_four(lane) + 32 * k) * 8);
+        if (row::has(k))
+          numbers[k] = load_early_two((const unsigned char *)half.norm + (row::first_four() + 32 * k) * 8);
       });
   }
   DEVICE uint32_t all() const {
@@ -139,34 +153,59 @@ template <uint32_t Hidden> struct lane_norm {
     unroll<row::lane_fours>([&](int k) { all ^= numbers[k].x ^ numbers[k].y; });
     return all;
   }
+  /* Before the wait, if they are there. */
+  DEVICE void unpack() {
+    unroll<row::lane_fours>([&](int k) {
+      const float2 low = two_numbers(numbers[k].x), high = two_numbers(numbers[k].y);
+      unpacked[k] = {low.x, low.y, high.x, high.y};
+      asm volatile("" : "+f"(unpacked[k].x), "+f"(unpacked[k].y), "+f"(unpacked[k].z), "+f"(unpacked[k].w));
+    });
+  }
 };
 
-/* Eight tokens of the block, normalised and times `scale`, by sixteen warps, to the blocks of the cluster
- * in the mask `blocks`: each normalised panel is written to `exchange`, and a copy brings it to all of them. `squares`:
- * in shared memory. */
+/* What a block has of x and its norm, in shared memory. */
+struct token_factors {
+  float squares[8][2];          /* of the halves of its own tokens */
+  alignas(16) float factor[64]; /* of the rows of the tile that it multiplies */
+  uint64_t here;
+};
+
+/* Eight tokens of the block, by sixteen warps, to the blocks of the cluster in the mask `blocks`: each panel times the
+ * norm is written to `exchange`, and a copy brings it to all of them. The factors of the rows, times `scale`, follow:
+ * those who multiply the panels need them later. */
 template <uint32_t Hidden>
-DEVICE void send_tokens(const layer_half_parameters &half, uint32_t rank, uint32_t first_token, bool writes_out,
-                        float scale, const lane_norm<Hidden> &norm, unsigned char *exchange, float (&squares)[8][2],
-                        uint16_t blocks, unsigned char (*panels)[64 * PANEL_ROW_BYTES], uint64_t *barriers) {
-  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp / 2;
-  const uint32_t token = first_token + rank + 8 * row;
-  const bool has_token = token < half.rows;
+DEVICE void send_tokens(const layer_half_parameters &half, const half_place<Hidden> &place, uint32_t rank,
+                        bool writes_out, float scale, const lane_norm<Hidden> &norm, unsigned char *exchanges,
+                        token_factors &factors, uint16_t blocks, unsigned char (*panels)[64 * PANEL_ROW_BYTES],
+                        uint64_t *barriers) {
+  constexpr uint32_t copying = Hidden / PANEL_COLUMNS;
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const bool has_token = place.token < half.rows;
   half_row<Hidden> x;
   x.clear();
-  if (has_token) x.gather(half, token, lane);
-  const float own = warp_sum(x.squares());
-  if (lane == 0) squares[row][warp % 2] = own;
-  __syncthreads();
-  const float all = squares[row][0] + squares[row][1];
-  const float factor = (half.epsilon == 0 ? 1.0f : rsqrtf(all * (1.0f / Hidden) + half.epsilon)) * scale;
-  x.normalise(exchange, row, lane, factor, norm.numbers);
+  if (has_token) x.gather(half, place.first);
+  x.store_normed(exchanges + place.row, norm.unpacked);
   writes_reach_copies();
   cp_async_wait<0>(), writes_reach_products(); /* the weights */
+  const float own = warp_sum(x.squares());
+  if (lane == 0) factors.squares[warp / 2][warp % 2] = own;
   __syncthreads();
-  if (warp < Hidden / PANEL_COLUMNS && elected())
-    copy_to_blocks(blocks, shared_address(panels[warp]) + rank * ATOM_BYTES, exchange + warp * ATOM_BYTES, ATOM_BYTES,
-                   shared_address(&barriers[warp]));
-  if (has_token && writes_out) x.store(half.out + token * Hidden, lane);
+  if (warp < copying) {
+    if (elected())
+      copy_to_blocks(blocks, shared_address(panels[warp]) + rank * ATOM_BYTES,
+                     exchanges + place.exchange + warp * ATOM_BYTES, ATOM_BYTES, shared_address(&barriers[warp]));
+  } else if (warp == copying) { /* a lane has a block and four tokens */
+    const uint32_t four = lane % 2, block = lane / 2;
+    float factor[4];
+    unroll<4>([&](uint32_t i) {
+      const float2 two = load_shared_two(shared_address(factors.squares[4 * four + i]));
+      factor[i] = (half.epsilon == 0 ? 1.0f : rsqrtf((two.x + two.y) * (1.0f / Hidden) + half.epsilon)) * scale;
+    });
+    if (blocks >> block & 1)
+      send_four(address_in_block(shared_address(&factors.factor[8 * rank + 4 * four]), block),
+                {factor[0], factor[1], factor[2], factor[3]}, address_in_block(shared_address(&factors.here), block));
+  }
+  if (has_token && writes_out) x.store(half.out + place.first);
 }
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
