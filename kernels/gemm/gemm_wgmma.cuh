@@ -203,7 +203,6 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
   constexpr uint32_t COPYING = 128 * D::WARPGROUPS; /* this thread copies W, the first of the next warp X */
   extern __shared__ __align__(1024) unsigned char shared[];
   begin(p, gemm_block<D>(p, shared));
-  let_successors_start();
   if (threadIdx.x < COPYING) {
     more_registers<D::MULTIPLYING_REGISTERS>();
     const gemm_block<D> at(p, shared);
@@ -237,6 +236,7 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
   } else {
     if (threadIdx.x >= COPYING + 128 - GEMM_ROW_THREADS) tend_rows<D>(p, shared);
     only_wait_for_predecessors();
+    let_successors_start(); /* not before: their copies of W would delay those of X */
   }
   __syncwarp();
 }
