@@ -18,6 +18,7 @@
  * gemv_operands.cuh. Vectors lie in shared memory as f16, in the order of the decoded weights, with zeros after the end
  * of k. Rows there are an odd multiple of 64 elements apart, and vectors an odd multiple of 16 bytes, so that lanes
  * that load at the same time use different banks. */
+#include "../common/numbers.cuh"
 #include "gemv_copies.cuh"
 #include "gemv_finish.cuh"
 #include "gemv_head.h"
@@ -265,13 +266,7 @@ template <rondo_dtype W, int Columns> struct group_results {
       unrolled_for (int i = 0; i < 4; i++) {
         const uint32_t vector_here = 8 * n + i % 2, row_here = i / 2 * 8;
         if (vector + vector_here >= p.count || group_row + row + row_here >= rows) continue;
-        const float sum = sums[n][i];
-        unsigned char *const to = at + n * eight_vectors + (i % 2 ? one_vector : 0);
-        if (shift == 2)
-          *(float *)(to + row_here * 4) = sum;
-        else
-          *(uint16_t *)(to + row_here * 2) = p.out_dtype == RONDO_F16 ? __half_as_ushort(__float2half_rn(sum))
-                                                                      : __bfloat16_as_ushort(__float2bfloat16_rn(sum));
+        store_number(p.out_dtype, at + n * eight_vectors + (i % 2 ? one_vector : 0), row_here, sums[n][i]);
       }
   }
 };
