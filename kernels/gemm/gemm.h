@@ -260,7 +260,8 @@ static inline int64_t gemm_groups(int64_t columns) { return (columns + GEMM_GROU
 rondo_status gemm_check(const struct op_task *task);
 /* Numbers in scratch of one part of k: rows of a multiple of eight columns. */
 int64_t gemm_part_numbers(const struct op_task *task);
-/* The most parts of k that the portable kernels may sum apart, in scratch. */
+/* The most parts of k that the portable kernels may sum apart, in scratch: at most 8 MiB. A plan is made before a chip
+ * is known, so sm_90a reserves them too. They lie where other temporaries do at other times (docs/lab/gemm.md). */
 int64_t gemm_most_parts(const struct op_task *task);
 uint64_t gemm_scratch_bytes(const struct op_task *task);
 int64_t gemm_host_items(const struct op_task *task);

@@ -288,6 +288,12 @@ static void leave_as_parts(const struct op_call *call, struct gemm_portable_para
       .out = call->scratch, .out_batch = p->rows * columns, .out_row = columns, .out_dtype = RONDO_F32, .scale = 1};
 }
 
+/* The stride of a single row leads nowhere, so it may be odd. Of 0 the copies of absent rows begin where the row does.
+ */
+static int64_t row_stride(const struct op_operand *operand) {
+  return operand->shape[operand->rank - 2] > 1 ? operand->stride[operand->rank - 2] : 0;
+}
+
 rondo_status gemm_portable_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
                                   const struct gemm_plan *plan, struct op_launches *launches) {
   (void)chip;
@@ -301,9 +307,9 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
       .x = call->data[GEMV_VECTORS],
       .w = call->data[GEMV_WEIGHTS],
       .x_batch = gemv_batch_stride(x),
-      .x_row = x->stride[x->rank - 2],
+      .x_row = row_stride(x),
       .w_batch = gemv_batch_stride(w),
-      .w_row = w->stride[w->rank - 2],
+      .w_row = row_stride(w),
       .k = shape.k,
       .rows = (uint32_t)shape.count,
       .columns = (uint32_t)shape.m,

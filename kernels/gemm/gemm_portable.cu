@@ -51,7 +51,8 @@ template <int Threads, int Rows, bool Vectors> struct stage_rows {
     from = matrix + (row + first) * row_stride + column;
     stride = EACH * row_stride, rows = row_count - row - first;
   }
-  /* The next stage, of which the matrix has `left` of k; zeros where it has ended. */
+  /* The next stage, of which the matrix has `left` of k; zeros where it has ended: a copy of 0 bytes reads nothing, but
+   * its address must be aligned. */
   DEVICE void load(uint32_t stage, int64_t left) {
     if constexpr (Vectors) {
       const int first = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
@@ -330,6 +331,7 @@ DEVICE void tile_finish(const gemm_portable_parameters &p, const place &at, cons
   sums_store<Tile>(thread, base, sums);
   __syncthreads();
 
+  static_assert(Tile::x % EACH == 0, "lanes of a warp have as many rows, and meet in row_factor");
   const int unit = thread / 8, first = unit / GROUPS, in_tile = unit % GROUPS * GEMM_GROUP + thread % 8 * 8;
   const uint32_t column = at.w_row + in_tile;
   const uint32_t count = column < p.columns ? min(8u, p.columns - column) : 0;

@@ -334,6 +334,19 @@ Test(gemm, gemm_takes_the_same_order_for_one_row_as_for_two) {
     }
 }
 
+/* A copy of 16 bytes needs an aligned address for a row that is absent too. */
+Test(gemm, gemm_copies_absent_rows_from_aligned_addresses) {
+  struct op_operand operands[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, 1, 200, 201, 0),
+                                               [GEMV_VECTORS] = operand_of(RONDO_BF16, 1, 200, 203, 0),
+                                               [GEMV_OUT] = operand_of(RONDO_BF16, 1, 1, 1, 0)};
+  struct op_launches launches;
+  struct gemm_portable_parameters p;
+  memcpy(&p, selected_by(&(struct gemv_attributes){.scale = 1, .one_order = 1}, operands, 80, &launches)->parameters,
+         sizeof p);
+  cr_assert(p.vectors && p.x_row % 8 == 0 && p.w_row % 8 == 0, "rows of X are %ld apart, of W %ld", (long)p.x_row,
+            (long)p.w_row);
+}
+
 /* Tensor maps if X and W can have them and numbers move in pairs; otherwise the portable kernels. */
 Test(gemm, gemm_select_takes_wgmma_where_operands_can_be_mapped) {
   struct op_operand operands[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_BF16, 512, 200, 208, 0),
