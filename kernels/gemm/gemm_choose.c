@@ -72,7 +72,7 @@ static const struct gemm_choice choices[] = {
     {PORTABLE(portable_128), .why = "mma.sync, where larger tiles would leave multiprocessors idle"},
     {PORTABLE(portable_64_slices), .has_order_of_its_own = true,
      .why = "small tiles whose loads would be waited for: six stages, and two groups of warps with half of each"},
-    {PORTABLE(portable_64), .why = "small tiles, three on a multiprocessor"},
+    {PORTABLE(portable_64), .why = "small tiles, two or three on a multiprocessor"},
     {PORTABLE(portable_nvfp4_64), .why = "as portable_64; threads decode W on its way to shared memory"},
 };
 enum { CHOICES = sizeof choices / sizeof *choices };

@@ -37,7 +37,7 @@ struct gemm_kernel {
   int stages;
   enum gemm_types types;
   struct gemm_portable_tile portable;
-  int blocks; /* that a multiprocessor holds */
+  int blocks; /* that a multiprocessor holds, if it has shared memory for them */
 };
 
 struct gemm_choice {

@@ -195,6 +195,24 @@ Test(gemm, gemm_leaves_few_rows_to_gemv_unless_bits_must_not_change) {
   cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "portable_128x256");
 }
 
+/* Three tiles of 64 x 64 on a multiprocessor take one turn where there is room for three blocks, on 8.6 one and a half.
+ */
+Test(gemm, gemm_counts_the_blocks_that_shared_memory_holds) {
+  size_t count;
+  const struct gemm_choice *choice = gemm_choices(&count);
+  while (strcmp(choice->name, "portable_64")) choice++;
+  for (int64_t tiles = 2; tiles <= 3; tiles++) {
+    struct gemm_problem problem = problem_of(64, 64 * 132 * tiles, 64);
+    struct gemm_plan with_164_kb, with_99_kb;
+    problem.has_maps = false, problem.shared_bytes = 163 << 10;
+    cr_assert(choice->plan(&problem, choice, &with_164_kb));
+    problem.shared_bytes = 99 << 10;
+    cr_assert(choice->plan(&problem, choice, &with_99_kb));
+    cr_assert_eq(with_99_kb.cycles > with_164_kb.cycles, tiles == 3, "%.0f, %.0f", with_99_kb.cycles,
+                 with_164_kb.cycles);
+  }
+}
+
 /* A tile is dealt to one cluster, and blocks exist at once. */
 static void plan_check(const struct gemm_problem *problem, const struct gemm_choice *choice,
                        const struct gemm_plan *plan) {
