@@ -29,8 +29,7 @@ DEVICE bool barrier_test(uint32_t barrier, uint32_t parity) {
 template <typename T> struct gemm_code;
 
 template <> struct gemm_code<__nv_bfloat16> {
-  /* Of two codes, each in the lowest bits of a half. The multiplication puts each at two places. */
-  DEVICE static uint32_t bits(uint32_t two) { return two * (1 << 12 | 1 << 6) & 0x81c081c0u; }
+  DEVICE static uint32_t bits(uint32_t two) { return two << 2 & 0x81c081c0u; }
   DEVICE static uint32_t scale(uint32_t halves, bool upper) {
     const __half2 two = reinterpret_cast<const __half2 &>(halves);
     const float scale = (upper ? __high2float(two) : __low2float(two)) * 0x1p118f;
@@ -55,7 +54,7 @@ template <> struct gemm_code<__nv_bfloat16> {
 };
 
 template <> struct gemm_code<__half> {
-  DEVICE static uint32_t bits(uint32_t two) { return (two << 12 & 0x80008000u) | (two << 9 & 0x0e000e00u); }
+  DEVICE static uint32_t bits(uint32_t two) { return two << 5 & 0x8e008e00u; }
   DEVICE static uint32_t scale(uint32_t halves, bool upper) {
     return product(permute(halves, 0, upper ? 0x3232 : 0x1010), 0x54005400u); /* 2^6 */
   }
@@ -77,16 +76,18 @@ DEVICE uint32_t gemm_two_scales(uint32_t two) {
   return reinterpret_cast<const uint32_t &>(halves);
 }
 
-/* Eight codes, in pairs of neighbours; `scale` is a pair of equal numbers, and there may be one for each four codes. A
- * byte below 16 is chosen twice, once for its sign, which is zero. */
-template <typename T> DEVICE void decode_eight(uint32_t codes, const uint32_t (&scales)[2], uint32_t (&pairs)[4]) {
-  const uint32_t even = codes & 0x0f0f0f0fu, odd = codes >> 4 & 0x0f0f0f0fu;
-  unrolled_for (uint32_t i = 0; i < 4; i++)
-    pairs[i] = gemm_code<T>::product(gemm_code<T>::bits(permute(even, odd, 0xc480 + 0x1111 * i)), scales[i / 2]);
+/* The two codes of a byte, neighbours in k; `scale` is a pair of equal numbers. `bytes` chooses this byte of codes <<
+ * 4, whose upper four bits are the first code, and of codes, whose upper four bits are the second one. Above each byte
+ * it chooses the sign eight times. So one shift puts a code's sign and its other bits where a number has them. */
+constexpr uint32_t GEMM_FIRST_BYTE = 0xc480, GEMM_NEXT_BYTE = 0x1111;
+template <typename T> DEVICE uint32_t decode_two(uint32_t codes, uint32_t bytes, uint32_t scale) {
+  return gemm_code<T>::product(gemm_code<T>::bits(permute(codes << 4, codes, bytes)), scale);
 }
+
+/* Eight codes, in pairs of neighbours. */
 template <typename T> DEVICE void decode_eight(uint32_t codes, uint32_t scale, uint32_t (&pairs)[4]) {
-  const uint32_t scales[2] = {scale, scale};
-  decode_eight<T>(codes, scales, pairs);
+  unrolled_for (uint32_t i = 0; i < 4; i++)
+    pairs[i] = decode_two<T>(codes, GEMM_FIRST_BYTE + i * GEMM_NEXT_BYTE, scale);
 }
 
 } // namespace

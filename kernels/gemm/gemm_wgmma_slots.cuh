@@ -180,10 +180,10 @@ template <typename T, typename D> struct gemm_decoder {
   static constexpr bool TWO_PAIRS = D::STEP == 1;
 
   const gemm_block<D> &at;
-  uint32_t first_codes, first_scales, selector; /* this lane's of the first slot */
-  uint32_t slot = 0, pair = 0, codes_at = 0;    /* of the pair */
-  gemm_slot<D> next = {0, 0};                   /* slot */
-  bool next_is_full = false;                    /* it was, when this one was entered */
+  uint32_t first_codes, first_scales, bytes; /* this lane's of the first slot */
+  uint32_t slot = 0, pair = 0, codes_at = 0; /* of the pair */
+  gemm_slot<D> next = {0, 0};                /* slot */
+  bool next_is_full = false;                 /* it was, when this one was entered */
   uint4 codes[2][2];
   uint2 scales[2];
 
@@ -192,7 +192,7 @@ template <typename T, typename D> struct gemm_decoder {
     const uint32_t row = 64 * me.share() + 16 * me.warp + me.lane / 4, first = D::SPLITS ? me.index : 0;
     first_codes = at.slots + row * GEMM_CODE_BYTES + (row % 8 * 16 ^ 32 * first);
     first_scales = at.scale_numbers + (first * D::P_ROWS + row) * 8;
-    selector = 0x40 + 0x11 * (me.lane % 4);
+    bytes = GEMM_FIRST_BYTE + GEMM_NEXT_BYTE * (me.lane % 4);
   }
 
   DEVICE void enter_slot() {
@@ -224,17 +224,13 @@ template <typename T, typename D> struct gemm_decoder {
       scales[i] = load_two_words(scales_at + D::STEP * second * D::P_ROWS * 8 + 64 * i);
   }
   DEVICE void decode(gemm_fragments &a) const {
-    unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++) {
-      uint32_t bytes[2], factors[2];
+    unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++)
       unrolled_for (uint32_t i = 0; i < 2; i++) {
         const uint4 &c = codes[i][k / 2];
-        bytes[i] = permute(k % 2 ? c.z : c.x, k % 2 ? c.w : c.y, selector);
-        factors[i] = gemm_code<T>::both(k / 2 ? scales[i].y : scales[i].x, k % 2);
+        const uint32_t scale = gemm_code<T>::both(k / 2 ? scales[i].y : scales[i].x, k % 2);
+        a[k][i] = decode_two<T>(k % 2 ? c.z : c.x, bytes, scale);
+        a[k][2 + i] = decode_two<T>(k % 2 ? c.w : c.y, bytes, scale);
       }
-      uint32_t pairs[4]; /* of the first row: k from 0 and from 8; then of the second row */
-      decode_eight<T>(permute(bytes[0], bytes[1], 0x5410), factors, pairs);
-      a[k][0] = pairs[0], a[k][1] = pairs[2], a[k][2] = pairs[1], a[k][3] = pairs[3];
-    }
     unrolled_for (uint32_t k = 0; k < GEMM_DEPTH / 16; k++) pin(a[k]);
   }
 };
