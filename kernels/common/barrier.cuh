@@ -17,6 +17,16 @@ DEVICE void barrier_arrive(uint32_t barrier) {
 DEVICE void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+/* Has the phase of this parity ended? */
+DEVICE bool barrier_test(uint32_t barrier, uint32_t parity) {
+  uint32_t has;
+  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+               "selp.u32 %0, 1, 0, done;\n}"
+               : "=r"(has)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return has;
+}
 /* Waits until the phase of this parity has ended. */
 DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"

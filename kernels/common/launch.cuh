@@ -29,10 +29,10 @@ DEVICE void only_wait_for_predecessors() {
 #endif
 }
 
-/* A kernel of DEFINE_EARLY_KERNEL calls wait_for_predecessors() itself, in one place that every path of every thread
- * passes. Before that place it may compute, use shared memory and barriers, and fetch settled operands (op.h): with
- * loads through the read-only path, or with asynchronous copies to shared memory or the L2 cache. Each fetch carries
- * the mark EARLY:
+/* A kernel of DEFINE_EARLY_KERNEL calls only_wait_for_predecessors() itself, in one place that every path of every
+ * thread passes. Before that place it may compute, use shared memory and barriers, and fetch settled operands (op.h):
+ * with loads through the read-only path, or with asynchronous copies to shared memory or the L2 cache. Each fetch
+ * carries the mark EARLY:
  *
  *   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" EARLY : "=r"(..) ..);
  *
@@ -113,7 +113,7 @@ DEVICE void publish(const completion &done) { publish(done, replay_count(done));
   }
 
 /* The same for kernels in clusters. `begin` is wait_for_predecessors(), only_wait_for_predecessors() or, if the device
- * function waits itself, let_successors_start(). */
+ * function waits itself, let_successors_start() or (void)0. */
 #define DEFINE_CLUSTER_KERNEL(begin, cluster, parameters, name, threads, blocks, ...)                                  \
   DEFINE_KERNEL_FROM(begin, __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, blocks), parameters, name,      \
                      __VA_ARGS__)

@@ -58,3 +58,6 @@ DEVICE void store_two_numbers(uint32_t to, float2 v) {
 DEVICE void store_four_words(uint32_t to, const uint4 &v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
+DEVICE void store_four_numbers(uint32_t to, const float4 &v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}

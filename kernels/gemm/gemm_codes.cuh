@@ -15,17 +15,6 @@ namespace {
 
 constexpr float GEMM_CODE_FACTOR = 256;
 
-/* Has the phase of this parity ended? */
-DEVICE bool barrier_test(uint32_t barrier, uint32_t parity) {
-  uint32_t has;
-  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-               "selp.u32 %0, 1, 0, done;\n}"
-               : "=r"(has)
-               : "r"(barrier), "r"(parity)
-               : "memory");
-  return has;
-}
-
 template <typename T> struct gemm_code;
 
 template <> struct gemm_code<__nv_bfloat16> {

@@ -137,9 +137,8 @@ template <typename T, typename D> struct gemm_warp_products {
   DEVICE void exchange(const tile_sums &sent, tile_sums &mine, uint32_t other) const {
     const uint32_t place = at.staging + me.index * D::BUFFERS * GEMM_STAGING_BYTES + me.lane * 16;
     unrolled_for (int j = 0; j < GROUPS; j++)
-      store_four_words(place + (me.warp * GROUPS + j) * 512,
-                       make_uint4(__float_as_uint(sent[j][0]), __float_as_uint(sent[j][1]), __float_as_uint(sent[j][2]),
-                                  __float_as_uint(sent[j][3])));
+      store_four_numbers(place + (me.warp * GROUPS + j) * 512,
+                         make_float4(sent[j][0], sent[j][1], sent[j][2], sent[j][3]));
     warps_meet(GEMM_FIRST_BARRIER + me.index, 128);
     unrolled_for (int j = 0; j < GROUPS; j++) {
       const float4 theirs = load_shared_four(place + (other * GROUPS + j) * 512);

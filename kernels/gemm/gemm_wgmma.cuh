@@ -245,5 +245,5 @@ template <int... Constants> DEVICE void gemm(const gemm_wgmma_parameters &p) {
 
 #define GEMM_LIST(...) __VA_ARGS__
 #define DEFINE_GEMM(chips, parameters, name, threads, tile, stages, any)                                               \
-  DEFINE_CLUSTER_KERNEL(, gemm_tile_cluster(gemm_tile{GEMM_LIST tile}), parameters, name, threads, 1,                  \
+  DEFINE_CLUSTER_KERNEL((void)0, gemm_tile_cluster(gemm_tile{GEMM_LIST tile}), parameters, name, threads, 1,           \
                         gemm<GEMM_LIST tile, stages, any>)

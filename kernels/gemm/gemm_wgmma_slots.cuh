@@ -249,8 +249,7 @@ DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, 
   const uint32_t slot = at.split + me.thread * 16;
   if (me.index) {
     unrolled_for (int i = 0; i < D::COLUMNS / 2; i += 4)
-      store_four_words(slot + i / 4 * 2048, make_uint4(__float_as_uint(d[i]), __float_as_uint(d[i + 1]),
-                                                       __float_as_uint(d[i + 2]), __float_as_uint(d[i + 3])));
+      store_four_numbers(slot + i / 4 * 2048, make_float4(d[i], d[i + 1], d[i + 2], d[i + 3]));
     warps_arrive(GEMM_SPLIT_BARRIER, 256);
     return false;
   }
