@@ -23,8 +23,6 @@ DEVICE void copy_8(uint32_t to, const unsigned char *from) {
 /* Two scales of NVFP4 where copies of 16 bytes would read beyond the last row's. */
 DEVICE void copy_scale_pair(uint32_t to, const unsigned char *from) { store_half_word(to, load_scale_pair(from)); }
 
-DEVICE void store_shared_words(uint32_t address, const uint32_t *word) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
-               "r"(word[3])
-               : "memory");
+DEVICE void store_shared_words(uint32_t to, const uint32_t *word) {
+  store_four_words(to, make_uint4(word[0], word[1], word[2], word[3]));
 }

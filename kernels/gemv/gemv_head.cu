@@ -216,12 +216,12 @@ struct turn_of_warp {
 
   DEVICE turn_of_warp() : warps(blockDim.x / 32) { third = warps / 3, turn = min(threadIdx.x / 32 / third, 2u); }
   DEVICE void begin() const {
-    if (turn == 1) asm volatile("bar.sync 1, %0;" ::"r"(64 * third) : "memory");
-    if (turn == 2) asm volatile("bar.sync 2, %0;" ::"r"(32 * (warps - third)) : "memory");
+    if (turn == 1) warps_meet(1, 64 * third);
+    if (turn == 2) warps_meet(2, 32 * (warps - third));
   }
   DEVICE void end() const {
-    if (turn == 0) asm volatile("bar.arrive 1, %0;" ::"r"(64 * third) : "memory");
-    if (turn == 1) asm volatile("bar.arrive 2, %0;" ::"r"(32 * (warps - third)) : "memory");
+    if (turn == 0) warps_arrive(1, 64 * third);
+    if (turn == 1) warps_arrive(2, 32 * (warps - third));
   }
 };
 

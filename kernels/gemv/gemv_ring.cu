@@ -70,9 +70,6 @@ struct producer {
 
 /* ---- Sums and results ------------------------------------------------------------------------------------------- */
 
-/* The warps that multiply. */
-DEVICE void meet_consumers(uint32_t consumers) { asm volatile("bar.sync 1, %0;" ::"r"(consumers * 32) : "memory"); }
-
 /* Results are finished in pieces of 32 rows of a vector, by the warps in turn. */
 struct piece_of_results {
   uint32_t vector, row;
@@ -113,7 +110,7 @@ DEVICE void finish_block(const gemv_ring_parameters &p, uint32_t first_row, uint
   const float norm = p.norm_epsilon > 0 ? quick_rms_factor(p, sum_of_parts(squares, NUMBER, p.parts)) : 1.0f;
   const float scale = norm * p.scale;
   const uint32_t vectors = Vectors == 1 ? 1 : p.count;
-  meet_consumers(consumers);
+  warps_meet(1, consumers * 32); /* those that multiply */
   for (uint32_t i = threadIdx.x / 32;; i += consumers) {
     const piece_of_results piece = piece_of<Vectors>(i, rows);
     if (Vectors == 1 ? piece.row >= rows : piece.vector >= vectors) break;

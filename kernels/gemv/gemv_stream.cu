@@ -67,7 +67,7 @@ DEVICE void store_sums(const stream_thread<S> &at, uint32_t to, stream_vectors<S
     }
     if constexpr (S::has_correction)
       unrolled_for (int i = 0; i < 4; i++) c[n][i] *= x.corrections[i % 2];
-    store_shared_four(to ^ n * 64, c[n][0], c[n][1], c[n][2], c[n][3]);
+    store_four_numbers(to ^ n * 64, make_float4(c[n][0], c[n][1], c[n][2], c[n][3]));
   }
 }
 

@@ -23,10 +23,6 @@ template <int Slices> DEVICE void load_scales_of_lane(uint32_t address, uint32_t
   pairs[1] = pairs[0] >> 16;
 }
 
-DEVICE void store_shared_four(uint32_t address, float a, float b, float c, float d) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
-}
-
 /* A thread that has waited at the barrier can read all that the warp's lanes wrote before. */
 DEVICE void arrive_together(uint32_t barrier) {
   __syncwarp();
@@ -174,10 +170,10 @@ template <typename S> DEVICE void set_shared_memory(const gemv_stream_parameters
   if (threadIdx.x < 16) store_number(at.factors + threadIdx.x * STREAM_NUMBER, p.scale * S::same_correction);
   if (at.warps < 16)
     for (uint32_t to = at.sums + threadIdx.x * 16; to < at.meeting; to += blockDim.x * 16)
-      store_shared_four(to, 0, 0, 0, 0);
+      store_four_numbers(to, make_float4(0, 0, 0, 0));
   if (S::Cluster > 1)
     for (uint32_t to = at.held + threadIdx.x * 16; to < at.memory + p.first_stage; to += blockDim.x * 16)
-      store_shared_four(to, 0, 0, 0, 0);
+      store_four_numbers(to, make_float4(0, 0, 0, 0));
 }
 
 /* ---- The norm --------------------------------------------------------------------------------------------------- */
