@@ -16,7 +16,8 @@
 
 struct decoder_plan {
   const struct op_kernel *kernel;
-  int64_t clusters, shared_bytes;
+  int64_t clusters; /* of LAYER_HALF_CLUSTER blocks: one of sixteen counts as two */
+  int64_t shared_bytes;
   union {
     struct layer_half_parameters half; /* a planner sets the scale alone: the factor of the weights' format */
     struct attention_block_parameters attention;
