@@ -81,7 +81,7 @@ struct gemm_wgmma_parameters {
 /* KERNEL(chips, parameters, name, threads, tile, stages, types)
  * `tile` is a struct gemm_tile: (rows of P that a warpgroup has, warpgroups, they take turns, rows of Q, tiles of
  * a cluster along P, along Q, parts of k, W is P, slots for W in NVFP4). Warpgroups share a tile, unless they take
- * turns at tiles (1), or at the stages of a tile (2).
+ * turns at tiles (1), or at the steps of a tile (2), which are GEMM_DEPTH of k each.
  *
  * `types` is an enum gemm_types. */
 #define GEMM_TILE_128x256       (64, 2, 0, 256, 2, 1, 1, 0, 0)
@@ -138,11 +138,11 @@ struct gemm_wgmma_parameters {
   KERNEL(CHIP_SM_90A, gemm_wgmma_parameters, rondo_gemm_##tile, threads, GEMM_TILE_##tile, stages, GEMM_ANY_TYPES)
 #define GEMM_NVFP4_KERNELS(KERNEL)                                                                                     \
   GEMM_NVFP4_KERNEL(KERNEL, nvfp4_256x128, 384, 4)                                                                     \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x128, 384, 6)                                                                     \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x128, 384, 12)                                                                     \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_parts, 384, 12)                                                                \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_three, 384, 12)                                                                \
-  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x64_parts, 384, 6)
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x128, 384, 3)                                                                     \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x128, 384, 6)                                                                      \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_parts, 384, 3)                                                                 \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_64x64_three, 384, 3)                                                                 \
+  GEMM_NVFP4_KERNEL(KERNEL, nvfp4_128x64_parts, 384, 3)
 #define GEMM_WGMMA_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_LARGE_KERNELS(KERNEL)                                                                                     \
   GEMM_WGMMA_MIDDLE_KERNELS(KERNEL)                                                                                    \
@@ -154,7 +154,7 @@ struct gemm_wgmma_parameters {
 enum {
   GEMM_P_PANEL_BYTES = 64 * 128,   /* 64 rows of a stage */
   GEMM_STAGING_BYTES = 64 * 128,   /* of a warpgroup's buffer for results on their way out */
-  GEMM_SLOT_STEPS = 4,             /* stages for which a slot has W in NVFP4 */
+  GEMM_SLOT_STEPS = 4,             /* of GEMM_DEPTH, for which a slot has W in NVFP4 */
   GEMM_CODE_BYTES = 128,           /* of a row in a slot */
   GEMM_SCALERS = 64,               /* threads that decode scales */
   GEMM_WARP_ROWS = 32,             /* of X at most that warps multiply with W in NVFP4 by mma.sync */
@@ -179,7 +179,7 @@ enum gemm_scale_copies {
 /* What a kernel's tile and stages mean; for C and CUDA. */
 struct gemm_tile {
   int rows, warpgroups; /* rows: of P that a warpgroup has */
-  int turns;            /* 1: warpgroups take turns at tiles; 2: at a tile's stages; 0: they share a tile */
+  int turns;            /* 1: warpgroups take turns at tiles; 2: at a tile's steps; 0: they share a tile */
   int columns;          /* rows of Q */
   int along_p, along_q, parts;
   int swapped; /* W is P */
@@ -194,8 +194,15 @@ GEMM_CONSTANT int gemm_tile_p(struct gemm_tile t) { return t.turns ? t.rows : t.
 GEMM_CONSTANT int gemm_tile_cluster(struct gemm_tile t) { return t.along_p * t.along_q * t.parts; }
 /* Columns of results that a block stores after the parts have met. Of three parts the third stores none. */
 GEMM_CONSTANT int gemm_tile_stored(struct gemm_tile t) { return t.parts > 1 ? t.columns / 2 : t.columns; }
+/* Boxes of X in a stage, of a step each. With W in NVFP4 a warpgroup that finds a stage full multiplies two steps, if
+ * there is room. */
+GEMM_CONSTANT int gemm_tile_boxes(struct gemm_tile t) {
+  return !t.slots || t.columns > 128 ? 1 : t.turns == 2 && t.columns == 64 ? 4 : 2;
+}
 /* W in NVFP4 has no place in the stages. */
-GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) { return ((t.slots ? 0 : gemm_tile_p(t)) + t.columns) * 128; }
+GEMM_CONSTANT int gemm_stage_bytes(struct gemm_tile t) {
+  return ((t.slots ? 0 : gemm_tile_p(t)) + t.columns) * 128 * gemm_tile_boxes(t);
+}
 GEMM_CONSTANT int gemm_slot_bytes(struct gemm_tile t) { return gemm_tile_p(t) * GEMM_CODE_BYTES; }
 /* Of scales, for each row of a stage: a word, and four numbers of 16 bits. */
 GEMM_CONSTANT int gemm_scale_bytes(struct gemm_tile t) { return t.slots * GEMM_SLOT_STEPS * gemm_tile_p(t) * (4 + 8); }
@@ -230,7 +237,7 @@ GEMM_CONSTANT int gemm_barrier_bytes(struct gemm_tile t, int stages) { return 8 
 GEMM_CONSTANT int gemm_meeting_bytes(struct gemm_tile t) {
   return t.parts > 1 && t.columns < 64 ? 2 * t.rows * gemm_tile_stored(t) * 4 : 0;
 }
-/* Where the sums of two warpgroups meet that take turns at stages, if the second one's buffers are too small. */
+/* Where the sums of two warpgroups meet that take turns at steps, if the second one's buffers are too small. */
 GEMM_CONSTANT int gemm_split_bytes(struct gemm_tile t) { return t.turns == 2 && t.columns > 64 ? t.columns * 256 : 0; }
 /* All but the buffers. */
 GEMM_CONSTANT int gemm_copied_bytes(struct gemm_tile t, int stages) {

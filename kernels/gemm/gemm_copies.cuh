@@ -57,7 +57,9 @@ struct gemm_design {
   static constexpr int STAGE_BYTES = gemm_stage_bytes(TILE), SLOT_BYTES = gemm_slot_bytes(TILE);
   static constexpr int PRODUCTS = Rows / 64;          /* of wgmma for 16 of k, in a warpgroup */
   static constexpr int SHARERS = AlongP + AlongQ - 1; /* blocks of a cluster that a block shares a tile with, and it */
-  static constexpr int ARRIVALS = (Turns ? 1 : Warpgroups) * SHARERS; /* that free a stage */
+  static constexpr int STAGE_BOXES = gemm_tile_boxes(TILE);
+  /* That free a stage; with MAY_GO_BY_WARPS two for each warpgroup. */
+  static constexpr int ARRIVALS = (TURNS ? 1 : Warpgroups) * SHARERS * (MAY_GO_BY_WARPS ? 2 : 1);
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
   static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
   static constexpr bool MEETS_OFTEN = gemm_meeting_bytes(TILE) > 0;
@@ -107,7 +109,7 @@ template <typename D> struct gemm_block {
   uint32_t first, apart;   /* this cluster's first unit, and the distance to its next */
   uint32_t tiles;          /* of this block */
   uint32_t k_begin, steps; /* of this block's part */
-  uint32_t fills;          /* of stages, for a tile: steps, and those of the residual's boxes */
+  uint32_t k_fills, fills; /* of stages, for a tile: of k; and with those of the residual's boxes */
 
   DEVICE gemm_block(const gemm_wgmma_parameters &p, const void *shared) {
     stages = shared_address(shared);
@@ -134,7 +136,8 @@ template <typename D> struct gemm_block {
     tiles = p.least + (first < p.more);
     k_begin = D::PARTS > 1 ? begin_of(p.steps, part) : 0;
     steps = (D::PARTS > 1 ? begin_of(p.steps, part + 1) : p.steps) - k_begin;
-    fills = steps +
+    k_fills = (steps + D::STAGE_BOXES - 1) / D::STAGE_BOXES;
+    fills = k_fills +
             (!D::IS_WIDE && p.boxed && stores() ? D::STREAMS && p.streamed ? D::STREAM_FILLS : D::RESIDUAL_FILLS : 0);
   }
   /* Does it store results? */
@@ -219,7 +222,7 @@ template <typename D, bool IsWeights> struct gemm_copier {
     unrolled_for (uint32_t i = 0; i < SHARERS; i++)
       blocks |= 1 << (IS_P ? at.rank_of(at.cp, i, at.part) : at.rank_of(i, at.cq, at.part));
     const void *map = IS_P ? &p.p : &p.q;
-    const uint32_t bytes = D::STAGE_BYTES - 128 * gemm_x_missing(D::TILE, p.rows);
+    const uint32_t bytes = D::STAGE_BYTES - D::STAGE_BOXES * 128 * gemm_x_missing(D::TILE, p.rows);
     rolled_for (; count; count--) {
       const uint32_t full = at.full + 8 * stage;
       const uint32_t to = at.stages + stage * D::STAGE_BYTES + (IS_P ? 0 : D::P_BYTES) + mine() * ROWS * 128;
@@ -228,19 +231,23 @@ template <typename D, bool IsWeights> struct gemm_copier {
       if (LEADS) barrier_expect(full, bytes);
       /* Here its instructions before the first copy are done. NVFP4's copies would lose time each. */
       if (!IsWeights && !D::SLOTS) only_wait_for_predecessors();
-      if (SHARERS == 1)
-        box_copy(to, map, k, row, matrix, full);
-      else
-        box_copy_to(blocks, to, map, k, row, matrix, full);
+      unrolled_for (int i = 0; i < D::STAGE_BOXES; i++) {
+        const uint32_t box = to + i * D::COLUMNS * 128;
+        if (SHARERS == 1)
+          box_copy(box, map, k + i * D::DEPTH, row, matrix, full);
+        else
+          box_copy_to(blocks, box, map, k + i * D::DEPTH, row, matrix, full);
+      }
       next_stage();
-      if (++step == at.steps) {
+      step += D::STAGE_BOXES;
+      if (step >= at.steps) {
         if (!D::IS_WIDE && !IsFirstRound && p.boxed && at.stores()) copy_residual();
         step = 0, turn++;
         find_place();
       }
     }
   }
-  DEVICE uint32_t all() const { return at.tiles * at.steps; } /* stages of k */
+  DEVICE uint32_t all() const { return at.tiles * at.k_fills; }
   /* How many of them may be copied before the predecessors end. */
   DEVICE uint32_t first_round() const { return min((uint32_t)D::STAGES, p.boxed ? at.steps - 1 : all()); }
 };

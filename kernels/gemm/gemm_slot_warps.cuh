@@ -1,7 +1,7 @@
 /* gemm_slot_warps.cuh - products of W in NVFP4 with up to 32 vectors, for gemm_wgmma_slots.cuh: by mma.sync, whose time
  * falls with the number of vectors.
  *
- * The four warps of a warpgroup have the same 64 rows of W, and one stage of each slot. So a warp reads the vectors
+ * The four warps of a warpgroup have the same 64 rows of W, and 64 of k of each slot. So a warp reads the vectors
  * once for 64 rows. At the end of a tile the warps exchange their sums, and each gets those of sixteen rows: where
  * wgmma would leave them.
  *
@@ -19,11 +19,11 @@ template <typename T, typename D> struct gemm_warp_products {
   static constexpr int GROUPS = GEMM_WARP_ROWS / 8; /* of eight vectors */
   using tile_sums = float[GROUPS][4];
   using sums = float[TILES][GROUPS][4];
-  using operands = uint32_t[2][4]; /* 16 rows, of half of a stage: of two products */
+  using operands = uint32_t[2][4]; /* 16 rows, of half of a step: of two products */
 
   const gemm_block<D> &at;
   const gemm_warpgroup<D> &me;
-  uint32_t words_at, scales_at, vectors_at; /* the lane's, in the first slot and stage */
+  uint32_t words_at, scales_at, vectors_at; /* the lane's, in the first slot and step */
   uint32_t slots = 0;                       /* that this warp has left */
   uint32_t words[TILES][2], scales[TILES][2];
 
@@ -31,12 +31,12 @@ template <typename T, typename D> struct gemm_warp_products {
     const uint32_t g = me.lane / 4, t = me.lane % 4, row = 64 * me.share() + g;
     words_at = at.slots + row * GEMM_CODE_BYTES + (((2 * me.warp + t / 2) ^ g) << 4) + t % 2 * 8;
     scales_at = at.scale_numbers + (me.warp * D::P_ROWS + row) * 8 + 2 * t;
-    vectors_at = at.stages + g * 128 + ((2 * t ^ g) << 4);
+    vectors_at = at.stages + me.warp % D::STAGE_BOXES * (D::COLUMNS * 128) + g * 128 + ((2 * t ^ g) << 4);
   }
 
   /* ---- Codes ---- */
 
-  /* The lane's words of half of the stage: eight codes of each row. */
+  /* The lane's words of half of the step: eight codes of each row. */
   DEVICE void load_words(uint32_t half) {
     const uint32_t from = words_at + slots % D::SLOTS * D::SLOT_BYTES + half * 4;
     unrolled_for (int i = 0; i < TILES; i++)
@@ -64,7 +64,7 @@ template <typename T, typename D> struct gemm_warp_products {
   DEVICE bool slot_is_full(uint32_t slot) const {
     return barrier_test(at.slot_full + 8 * (slot % D::SLOTS), slot / D::SLOTS & 1);
   }
-  /* The slot of `step`, if the tile has one. There this warp has a stage, or not. */
+  /* The slot of `step`, if the tile has one. There this warp has a step, or not. */
   DEVICE void enter_slot(uint32_t step, bool is_full) {
     if (step >= at.steps + me.warp) return;
     if (!is_full) barrier_wait(at.slot_full + 8 * (slots % D::SLOTS), slots / D::SLOTS & 1);
@@ -90,14 +90,14 @@ template <typename T, typename D> struct gemm_warp_products {
       barrier_arrive(at.empty + 8 * (fill % D::STAGES));
   }
 
-  /* d := the sum over this warp's stages of a tile. `before`: the block's stages before it. Codes of sixteen rows are
+  /* d := the sum over this warp's steps of a tile. `before`: the block's stages before it. Codes of sixteen rows are
    * decoded while those before are multiplied. A warp sees every round of each slot, and of each of its stages. */
   DEVICE void multiply_tile(uint32_t before, sums &d) {
-    static_assert(D::STAGES % GEMM_SLOT_STEPS == 0, "a warp sees every round of its stages");
+    static_assert(D::STAGES * D::STAGE_BOXES % GEMM_SLOT_STEPS == 0, "a warp sees every round of its stages");
     unrolled_for (int i = 0; i < TILES; i++)
       unrolled_for (int j = 0; j < GROUPS; j++)
         unrolled_for (int c = 0; c < 4; c++) d[i][j][c] = 0;
-    unrolled_for (int i = 0; i < TILES; i++) /* a warp without a stage decodes them, too */
+    unrolled_for (int i = 0; i < TILES; i++) /* a warp without a step decodes them, too */
       unrolled_for (int h = 0; h < 2; h++) words[i][h] = scales[i][h] = 0;
     operands a[2];
     uint32_t step = me.warp;
@@ -105,7 +105,7 @@ template <typename T, typename D> struct gemm_warp_products {
     decode(0, a[0]);
     bool is_full = false;
     rolled_for (; step < at.steps;) {
-      const uint32_t fill = before + step, stage = fill % D::STAGES;
+      const uint32_t fill = before + step / D::STAGE_BOXES, stage = fill % D::STAGES;
       uint4 b[GROUPS];
       if (!is_full) barrier_wait(at.full + 8 * stage, fill / D::STAGES & 1);
       load_vectors(stage, 0, b);
@@ -115,7 +115,7 @@ template <typename T, typename D> struct gemm_warp_products {
         multiply(a[i % 2], b, d[i]);
       }
       load_vectors(stage, 1, b);
-      const uint32_t next = fill + GEMM_SLOT_STEPS;
+      const uint32_t next = fill + GEMM_SLOT_STEPS / D::STAGE_BOXES;
       const bool next_slot_is_full = slot_is_full(slots + 1);
       is_full = barrier_test(at.full + 8 * (next % D::STAGES), next / D::STAGES & 1);
       unrolled_for (int i = 0; i < TILES; i++) {
@@ -128,6 +128,11 @@ template <typename T, typename D> struct gemm_warp_products {
         decode((i + 1) % TILES, a[(i + 1) % 2]);
         multiply(a[i % 2], b, d[i]);
       }
+    }
+    if (step - me.warp % D::STAGE_BOXES < at.steps) { /* the tile's last stage has nothing for this warp */
+      const uint32_t fill = before + step / D::STAGE_BOXES;
+      barrier_wait(at.full + 8 * (fill % D::STAGES), fill / D::STAGES & 1);
+      free_stage(fill);
     }
   }
 

@@ -1,11 +1,12 @@
 /* gemm_wgmma_slots.cuh - W in NVFP4, for gemm_wgmma.cuh. The warpgroups that multiply decode W to registers, wgmma's
- * operand of rows, while the products of the stage before run. So W takes no time of shared memory but for its codes.
+ * operand of rows, while the products of the step before run. So W takes no time of shared memory but for its codes.
  *
- * A thread copies the codes of a tile's rows by a tensor map, 256 of k to a slot. Two warps decode their scales, in
- * either layout, to numbers of X's type. A lane's part of an operand are two neighbours in k of each group of eight:
- * one byte of each word of codes. So the four lanes that share a row load the same words, each chooses its bytes.
+ * A thread copies the codes of a tile's rows by a tensor map, 256 of k to a slot, which are four steps. Two warps
+ * decode their scales, in either layout, to numbers of X's type. A lane's part of an operand are two neighbours in k of
+ * each group of eight: one byte of each word of codes. So the four lanes that share a row load the same words, each
+ * chooses its bytes.
  *
- * Warpgroups share a tile, 64 rows each; or they take turns at the stages of a tile, and their sums meet at its end. Up
+ * Warpgroups share a tile, 64 rows each; or they take turns at the steps of a tile, and their sums meet at its end. Up
  * to 32 vectors may be multiplied by mma.sync instead (gemm_slot_warps.cuh). */
 #pragma once
 
@@ -73,7 +74,7 @@ template <typename D> struct gemm_code_copier {
 /* ---- Scales ------------------------------------------------------------------------------------------------------ */
 
 /* The two warps that also tend rows (gemm_rows.cuh) decode the scales. They copy those of a slot's rows a few slots
- * ahead, a word for each stage, and decode them to four numbers for each row of a stage. */
+ * ahead, a word for each step, and decode them to four numbers for each row of a step. */
 template <typename D> struct gemm_scales {
   static constexpr uint32_t ROWS = D::P_ROWS / GEMM_SCALERS, AHEAD = D::SLOTS - 1; /* slots */
 
@@ -101,20 +102,20 @@ template <typename D> struct gemm_scales {
   /* Of the next slot. Each call makes a group of copies, which may be empty. */
   DEVICE void copy() {
     if (turn < at.tiles) {
-      const uint32_t stages = min(at.steps - step, (uint32_t)GEMM_SLOT_STEPS);
+      const uint32_t steps = min(at.steps - step, (uint32_t)GEMM_SLOT_STEPS);
       if (p.scale_copies == GEMM_SCALES_IN_SIXTEEN) {
         unrolled_for (uint32_t i = 0; i < ROWS; i++) {
           const uint32_t row = thread + i * GEMM_SCALERS;
-          cp_async_four_words(words(to.slot, row), words_of(row), 4 * stages);
+          cp_async_four_words(words(to.slot, row), words_of(row), 4 * steps);
         }
       } else {
         rolled_for (uint32_t i = thread; i < D::P_ROWS * GEMM_SLOT_STEPS; i += GEMM_SCALERS) {
           const uint32_t apart = D::P_ROWS / 32, in_column = i % D::P_ROWS;
           const bool is_blocked = p.scale_copies == GEMM_SCALES_BLOCKED;
           const uint32_t row = is_blocked ? in_column / apart + in_column % apart * 32 : i / GEMM_SLOT_STEPS;
-          const uint32_t stage = is_blocked ? i / D::P_ROWS : i % GEMM_SLOT_STEPS;
-          if (stage < stages)
-            cp_async_word(words(to.slot, row) + 4 * stage, words_of(row) + stage * p.scale_strides.four);
+          const uint32_t in_slot = is_blocked ? i / D::P_ROWS : i % GEMM_SLOT_STEPS;
+          if (in_slot < steps)
+            cp_async_word(words(to.slot, row) + 4 * in_slot, words_of(row) + in_slot * p.scale_strides.four);
         }
       }
       step += GEMM_SLOT_STEPS;
@@ -139,14 +140,14 @@ template <typename D> struct gemm_scales {
       warps_meet(GEMM_SCALE_BARRIER, GEMM_SCALERS);
       copy();
       barrier_wait(at.slot_empty + 8 * next.slot, next.parity);
-      unrolled_for (uint32_t i = 0; i < ROWS; i++) {
-        const uint32_t row = thread + i * GEMM_SCALERS;
+      unrolled_for (uint32_t j = 0; j < ROWS; j++) {
+        const uint32_t row = thread + j * GEMM_SCALERS;
         uint32_t four[GEMM_SLOT_STEPS];
         load_four_words(words(next.slot, row), four);
-        unrolled_for (uint32_t stage = 0; stage < GEMM_SLOT_STEPS; stage++)
-          store_two_words(at.scale_numbers + ((next.slot * GEMM_SLOT_STEPS + stage) * D::P_ROWS + row) * 8,
-                          gemm_code<T>::two_scales(gemm_two_scales(four[stage])),
-                          gemm_code<T>::two_scales(gemm_two_scales(four[stage] >> 16)));
+        unrolled_for (uint32_t i = 0; i < GEMM_SLOT_STEPS; i++)
+          store_two_words(at.scale_numbers + ((next.slot * GEMM_SLOT_STEPS + i) * D::P_ROWS + row) * 8,
+                          gemm_code<T>::two_scales(gemm_two_scales(four[i])),
+                          gemm_code<T>::two_scales(gemm_two_scales(four[i] >> 16)));
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) barrier_arrive(at.slot_full + 8 * next.slot);
@@ -174,7 +175,7 @@ template <typename D> DEVICE void decode_scales(const gemm_wgmma_parameters &p, 
 /* A lane's numbers of wgmma's rows: a[k / 16] for 64 of k. */
 using gemm_fragments = uint32_t[GEMM_DEPTH / 16][4];
 
-/* A lane's codes of a stage, loaded ahead, of two rows that are eight apart. A warpgroup takes its stages in pairs: a
+/* A lane's codes of a step, loaded ahead, of two rows that are eight apart. A warpgroup takes its steps in pairs: a
  * slot has two, or one. */
 template <typename T, typename D> struct gemm_decoder {
   static constexpr bool TWO_PAIRS = D::STEP == 1;
@@ -213,7 +214,7 @@ template <typename T, typename D> struct gemm_decoder {
     else
       leave_slot(), enter_slot();
   }
-  /* The pair's first or second stage. There is place for it in the slot even if the tile ends before. */
+  /* The pair's first or second step. There is place for it in the slot even if the tile ends before. */
   DEVICE void load(uint32_t second) {
     unrolled_for (uint32_t half = 0; half < 2; half++) {
       const uint32_t piece = codes_at ^ (32 * D::STEP * second + 16 * half);
@@ -239,11 +240,11 @@ template <typename T, typename D> struct gemm_decoder {
 
 /* The stages after the last k of a tile. */
 template <typename D> DEVICE void wait_for_residual(const gemm_block<D> &at, uint32_t before) {
-  rolled_for (uint32_t i = before + at.steps; i < before + at.fills; i++)
+  rolled_for (uint32_t i = before + at.k_fills; i < before + at.fills; i++)
     barrier_wait(at.full + 8 * (i % D::STAGES), i / D::STAGES & 1);
 }
 
-/* The sums of two warpgroups, which have taken turns at stages. The first one gets their sum, and true. */
+/* The sums of two warpgroups, which have taken turns at steps. The first one gets their sum, and true. */
 template <typename D>
 DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, float (&d)[D::COLUMNS / 2]) {
   const uint32_t slot = at.split + me.thread * 16;
@@ -263,32 +264,39 @@ DEVICE bool meet_in_block(const gemm_block<D> &at, const gemm_warpgroup<D> &me, 
 
 /* d := the sum over this warpgroup's part of k of a tile. `before`: the block's stages before it. */
 template <typename T, typename D> struct gemm_code_products {
+  static constexpr uint32_t IN_STAGE = D::STAGE_BOXES / D::STEP; /* boxes of a stage for this warpgroup */
+  static constexpr uint32_t BOX = D::COLUMNS * 128 / 16;         /* as descriptors count */
+  static_assert(IN_STAGE == 1 || IN_STAGE == 2, "a pair of steps has one stage of X, or two");
+
   const gemm_block<D> &at;
   const gemm_warpgroup<D> &me;
   gemm_decoder<T, D> &codes;
-  const uint32_t fills; /* the block's stages from this tile on */
-  uint32_t step, stage, parity, full_before = 0;
+  const uint32_t first_box; /* of a stage's: the warpgroup's first */
+  uint32_t step, left;      /* the block's stages from this one on */
+  uint32_t stage, parity, full_before = 0, left_before = 0;
 
   DEVICE gemm_code_products(const gemm_block<D> &at, const gemm_warpgroup<D> &me, gemm_decoder<T, D> &codes,
                             uint32_t before)
-      : at(at), me(me), codes(codes), fills(at.tiles * at.fills - before), step(D::SPLITS ? me.index : 0),
-        stage((before + step) % D::STAGES), parity((before + step) / D::STAGES & 1) {}
+      : at(at), me(me), codes(codes), first_box(D::SPLITS ? __shfl_sync(0xffffffffu, me.index, 0) : 0), step(first_box),
+        left(at.tiles * at.fills - before), stage(before % D::STAGES), parity(before / D::STAGES & 1) {}
 
   /* In a block that shares no stages, whether or not it will be filled again. */
   DEVICE void free_stage_before() const {
     if (D::SHARERS > 1)
-      me.free_stage(fills + D::STEP - step, (full_before - at.full) / 8);
-    else if (me.thread == 0)
+      me.free_stage(left_before, (full_before - at.full) / 8);
+    else if (D::MAY_GO_BY_WARPS ? me.thread % 64 == 0 : me.thread == 0)
       barrier_arrive(full_before + 8 * D::STAGES);
   }
 
-  /* One stage, whose W is decoded to `a` while the products of the stage before run, of W in `other`. A barrier answers
-   * late meanwhile. So that of the stage is asked early, and rarely waited for. `load` loads the next stage's codes. */
-  template <typename Load>
+  /* A step, whose W is decoded to `a` while the products before run, of W in `other`. A barrier answers late
+   * meanwhile. So that of the stage is asked early, and rarely waited for. `load` loads the next codes. */
+  template <bool Second, typename Load>
   DEVICE void multiply(gemm_fragments &a, gemm_fragments &other, float (&d)[D::COLUMNS / 2], bool is_first,
                        const Load &load) {
-    const uint32_t full = at.full + 8 * stage, q = at.stages / 16 + (1 << 16) + stage * (D::STAGE_BYTES / 16);
-    const bool is_full = barrier_test(full, parity);
+    constexpr bool OPENS = !Second || IN_STAGE == 1;
+    const uint32_t full = at.full + 8 * stage, first = at.stages / 16 + (1 << 16) + first_box * BOX;
+    const uint32_t q = first + stage * (D::STAGE_BYTES / 16) + (OPENS ? 0 : D::STEP * BOX);
+    const bool is_full = !OPENS || barrier_test(full, parity);
     codes.decode(a);
     load();
     if (!is_full) barrier_wait(full, parity);
@@ -300,13 +308,18 @@ template <typename T, typename D> struct gemm_code_products {
     pin(d);
     wgmma_wait<1>();
     unrolled_for (int k = 0; k < GEMM_DEPTH / 16; k++) pin(other[k]);
-    if (!is_first) free_stage_before();
-    full_before = full;
-    step += D::STEP, stage += D::STEP;
-    if (stage >= D::STAGES) stage -= D::STAGES, parity ^= 1;
+    step += D::STEP;
+    if (OPENS) {
+      if (!is_first) free_stage_before();
+      full_before = full, left_before = left;
+    }
+    if (Second || IN_STAGE == 1) {
+      left--;
+      if (++stage == D::STAGES) stage = 0, parity ^= 1;
+    }
   }
 
-  /* Each tile has a stage. */
+  /* Each tile has a step. */
   DEVICE void multiply_tile(float (&d)[D::COLUMNS / 2]) {
     gemm_fragments a, b = {};
     bool is_first = true;
@@ -314,10 +327,10 @@ template <typename T, typename D> struct gemm_code_products {
     codes.enter_slot(), codes.load(0);
 #pragma unroll 1
     for (;;) {
-      multiply(a, b, d, is_first, [&]() { codes.load(1); });
+      multiply<false>(a, b, d, is_first, [&]() { codes.load(1); });
       is_first = false;
       if (step >= at.steps) break;
-      multiply(b, a, d, false, [&]() {
+      multiply<true>(b, a, d, false, [&]() {
         if (step + D::STEP < at.steps) codes.next_pair(), codes.load(0);
       });
       if (step >= at.steps) break;
@@ -340,7 +353,7 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
     keep(place);
     only_wait_for_predecessors(); /* after the first turn it returns at once */
     me.fetch_residual(turn);
-    const uint32_t before = turn * at.fills, end = before + at.steps;
+    const uint32_t before = D::PARTS > 1 ? 0 : turn * at.fills, end = before + at.k_fills;
     if constexpr (ByWarps)
       codes.multiply_and_meet(before, d[0]);
     else
