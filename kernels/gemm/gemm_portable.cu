@@ -387,11 +387,11 @@ DEVICE void gemm_sum(const gemm_portable_parameters &p) {
   const uint32_t matrix = all_rows / p.rows, row = all_rows - matrix * p.rows, column = (unit - all_rows * each) * 8;
   if (unit >= p.units) return;
   float v[8] = {}, part[8];
+  const uint32_t count = min(8u, p.columns - column);
   rolled_for (uint32_t i = 0; i < p.parts; i++) {
-    load_numbers(RONDO_F32, true, p.sums, i * p.part_numbers + unit * 8ll, 8, part);
+    load_numbers(RONDO_F32, true, p.sums, i * p.part_numbers + unit * 8ll, count, part);
     unrolled_for (int j = 0; j < 8; j++) v[j] += part[j];
   }
-  const uint32_t count = min(8u, p.columns - column);
   float bias[8];
   bias_load(p.finish, matrix, column, count, bias);
   sums_finish(p, matrix, row, column, count, v, bias);
