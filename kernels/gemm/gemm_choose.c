@@ -69,10 +69,10 @@ static const struct gemm_choice choices[] = {
     {WGMMA(nvfp4_128x64_parts), .has_order_of_its_own = true, .rows = {PAIR_ROWS + 1, 0}, .k = {LEAST_K_OF_CODES, 0},
      .why = "two parts of k as in nvfp4_64x64_parts, where twice as many tiles would be more than a wave"},
     {PORTABLE(portable_128x256), .why = "mma.sync: the fewest bytes for a product"},
-    {PORTABLE(portable_128), .why = "mma.sync, where larger tiles would leave multiprocessors idle"},
     {PORTABLE(portable_64_slices), .has_order_of_its_own = true,
      .why = "small tiles whose loads would be waited for: six stages, and two groups of warps with half of each"},
     {PORTABLE(portable_64), .why = "small tiles, two or three on a multiprocessor"},
+    {PORTABLE(portable_128), .why = "mma.sync, where larger tiles would leave multiprocessors idle"},
     {PORTABLE(portable_nvfp4_64), .why = "as portable_64; threads decode W on its way to shared memory"},
 };
 enum { CHOICES = sizeof choices / sizeof *choices };

@@ -94,16 +94,17 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   return true;
 }
 
-/* A multiprocessor multiplies 1200 pairs a cycle, and each row's 64 of k take 1.44 cycles on their way to shared memory
- * and to registers. A small tile alone waits for its loads. Each block takes 1 KB more of shared memory than it asks
- * for, and so a chip with 99 KB holds two of 48. */
+/* A multiprocessor multiplies 1200 pairs a cycle, in tiles of 64 x 64 1000, and each row's 64 of k take 1.44 cycles on
+ * their way to shared memory and to registers. A small tile alone waits for its loads. Each block takes 1 KB more of
+ * shared memory than it asks for, and so a chip with 99 KB holds two of 48. */
 static double portable_cycles(const struct gemm_problem *problem, const struct gemm_kernel *kernel, int64_t tiles,
                               int64_t parts) {
   enum { BLOCK_BYTES = 1024 };
   const struct gemm_portable_tile *tile = &kernel->portable;
   const double x = tile->x, w = tile->w, count = (double)divide_up(tiles * parts, problem->multiprocessors);
   const double steps = (double)divide_up(problem->k, GEMM_PORTABLE_DEPTH * parts);
-  const double step = x * w * GEMM_PORTABLE_DEPTH / 1200 + 1.44 * (x + w), alone = tile->slices > 1 ? 560 : 1000;
+  const double rate = tile->x == 64 ? 1000 : 1200, step = x * w * GEMM_PORTABLE_DEPTH / rate + 1.44 * (x + w),
+               alone = tile->slices > 1 ? 560 : 1000;
   const int64_t room = (problem->shared_bytes + BLOCK_BYTES) / (gemm_portable_shared_bytes(*tile) + BLOCK_BYTES);
   const double turns = fmax(1, count / (double)smaller(kernel->blocks, larger(1, room)));
   return fmax(count * steps * step, turns * steps * alone) + turns * (1500 + x * w / 8);

@@ -53,7 +53,7 @@ struct gemm_portable_parameters {
   KERNEL(EVERY_CHIP, gemm_portable_parameters, rondo_gemm_portable_##name, __VA_ARGS__)
 #define GEMM_PORTABLE_KERNELS(KERNEL)                                                                                  \
   GEMM_PORTABLE_KERNEL(KERNEL, 128x256, 256, 1, (128, 256, 2, 4, 1, 3, 0))                                             \
-  GEMM_PORTABLE_KERNEL(KERNEL, 128, 256, 1, (128, 128, 2, 4, 1, 4, 0))                                                 \
+  GEMM_PORTABLE_KERNEL(KERNEL, 128, 128, 1, (128, 128, 2, 2, 1, 4, 0))                                                 \
   GEMM_PORTABLE_KERNEL(KERNEL, 64, 128, 3, (64, 64, 2, 2, 1, 3, 0))                                                    \
   GEMM_PORTABLE_KERNEL(KERNEL, 64_slices, 256, 1, (64, 64, 2, 2, 2, 6, 0))                                             \
   GEMM_PORTABLE_KERNEL(KERNEL, nvfp4_64, 128, 3, (64, 64, 2, 2, 1, 3, 1))
