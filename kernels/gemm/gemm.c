@@ -111,9 +111,8 @@ int64_t gemm_most_parts(const struct op_task *task) {
   enum { MOST_PARTS = 4, LEAST_K = 512, MOST_NUMBERS = 1 << 21 };
   const struct gemv_attributes *attributes = op_attributes(task);
   const int64_t k = gemv_shape_of(task).k, numbers = gemm_part_numbers(task);
-  const rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype;
   if (!attributes->has_scratch || attributes->one_order || gemm_has_norms(task)) return 1;
-  if (weights != RONDO_F16 && weights != RONDO_BF16) return 1;
+  if (task->operands[GEMV_WEIGHTS].dtype == RONDO_E4M3) return 1;
   return larger(1, smaller(smaller(MOST_PARTS, k / LEAST_K), MOST_NUMBERS / larger(1, numbers)));
 }
 

@@ -224,6 +224,30 @@ static void gemm_keeps_its_bound_for_long_sums(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemm, gemm_keeps_its_bound_for_long_sums, gemm_keeps_its_bound_for_long_sums)
 
+/* An odd number of columns, or in NVFP4 a k that does not fill a stage, leaves these to the portable kernels on every
+ * chip. Blocks have parts of k, and a second kernel adds them up. */
+static void gemm_adds_parts_of_k(rondo_backend backend) {
+  static const rondo_dtype types[] = {RONDO_BF16, RONDO_F32, RONDO_F16};
+  static const int64_t sizes[][3] = {{17, 61, 1040}, {70, 203, 2064}, {33, 9, 4112}};
+  struct gemm_problem_case problems[12];
+  for (size_t i = 0; i < COUNT(problems); i++) {
+    const int64_t *size = sizes[i % 3];
+    problems[i] = (struct gemm_problem_case){.dtype = i % 2 ? RONDO_F16 : RONDO_BF16,
+                                             .out_dtype = types[(i + i / 3) % 3],
+                                             .packed = i / 2 % 2,
+                                             .batch = i % 5 ? 0 : 2,
+                                             .rows = size[0],
+                                             .columns = size[1] + (i >= 9 ? size[1] : 0),
+                                             .k = size[2],
+                                             .scale = i % 4 ? 0.25f : 0,
+                                             .bias_dtype = i / 4 ? types[i % 3] : 0,
+                                             .residual_dtype = i / 3 % 2 ? types[(i + 1) % 3] : 0,
+                                             .silu_mul = i >= 9};
+  }
+  gemm_problems_check(backend, problems, COUNT(problems));
+}
+BOTH_BACKENDS(gemm, gemm_adds_parts_of_k, gemm_adds_parts_of_k)
+
 static void gemm_takes_empty_and_thin_operands(rondo_backend backend) {
   static const struct gemm_problem_case problems[] = {
       {.dtype = RONDO_BF16, .out_dtype = RONDO_F32, .rows = 20, .columns = 24, .k = 0, .bias_dtype = RONDO_F32},

@@ -341,6 +341,20 @@ Test(gemm, gemm_sums_parts_of_k_apart_where_tiles_are_few) {
   }
 }
 
+Test(gemm, gemm_sums_parts_of_k_apart_with_weights_in_nvfp4) {
+  struct op_operand operands[GEMM_OPERANDS] = {[GEMV_WEIGHTS] = operand_of(RONDO_NVFP4, 2048, 8192, 8192, 0),
+                                               [GEMV_WEIGHT_SCALES] = operand_of(RONDO_E4M3, 2048, 512, 512, 0),
+                                               [GEMV_VECTORS] = operand_of(RONDO_BF16, 64, 8192, 8192, 0),
+                                               [GEMV_OUT] = operand_of(RONDO_F16, 64, 2048, 2048, 0)};
+  struct op_launches launches;
+  struct gemm_portable_parameters p;
+  const struct op_launch *launch =
+      selected_by(&(struct gemv_attributes){.scale = 1, .has_scratch = 1}, operands, 80, &launches);
+  memcpy(&p, launch->parameters, sizeof p);
+  cr_assert_str_eq(launch->kernel, "rondo_gemm_portable_nvfp4_64");
+  cr_assert(launches.count == 2 && p.parts == 4 && p.part_k == 2048, "%u parts of %ld", p.parts, (long)p.part_k);
+}
+
 /* X is the first operand that is mapped. */
 Test(gemm, gemm_copies_no_rows_past_the_last_where_x_has_fewer_than_a_tile) {
   static const struct {
