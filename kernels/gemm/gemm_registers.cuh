@@ -96,11 +96,7 @@ template <typename D> struct gemm_registers : gemm_sums<D> {
       unrolled_for (int j = 0; j < 4; j++)
         unrolled_for (int i = 0; i < 2; i++) {
           const float *x = d + 4 * (first + j);
-          if (D::SWAPPED) {
-            numbers[j][i] = gated_by_two(x + i);
-          } else {
-            numbers[j][i] = gated(x[2 * i], x[2 * i + 1]);
-          }
+          numbers[j][i] = D::SWAPPED ? gated_by_two(x + i) : gated(x[2 * i], x[2 * i + 1]);
         }
       if (!D::SWAPPED && p.in_fours) {
         uint32_t pairs[4];

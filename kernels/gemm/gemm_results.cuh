@@ -58,9 +58,7 @@ template <typename D> struct gemm_warpgroup : gemm_registers<D> {
   template <typename Out> DEVICE void write_box_gated_by_two(const float *d, uint32_t to) const {
     unrolled_for (int j = 0; j < D::BOX / 8; j++) {
       float numbers[2];
-      unrolled_for (int i = 0; i < 2; i++) {
-        numbers[i] = gated_by_two(d + 4 * j + i);
-      }
+      unrolled_for (int i = 0; i < 2; i++) numbers[i] = gated_by_two(d + 4 * j + i);
       const uint32_t two = pack_two<Out>(numbers[0], numbers[1]);
       unrolled_for (int i = 0; i < 2; i++) {
         const uint32_t row = lane % 4 * 2 + i;

@@ -14,13 +14,6 @@
 
 namespace {
 
-DEVICE void load_matrices(uint32_t (&words)[4], uint32_t address, bool turned) {
-  if (turned)
-    ldmatrix_x4_transposed(words, address);
-  else
-    ldmatrix_x4(words, address);
-}
-
 /* What a thread of a warpgroup that multiplies knows of its place. */
 template <typename D> struct gemm_sums {
   const gemm_wgmma_parameters &p;
@@ -221,7 +214,9 @@ template <typename D> struct gemm_sums {
   template <typename T> DEVICE void take_residual(addends &residual, uint32_t box, int first) const {
     const uint32_t dtype = D::ANY ? p.finish.residual_dtype : gemm_dtype<T>::value;
     uint32_t words[GROUPS / 2][4];
-    unrolled_for (int j = 0; j < GROUPS / 2; j++) load_matrices(words[j], matrices_at(box, first + j), D::SWAPPED);
+    unrolled_for (int j = 0; j < GROUPS / 2; j++)
+      D::SWAPPED ? ldmatrix_x4_transposed(words[j], matrices_at(box, first + j))
+                 : ldmatrix_x4(words[j], matrices_at(box, first + j));
     unrolled_for (int j = 0; j < GROUPS / 2; j++)
       unrolled_for (int i = 0; i < 4; i++) {
         const float2 two = numbers_16::of(dtype, words[j][i]);
