@@ -330,6 +330,7 @@ rondo_status gemm_portable_launch(const struct op_call *call, const struct chip 
       .out_whole = op_rows_aligned(&call->task->operands[GEMV_OUT], 16),
       .residual_whole = op_rows_aligned(&call->task->operands[GEMV_RESIDUAL], 16),
       .normed_whole = op_rows_aligned(&call->task->operands[GEMM_NORMED], 16),
+      .norm_whole = op_rows_aligned(&call->task->operands[GEMV_NORM], 16),
       .finish = finish_of(call),
       .norms = norms_of(call),
   };

@@ -17,8 +17,8 @@
 #include "../common/ptx.cuh"
 #include "../common/shared_words.cuh"
 #include "gemm_codes.cuh"
-#include "gemm_finish.cuh"
 #include "gemm_portable.h"
+#include "gemm_tile_finish.cuh"
 
 namespace {
 
@@ -199,66 +199,6 @@ DEVICE void tile_multiply(const gemm_portable_parameters &p, const place &at, wa
   cp_async_wait<0>();
 }
 
-/* The sum over eight lanes, in a fixed order. All get the same bits. */
-DEVICE float eight_sum(float value) {
-  value = quad_sum(value);
-  return value + __shfl_xor_sync(0xffffffffu, value, 4);
-}
-
-/* The factor of a row by the squares of its vector: each of eight lanes has every eighth group. */
-DEVICE float row_factor(const gemm_norms &norms, int64_t matrix, uint32_t row, uint32_t rows) {
-  if (!norms.vector_squares) return 1;
-  const float *from = norms.vector_squares + matrix * norms.vector_squares_batch + min(row, rows - 1);
-  float sum = 0;
-  rolled_for (uint32_t i = threadIdx.x % 8; i < norms.vector_groups; i += 8)
-    sum += from[i * norms.vector_squares_group];
-  return rsqrtf(fmaf(eight_sum(sum), norms.mean_factor, norms.epsilon));
-}
-
-/* Neighbours of a row, after the bias: those that the row has, `count`, become results. The sum of their squares. */
-template <int N>
-DEVICE float numbers_finish(const gemm_portable_parameters &p, int64_t matrix, uint32_t row, uint32_t column,
-                            uint32_t count, float (&v)[N], int64_t part = 0) {
-  const gemm_finish &f = p.finish;
-  if (f.residual) {
-    float residual[N];
-    const int64_t from = matrix * f.residual_batch + row * f.residual_row + column;
-    load_numbers(f.residual_dtype, p.residual_whole, f.residual, from, count, residual);
-    unrolled_for (int i = 0; i < N; i++) v[i] += residual[i];
-  }
-  const int64_t out = part * p.part_numbers + matrix * f.out_batch + row * f.out_row + column;
-  store_numbers(f.out_dtype, p.out_whole, f.out, out, count, v);
-  if (!p.norms.normed) return 0;
-  const uint32_t dtype = p.is_bf16 ? RONDO_BF16 : RONDO_F16;
-  float norm[N], sum = 0;
-  load_numbers(dtype, false, p.norms.norm, column, count, norm);
-  unrolled_for (uint32_t i = 0; i < N; i++) {
-    sum = i < count ? fmaf(v[i], v[i], sum) : sum;
-    norm[i] *= v[i];
-  }
-  const int64_t to = matrix * p.norms.normed_batch + row * p.norms.normed_row + column;
-  store_numbers(dtype, p.normed_whole, p.norms.normed, to, count, norm);
-  return sum;
-}
-
-/* The bias of eight columns; -0 for none, which changes no number. */
-DEVICE void bias_load(const gemm_finish &f, int64_t matrix, uint32_t column, uint32_t count, float (&bias)[8]) {
-  unrolled_for (uint32_t i = 0; i < 8; i++) bias[i] = -0.0f;
-  if (!f.bias) return;
-  unrolled_for (uint32_t i = 0; i < 8; i++)
-    if (i < count) bias[i] = load_number(f.bias_dtype, f.bias, matrix * f.bias_batch + column + i);
-}
-
-/* Eight sums of a row become results; with silu_mul four. The sum of their squares. */
-DEVICE float sums_finish(const gemm_portable_parameters &p, int64_t matrix, uint32_t row, uint32_t column,
-                         uint32_t count, float (&v)[8], const float (&bias)[8], int64_t part = 0) {
-  unrolled_for (int i = 0; i < 8; i++) v[i] = fmaf(v[i], p.finish.scale, bias[i]);
-  if (!p.finish.silu_mul) return numbers_finish(p, matrix, row, column, count, v, part);
-  float gates[4];
-  unrolled_for (int i = 0; i < 4; i++) gates[i] = gated(v[2 * i], v[2 * i + 1]);
-  return numbers_finish(p, matrix, row, column / 2, count / 2, gates);
-}
-
 /* Eight sums of a row of a tile, of all slices. Of a row's 64 sums fours in the second half are exchanged with their
  * neighbours, so that eight lanes read from all banks. */
 template <class Tile> DEVICE void sums_load(uint32_t from, float (&v)[8]) {
@@ -352,7 +292,8 @@ DEVICE void tile_finish(const gemm_portable_parameters &p, const place &at, cons
     float v[8], sum = 0;
     sums_load<Tile>(base + 4 * (r * STRIDE + in_tile), v);
     unrolled_for (int i = 0; i < 8; i++) v[i] *= factor;
-    if (row < p.rows && count) sum = sums_finish(p, at.matrix, row, column, count, v, bias, at.part);
+    if (row < p.rows && count)
+      sum = sums_finish(p, at.matrix, row, column, count, v, p.finish.scale, bias, at.part * p.part_numbers);
     if (!p.norms.squares) continue;
     sum = eight_sum(sum);
     if (thread % 8 || row >= p.rows || !count) continue;
@@ -394,7 +335,7 @@ DEVICE void gemm_sum(const gemm_portable_parameters &p) {
   }
   float bias[8];
   bias_load(p.finish, matrix, column, count, bias);
-  sums_finish(p, matrix, row, column, count, v, bias);
+  sums_finish(p, matrix, row, column, count, v, p.finish.scale, bias);
 }
 
 } // namespace

@@ -35,10 +35,10 @@ struct gemm_portable_parameters {
   uint32_t parts, units;
   int64_t part_k, part_numbers;
   const float *sums;
-  uint32_t is_bf16;                                 /* X and W are, else f16 */
-  uint32_t vectors;                                 /* rows of X and W begin at multiples of 16 bytes */
-  uint32_t code_words;                              /* W in NVFP4: rows of codes begin at multiples of 8 bytes */
-  uint32_t out_whole, residual_whole, normed_whole; /* rows begin at multiples of 16 bytes */
+  uint32_t is_bf16;    /* X and W are, else f16 */
+  uint32_t vectors;    /* rows of X and W begin at multiples of 16 bytes */
+  uint32_t code_words; /* W in NVFP4: rows of codes begin at multiples of 8 bytes */
+  uint32_t out_whole, residual_whole, normed_whole, norm_whole; /* rows begin at multiples of 16 bytes */
   uint32_t plain; /* out and residual are whole and of 16 bits, and there is no norm */
   uint32_t scale_batch;
   struct gemv_scale_strides scale_strides;
