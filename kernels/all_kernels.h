@@ -24,6 +24,7 @@
 #include "exchange/exchanges.h"
 #include "gemm/gemm.h"
 #include "gemm/gemm_portable.h"
+#include "gemm/gemm_slices.h"
 #include "gemm_softmax/gemm_softmax_wgmma.h"
 #include "gemv/gemv_head.h"
 #include "gemv/gemv_quads.h"
@@ -65,6 +66,7 @@
   EXCHANGE_KERNELS(KERNEL)                                                                                             \
   EXCHANGE_SUM_KERNELS(KERNEL)                                                                                         \
   GEMM_WGMMA_KERNELS(KERNEL)                                                                                           \
+  GEMM_SLICES_KERNELS(KERNEL)                                                                                          \
   GEMM_PORTABLE_KERNELS(KERNEL)                                                                                        \
   GEMM_SUM_KERNELS(KERNEL)                                                                                             \
   GEMV_INTEGER_KERNELS(KERNEL)                                                                                         \

@@ -65,7 +65,6 @@ struct gemm_wgmma_parameters {
   uint32_t boxed;         /* the boxes of the residual come through the stages, after the last k of a tile */
   uint32_t row_factors;   /* 1: rows have factors, by norms.vector_squares */
   uint32_t streamed;      /* out and residual are f32 and boxed, and there is a second result */
-  uint32_t by_warps;      /* warps multiply by mma.sync: gemm_tile_by_warps */
   uint32_t scale_batch;   /* W in NVFP4: bytes from the scales of a matrix to the next */
   uint32_t scale_copies;  /* gemm_scale_copies */
   struct gemv_scale_strides scale_strides;
@@ -157,7 +156,6 @@ enum {
   GEMM_SLOT_STEPS = 4,             /* of GEMM_DEPTH, for which a slot has W in NVFP4 */
   GEMM_CODE_BYTES = 128,           /* of a row in a slot */
   GEMM_SCALERS = 64,               /* threads that decode scales */
-  GEMM_WARP_ROWS = 32,             /* of X at most that warps multiply with W in NVFP4 by mma.sync */
   GEMM_MOST_SHARED_BYTES = 232448, /* of a block of sm_90 */
 };
 
@@ -208,8 +206,6 @@ GEMM_CONSTANT int gemm_slot_bytes(struct gemm_tile t) { return gemm_tile_p(t) * 
 GEMM_CONSTANT int gemm_scale_bytes(struct gemm_tile t) { return t.slots * GEMM_SLOT_STEPS * gemm_tile_p(t) * (4 + 8); }
 /* The sums leave a warpgroup few registers, too few for a residual. */
 GEMM_CONSTANT int gemm_tile_is_wide(struct gemm_tile t) { return t.rows * t.columns > 64 * 256; }
-/* May warps multiply by mma.sync instead of wgmma (gemm_slot_warps.cuh)? */
-GEMM_CONSTANT int gemm_tile_by_warps(struct gemm_tile t) { return t.slots && !t.turns && t.columns == 64; }
 /* With silu_mul: do results leave as boxes? Of how many columns? If W is P, a warpgroup has 32. */
 GEMM_CONSTANT int gemm_tile_gates_by_box(struct gemm_tile t) { return !t.swapped && t.columns >= (t.turns ? 128 : 96); }
 GEMM_CONSTANT int gemm_tile_gated_columns(struct gemm_tile t) {

@@ -18,10 +18,17 @@ enum { PAIR_ROWS = 64, MOST_ROWS_OF_PARTS = 128, LEAST_K_OF_PARTS = 2048, LEAST_
 #define PORTABLE_CONSTANT(chips, parameters, name, threads, of_blocks, of_tile)                                        \
   static const struct gemm_kernel name = {                                                                             \
       .kernel = KERNEL_ENTRY(chips, parameters, name, threads), .portable = TILE of_tile, .blocks = (of_blocks)};
+#define SLICES_CONSTANT(chips, parameters, name, threads, of_parts)                                                    \
+  static const struct gemm_kernel name = {.kernel = KERNEL_ENTRY(chips, parameters, name, threads),                    \
+                                          .parts = (of_parts)};
 GEMM_WGMMA_KERNELS(WGMMA_CONSTANT)
+GEMM_SLICES_KERNELS(SLICES_CONSTANT)
 GEMM_PORTABLE_KERNELS(PORTABLE_CONSTANT)
 
-#define WGMMA(tile)    DESIGN(tile, gemm_wgmma_plan, gemm_wgmma_launch), .kernel = &rondo_gemm_##tile, .needs_maps = true
+#define WGMMA(tile) DESIGN(tile, gemm_wgmma_plan, gemm_wgmma_launch), .kernel = &rondo_gemm_##tile, .needs_maps = true
+#define SLICES(name)                                                                                                   \
+  DESIGN(name, gemm_slices_plan, gemm_slices_launch), .kernel = &rondo_gemm_##name, .needs_maps = true,                \
+                                                      .has_order_of_its_own = true, .rows = {1, GEMM_SLICES_ROWS}
 #define PORTABLE(tile) DESIGN(tile, gemm_portable_plan, gemm_portable_launch), .kernel = &rondo_gemm_##tile
 
 static const struct gemm_choice choices[] = {
@@ -57,6 +64,10 @@ static const struct gemm_choice choices[] = {
     {WGMMA(128x128_turns_any), .rows = {PAIR_ROWS + 1, 0},
      .why = "as 128x128, in turns: results of any type take long to leave"},
     {WGMMA(e4m3_128x128), .why = "X and W in e4m3: twice the products of 16 bits, for half of their bytes"},
+    {SLICES(nvfp4_slices), .why = "for up to 32 vectors: sixteen warps with slices of k hide what one would wait for"},
+    {SLICES(nvfp4_slices_two), .k = {LEAST_K_OF_PARTS, 0},
+     .why = "the same for few rows of W: two blocks have half of k each"},
+    {SLICES(nvfp4_slices_three), .k = {LEAST_K_OF_PARTS, 0}, .why = "the same with three parts of k"},
     {WGMMA(nvfp4_64x128), .why = "for few vectors, or few tiles: W is read once, and X for 128 rows of W"},
     {WGMMA(nvfp4_128x128), .rows = {PAIR_ROWS + 1, 0},
      .why = "W is decoded once for 128 vectors, while tensor cores multiply"},

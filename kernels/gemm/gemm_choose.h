@@ -6,6 +6,7 @@
 
 #include "../common/size_range.h"
 #include "gemm_portable.h"
+#include "gemm_slices.h"
 
 struct gemm_problem {
   bool has_maps;  /* of sm_90a: X and W have tensor maps, and what is added or stored moves in pairs */
@@ -27,10 +28,10 @@ struct gemm_plan {
                                            * matrices; and those along P that are taken for all of Q before the next */
   int64_t row_tiles, column_tiles, parts; /* see gemm_portable_parameters */
   int64_t grid, shared_bytes;
-  bool by_warps; /* see gemm_wgmma_parameters */
+  int groups; /* see gemm_slices_parameters */
 };
 
-/* A kernel with its tile: of sm_90a, or portable (blocks > 0). */
+/* A kernel with its tile: of sm_90a, portable (blocks > 0), or of slices (parts > 0). */
 struct gemm_kernel {
   struct op_kernel kernel;
   struct gemm_tile tile;
@@ -38,6 +39,7 @@ struct gemm_kernel {
   enum gemm_types types;
   struct gemm_portable_tile portable;
   int blocks; /* that a multiprocessor holds, if it has shared memory for them */
+  int parts;  /* of k, in a cluster */
 };
 
 struct gemm_choice {
@@ -60,6 +62,7 @@ const struct gemm_choice *gemm_choose(const struct gemm_problem *problem, struct
 /* gemm_plan.c */
 bool gemm_few_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
 bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
+bool gemm_slices_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
 bool gemm_portable_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan);
 
 /* gemm_launch.c */
@@ -69,5 +72,7 @@ rondo_status gemm_few_launch(const struct op_call *call, const struct chip *chip
                              const struct gemm_plan *plan, struct op_launches *launches);
 rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
                                const struct gemm_plan *plan, struct op_launches *launches);
+rondo_status gemm_slices_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                                const struct gemm_plan *plan, struct op_launches *launches);
 rondo_status gemm_portable_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
                                   const struct gemm_plan *plan, struct op_launches *launches);

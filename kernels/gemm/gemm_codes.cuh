@@ -7,6 +7,7 @@
  * the type. */
 #pragma once
 
+#include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "../gemv/gemv_scales.cuh"
 #include <cuda_fp8.h>
@@ -14,6 +15,14 @@
 namespace {
 
 constexpr float GEMM_CODE_FACTOR = 256;
+
+DEVICE void cp_async_word(uint32_t to, const unsigned char *from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+/* The first `bytes` bytes, and zeros. */
+DEVICE void cp_async_four_words(uint32_t to, const unsigned char *from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 
 template <typename T> struct gemm_code;
 

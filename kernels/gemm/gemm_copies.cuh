@@ -36,6 +36,9 @@ DEVICE void box_prefetch(const void *map, int column, int row, int matrix) {
                : "memory");
 }
 
+template <int Count> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count)); }
+template <int Count> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count)); }
+
 /* Barriers of warps. Those from GEMM_TURN_BARRIER on are two each: of a warpgroup's turn, and of the factors of the
  * rows of two tiles, which are there, or which have been read. */
 enum { GEMM_FIRST_BARRIER = 1, GEMM_TURN_BARRIER = 3, GEMM_FULL_BARRIER = 5, GEMM_EMPTY_BARRIER = 7 };
@@ -49,7 +52,6 @@ struct gemm_design {
   static constexpr int STAGES = Stages, WARPGROUPS = Warpgroups, COLUMNS = Columns, PARTS = Parts;
   static constexpr int ALONG_P = AlongP, ALONG_Q = AlongQ, SLOTS = Slots;
   static constexpr bool TURNS = Turns == 1, SPLITS = Turns == 2, SWAPPED = Swapped;
-  static constexpr bool MAY_GO_BY_WARPS = gemm_tile_by_warps(TILE);
   static constexpr bool ANY = Types != GEMM_ONE_TYPE, E4M3 = Types == GEMM_E4M3;
   static constexpr int DEPTH = E4M3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH;
   static constexpr int CLUSTER = gemm_tile_cluster(TILE), P_ROWS = gemm_tile_p(TILE);
@@ -58,8 +60,7 @@ struct gemm_design {
   static constexpr int PRODUCTS = Rows / 64;          /* of wgmma for 16 of k, in a warpgroup */
   static constexpr int SHARERS = AlongP + AlongQ - 1; /* blocks of a cluster that a block shares a tile with, and it */
   static constexpr int STAGE_BOXES = gemm_tile_boxes(TILE);
-  /* That free a stage; with MAY_GO_BY_WARPS two for each warpgroup. */
-  static constexpr int ARRIVALS = (TURNS ? 1 : Warpgroups) * SHARERS * (MAY_GO_BY_WARPS ? 2 : 1);
+  static constexpr int ARRIVALS = (TURNS ? 1 : Warpgroups) * SHARERS; /* that free a stage */
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
   static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
   static constexpr bool MEETS_OFTEN = gemm_meeting_bytes(TILE) > 0;

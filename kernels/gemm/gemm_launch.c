@@ -193,6 +193,12 @@ struct gemm_divisor gemm_divisor_of(int64_t by) {
   return (struct gemm_divisor){(uint32_t)by, (uint32_t)divide_up((int64_t)1 << (31 + shift), by), shift};
 }
 
+static enum gemm_scale_copies scale_copies_of(const struct op_call *call) {
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  if (attributes->weight_scale_layout == RONDO_SCALES_128X4) return GEMM_SCALES_BLOCKED;
+  return op_rows_aligned(&call->task->operands[GEMV_WEIGHT_SCALES], 16) ? GEMM_SCALES_IN_SIXTEEN : GEMM_SCALES_BY_ROW;
+}
+
 static struct gemm_wgmma_parameters wgmma_parameters_of(const struct op_call *call, const struct gemm_choice *choice,
                                                         const struct gemm_plan *plan, const struct gemm_moves *moves) {
   const struct op_operand *operands = call->task->operands;
@@ -226,7 +232,6 @@ static struct gemm_wgmma_parameters wgmma_parameters_of(const struct op_call *ca
       .boxed = moves->boxed,
       .row_factors = row_factors,
       .streamed = moves->streamed,
-      .by_warps = plan->by_warps,
       .scales = call->data[GEMV_WEIGHT_SCALES],
       .finish = finish,
       .norms = norms_of(call),
@@ -236,9 +241,8 @@ static struct gemm_wgmma_parameters wgmma_parameters_of(const struct op_call *ca
   if (has_codes) {
     parameters.scale_batch = (uint32_t)gemv_batch_stride(scales);
     parameters.scale_strides = gemv_scale_strides_of(scales, attributes->weight_scale_layout);
-    parameters.scale_copies = op_rows_aligned(scales, 16) ? GEMM_SCALES_IN_SIXTEEN : GEMM_SCALES_BY_ROW;
+    parameters.scale_copies = scale_copies_of(call);
   }
-  if (attributes->weight_scale_layout == RONDO_SCALES_128X4) parameters.scale_copies = GEMM_SCALES_BLOCKED;
   if (is_e4m3) {
     parameters.column_scales = call->data[GEMV_WEIGHT_SCALES];
     parameters.column_scales_batch = scales->present && scales->rank == 2 ? scales->stride[0] : 0;
@@ -271,6 +275,54 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
             moves.streamed ? 32 : out_columns);
   if (moves.streamed)
     map_add(launch, offsetof(struct gemm_wgmma_parameters, normed), call, GEMM_NORMED, moves.box_rows, 64);
+  return RONDO_OK;
+}
+
+rondo_status gemm_slices_launch(const struct op_call *call, const struct chip *chip, const struct gemm_choice *choice,
+                                const struct gemm_plan *plan, struct op_launches *launches) {
+  (void)chip;
+  const struct op_operand *operands = call->task->operands, *scales = &operands[GEMV_WEIGHT_SCALES];
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  const struct gemv_shape shape = gemv_shape_of(call->task);
+  const int groups = plan->groups, rows = (int)shape.count, has_one_tile = plan->units * plan->parts == plan->grid;
+  const int parts = choice->kernel->parts, stages = gemm_slices_stages(groups, rows, parts, has_one_tile);
+  const int stage_bytes = gemm_slices_stage_bytes(groups, rows);
+  const struct gemm_slices_parameters parameters = {
+      .of_matrix = gemm_divisor_of(plan->p_units),
+      .tiles = (uint32_t)plan->units,
+      .groups = (uint32_t)groups,
+      .doubled = (uint32_t)gemm_slices_doubled(groups),
+      .slices_shift = (uint32_t)gemm_slices_shift(groups),
+      .readers = (uint32_t)gemm_slices_readers(groups),
+      .stages = (uint32_t)stages,
+      .stage_bytes = (uint32_t)stage_bytes,
+      .codes_at = (uint32_t)gemm_slices_codes_at(rows),
+      .scales_at = (uint32_t)gemm_slices_scales_at(groups, rows),
+      .sums_at = has_one_tile ? 0 : (uint32_t)(stages * stage_bytes),
+      .factors_at = (uint32_t)gemm_slices_factors_at(groups, rows, parts, has_one_tile),
+      .steps = (uint32_t)divide_up(shape.k, GEMM_SLICES_DEPTH),
+      .rows = (uint32_t)rows,
+      .columns = (uint32_t)shape.m,
+      .is_bf16 = operands[GEMV_VECTORS].dtype == RONDO_BF16,
+      .weights_early = op_is_settled(call, GEMV_WEIGHTS) && op_is_settled(call, GEMV_WEIGHT_SCALES),
+      .k = (uint32_t)shape.k,
+      .scale_batch = (uint32_t)gemv_batch_stride(scales),
+      .scale_copies = scale_copies_of(call),
+      .scale_strides = gemv_scale_strides_of(scales, attributes->weight_scale_layout),
+      .scales = call->data[GEMV_WEIGHT_SCALES],
+      .out_whole = op_rows_aligned(&operands[GEMV_OUT], 16),
+      .residual_whole = op_rows_aligned(&operands[GEMV_RESIDUAL], 16),
+      .normed_whole = op_rows_aligned(&operands[GEMM_NORMED], 16),
+      .norm_whole = op_rows_aligned(&operands[GEMV_NORM], 16),
+      .finish = finish_of(call),
+      .norms = norms_of(call),
+  };
+  struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,
+                                        (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
+  map_add(launch, offsetof(struct gemm_slices_parameters, w), call, GEMV_WEIGHTS, groups * GEMM_SLICES_ROWS,
+          GEMM_CODE_BYTES);
+  map_add(launch, offsetof(struct gemm_slices_parameters, x), call, GEMV_VECTORS, gemm_slices_panel_rows(rows),
+          GEMM_SLICES_DEPTH);
   return RONDO_OK;
 }
 

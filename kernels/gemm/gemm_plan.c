@@ -42,20 +42,18 @@ static double leaving_cycles(const struct gemm_problem *problem, const struct ge
 }
 
 /* W in NVFP4 is decoded by the threads that multiply. */
-static double decoding_cycles(const struct gemm_tile *tile, bool by_warps) {
+static double decoding_cycles(const struct gemm_tile *tile) {
   if (!tile->slots) return 0;
-  if (by_warps) return 590;
   return gemm_tile_p(*tile) > 64 ? 760 : 430;
 }
 
 /* A tile of m x n results: for 64 of k the tensor cores take m n / 32 cycles at full rate, and 128 (m + n) bytes come
  * in, or less where X has fewer rows. Of kernels that take turns only the last results are waited for. */
-static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves,
-                           bool by_warps) {
+static double wgmma_cycles(const struct gemm_problem *problem, const struct gemm_tile *tile, int64_t waves) {
   const double m = gemm_tile_p(*tile), n = tile->columns, share = m * n / (128 * 128), count = (double)waves;
   const double rate = !tile->slots ? 0.92 : n > 128 ? 0.66 : 0.53;
   const double copied = 128 * ((tile->slots ? 0.28 : 1) * m + n - gemm_x_missing(*tile, problem->rows));
-  const double step = fmax(fmax(m * n / (32 * rate), decoding_cycles(tile, by_warps)), copied / 54);
+  const double step = fmax(fmax(m * n / (32 * rate), decoding_cycles(tile)), copied / 54);
   const double meeting = tile->parts > 1 ? 1150 * count : 0, turn = 770;
   const double steps =
       count * (double)divide_up(problem->k, problem->is_e4m3 ? GEMM_E4M3_DEPTH : GEMM_DEPTH) / tile->parts;
@@ -89,9 +87,35 @@ bool gemm_wgmma_plan(const struct gemm_problem *problem, const struct gemm_choic
   plan->grid = smaller(plan->units, clusters) * cluster;
   const int64_t unit_bytes = (problem->is_e4m3 ? 1 : 2) * problem->k * gemm_tile_p(*tile) * tile->along_p;
   plan->group = plan->units > clusters ? larger(LEAST_GROUP, smaller(MOST_GROUP, GROUP_BYTES / unit_bytes)) : 1;
-  plan->by_warps = gemm_tile_by_warps(*tile) && problem->rows <= GEMM_WARP_ROWS && !problem->one_order;
-  plan->cycles = cycles_of(problem, wgmma_cycles(problem, tile, divide_up(plan->units, clusters), plan->by_warps));
+  plan->cycles = cycles_of(problem, wgmma_cycles(problem, tile, divide_up(plan->units, clusters)));
   return true;
+}
+
+/* 256 of k of a group's rows are eight operands of 16 x 16 for each of four schedulers. Then the sums meet. */
+static double slices_cycles(const struct gemm_problem *problem, int groups, int64_t parts, int64_t waves) {
+  const double steps = (double)divide_up(problem->k, GEMM_SLICES_DEPTH), count = (double)waves;
+  const double copied = gemm_slices_stage_bytes(groups, (int)problem->rows) / 54.0;
+  const double step = fmax(45.0 * 8 * groups, copied), leaving = 1500 + 200 * groups;
+  return START_CYCLES + count * (ceil(steps / (double)parts) * step + leaving) + (parts > 1 ? 2500 : 0);
+}
+
+/* Takes the number of groups with the fewest cycles. Squares of a second result have 64 columns. */
+bool gemm_slices_plan(const struct gemm_problem *problem, const struct gemm_choice *choice, struct gemm_plan *plan) {
+  const int64_t parts = choice->kernel->parts;
+  const int64_t clusters = problem->multiprocessors * (parts == 3 ? 9 : 10) / 10 / parts;
+  if (!problem->has_codes || clusters < 1) return false;
+  plan->cycles = INFINITY;
+  for (int groups = problem->streamed ? 2 : 1; groups <= GEMM_SLICES_MOST_GROUPS; groups += problem->streamed ? 2 : 1) {
+    const int rows = (int)problem->rows;
+    const int64_t tiles = divide_up(problem->columns, (int64_t)groups * GEMM_SLICES_ROWS);
+    const int64_t units = tiles * problem->batch;
+    const double cycles = cycles_of(problem, slices_cycles(problem, groups, parts, divide_up(units, clusters)));
+    if (units > INT32_MAX || (parts > 1 && units > clusters) || cycles >= plan->cycles) continue;
+    plan->cycles = cycles, plan->groups = groups, plan->p_units = tiles, plan->q_units = 1, plan->units = units;
+    plan->grid = smaller(units, clusters) * parts, plan->parts = parts;
+    plan->shared_bytes = gemm_slices_shared_bytes(groups, rows, (int)parts, units <= clusters);
+  }
+  return plan->cycles < INFINITY && plan->shared_bytes <= problem->shared_bytes;
 }
 
 /* A multiprocessor multiplies 1200 pairs a cycle, in tiles of 64 x 64 1000, and each row's 64 of k take 1.44 cycles on

@@ -36,22 +36,23 @@ DEVICE float add_lanes(float sum) {
   return sum + __shfl_xor_sync(0xffffffffu, sum, 16);
 }
 
-/* Of a tile. A warp has 32 rows at a time: each lane four of them, of a fourth of the groups. A sum has the same order
- * in every tile. */
+/* The factors of 32 rows from `first` on, by a warp: each lane has four of them, of a fourth of the groups. A sum has
+ * the same order in every tile. */
+DEVICE void store_factors(const gemm_norms &norms, int matrix, uint32_t first, uint32_t rows, uint32_t to) {
+  const uint32_t lane = threadIdx.x % 32, begin = lane % 8 * 4;
+  const float4 four = four_squares(norms, matrix, first + begin, rows, lane / 8);
+  const float x = add_lanes(four.x), y = add_lanes(four.y), z = add_lanes(four.z), w = add_lanes(four.w);
+  const float sum = lane < 16 ? lane < 8 ? x : y : lane < 24 ? z : w;
+  store_number(to + (begin + lane / 8) * 4, norms.scale * rsqrtf(fmaf(sum, norms.mean_factor, norms.epsilon)));
+}
+
 template <typename D> DEVICE void make_factors(const gemm_wgmma_parameters &p, const gemm_block<D> &at, uint32_t turn) {
-  const gemm_norms &norms = p.norms;
-  const uint32_t lane = threadIdx.x % 32, begin = threadIdx.x % GEMM_ROW_THREADS / 32 * 32 + lane % 8 * 4;
   const gemm_place place = gemm_place_of(p, at, turn);
   const uint32_t slot = turn % 2, first = (uint32_t)(D::SWAPPED ? place.q : place.p);
   only_wait_for_predecessors(); /* after the first turn it returns at once */
   if (turn >= 2) warps_meet(GEMM_EMPTY_BARRIER + slot, D::FACTOR_THREADS);
-  rolled_for (uint32_t row = begin; row < D::X_ROWS; row += GEMM_ROW_THREADS) {
-    const float4 four = four_squares(norms, place.matrix, first + row, p.rows, lane / 8);
-    const float x = add_lanes(four.x), y = add_lanes(four.y), z = add_lanes(four.z), w = add_lanes(four.w);
-    const float sum = lane < 16 ? lane < 8 ? x : y : lane < 24 ? z : w;
-    store_number(at.factors + (slot * D::X_ROWS + row + lane / 8) * 4,
-                 norms.scale * rsqrtf(fmaf(sum, norms.mean_factor, norms.epsilon)));
-  }
+  rolled_for (uint32_t row = threadIdx.x % GEMM_ROW_THREADS / 32 * 32; row < D::X_ROWS; row += GEMM_ROW_THREADS)
+    store_factors(p.norms, place.matrix, first + row, p.rows, at.factors + (slot * D::X_ROWS + row) * 4);
   warps_arrive(GEMM_FULL_BARRIER + slot, D::FACTOR_THREADS);
 }
 

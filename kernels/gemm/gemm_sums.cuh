@@ -43,7 +43,7 @@ template <typename D> struct gemm_sums {
   DEVICE void free_stage(uint32_t left, uint32_t stage) const {
     if (left <= D::STAGES) return;
     if constexpr (D::SHARERS == 1) {
-      if (D::MAY_GO_BY_WARPS ? thread % 64 == 0 : thread == 0) barrier_arrive(at.empty + 8 * stage);
+      if (thread == 0) barrier_arrive(at.empty + 8 * stage);
     } else {
       if (thread < D::SHARERS) barrier_arrive_there(there + 8 * stage);
     }

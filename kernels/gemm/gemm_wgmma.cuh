@@ -163,9 +163,6 @@ template <typename T, typename D> DEVICE void multiply_tiles(const gemm_wgmma_pa
   me.end();
 }
 
-template <int Count> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count)); }
-template <int Count> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count)); }
-
 /* ---- A block ----------------------------------------------------------------------------------------------------- */
 
 template <typename D> DEVICE void begin(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {

@@ -6,28 +6,18 @@
  * each group of eight: one byte of each word of codes. So the four lanes that share a row load the same words, each
  * chooses its bytes.
  *
- * Warpgroups share a tile, 64 rows each; or they take turns at the steps of a tile, and their sums meet at its end. Up
- * to 32 vectors may be multiplied by mma.sync instead (gemm_slot_warps.cuh). */
+ * Warpgroups share a tile, 64 rows each; or they take turns at the steps of a tile, and their sums meet at its end. */
 #pragma once
 
 #include "../common/shared_words.cuh"
 #include "gemm_codes.cuh"
 #include "gemm_rows.cuh"
 #include "gemm_rows_product.cuh"
-#include "gemm_slot_warps.cuh"
 #include "gemm_stream.cuh"
 
 namespace {
 
 enum { GEMM_SPLIT_BARRIER = GEMM_TURN_BARRIER, GEMM_SCALE_BARRIER = GEMM_EMPTY_BARRIER + 2 };
-
-DEVICE void cp_async_word(uint32_t to, const unsigned char *from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
-}
-/* The first `bytes` bytes, and zeros. */
-DEVICE void cp_async_four_words(uint32_t to, const unsigned char *from, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
 
 /* The place of a reader or writer among the slots. */
 template <typename D> struct gemm_slot {
@@ -284,7 +274,7 @@ template <typename T, typename D> struct gemm_code_products {
   DEVICE void free_stage_before() const {
     if (D::SHARERS > 1)
       me.free_stage(left_before, (full_before - at.full) / 8);
-    else if (D::MAY_GO_BY_WARPS ? me.thread % 64 == 0 : me.thread == 0)
+    else if (me.thread == 0)
       barrier_arrive(full_before + 8 * D::STAGES);
   }
 
@@ -342,11 +332,10 @@ template <typename T, typename D> struct gemm_code_products {
   }
 };
 
-/* A warpgroup's tiles, one after the other. ByWarps: multiplied as in gemm_slot_warps.cuh. */
-template <typename T, typename D, bool ByWarps>
-DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
+/* A warpgroup's tiles, one after the other. */
+template <typename T, typename D> DEVICE void multiply_codes(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
   gemm_streamer<D> me(p, at);
-  std::conditional_t<ByWarps, gemm_warp_products<T, D>, gemm_decoder<T, D>> codes(at, me);
+  gemm_decoder<T, D> codes(at, me);
   rolled_for (uint32_t turn = 0; turn < at.tiles; turn++) {
     float d[1][D::COLUMNS / 2];
     gemm_place place = gemm_place_of(p, at, turn);
@@ -354,10 +343,7 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
     only_wait_for_predecessors(); /* after the first turn it returns at once */
     me.fetch_residual(turn);
     const uint32_t before = D::PARTS > 1 ? 0 : turn * at.fills, end = before + at.k_fills;
-    if constexpr (ByWarps)
-      codes.multiply_and_meet(before, d[0]);
-    else
-      gemm_code_products<T, D>(at, me, codes, before).multiply_tile(d[0]);
+    gemm_code_products<T, D>(at, me, codes, before).multiply_tile(d[0]);
     wait_for_residual(at, before);
     me.find_lane(); /* so it takes no registers during the products */
     if constexpr (D::SPLITS)
@@ -376,12 +362,6 @@ DEVICE void multiply_code_tiles(const gemm_wgmma_parameters &p, const gemm_block
   }
   only_wait_for_predecessors(); /* without a turn */
   me.end();
-}
-
-template <typename T, typename D> DEVICE void multiply_codes(const gemm_wgmma_parameters &p, const gemm_block<D> &at) {
-  if constexpr (D::MAY_GO_BY_WARPS)
-    if (p.by_warps) return multiply_code_tiles<T, D, true>(p, at);
-  multiply_code_tiles<T, D, false>(p, at);
 }
 
 } // namespace

@@ -69,19 +69,22 @@ Test(gemm, gemm_chooses_each_kernel_for_some_sizes) {
     cr_expect(is_chosen[i] || !choices[i].needs_maps, "%s is never chosen in the tests", choices[i].name);
 }
 
-Test(gemm, gemm_multiplies_few_vectors_by_warps_unless_bits_must_not_change) {
+Test(gemm, gemm_multiplies_few_vectors_by_slices_unless_bits_must_not_change) {
   static const struct {
     int64_t rows;
-    bool one_order, by_warps;
-  } cases[] = {{17, false, true}, {32, false, true}, {33, false, false}, {32, true, false}};
+    bool one_order;
+    const char *choice;
+  } cases[] = {{17, false, "nvfp4_slices"},
+               {32, false, "nvfp4_slices"},
+               {33, false, "nvfp4_64x128"},
+               {32, true, "nvfp4_64x128"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct gemm_plan plan;
     struct gemm_problem problem = problem_of(cases[i].rows, 28672, 4096);
     problem.has_codes = true, problem.one_order = cases[i].one_order;
-    const struct gemm_choice *choice = gemm_choose(&problem, &plan);
-    cr_expect_str_eq(choice->name, "nvfp4_64x128");
-    cr_expect_eq(plan.by_warps, cases[i].by_warps, "%lld rows, one_order %d", (long long)cases[i].rows,
-                 cases[i].one_order);
+    const char *choice = gemm_choose(&problem, &plan)->name;
+    cr_expect_str_eq(choice, cases[i].choice, "%lld rows, one_order %d: %s", (long long)cases[i].rows,
+                     cases[i].one_order, choice);
   }
 }
 
@@ -127,6 +130,17 @@ static void plan_check(const struct gemm_problem *problem, const struct gemm_cho
     cr_assert(plan->column_tiles * w >= problem->columns && (plan->column_tiles - 1) * w < problem->columns);
     cr_assert(choice->kernel->portable.slices == 1 || !problem->one_order);
     cr_assert(plan->parts >= 1 && plan->parts <= larger(1, problem->most_parts));
+    cr_assert_leq(plan->shared_bytes, problem->shared_bytes);
+    return;
+  }
+  if (choice->kernel->parts) {
+    const int64_t columns = (int64_t)plan->groups * GEMM_SLICES_ROWS;
+    cr_assert(plan->groups >= 1 && plan->groups <= GEMM_SLICES_MOST_GROUPS && !problem->one_order);
+    cr_assert(problem->rows <= GEMM_SLICES_ROWS && (!problem->streamed || columns % GEMM_GROUP == 0));
+    cr_assert(plan->p_units * columns >= problem->columns && (plan->p_units - 1) * columns < problem->columns);
+    cr_assert_eq(plan->units, plan->p_units * problem->batch);
+    cr_assert_leq(plan->grid, problem->multiprocessors);
+    cr_assert(choice->kernel->parts == 1 || plan->grid == plan->units * choice->kernel->parts);
     cr_assert_leq(plan->shared_bytes, problem->shared_bytes);
     return;
   }
