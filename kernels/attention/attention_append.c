@@ -101,11 +101,11 @@ static void attention_rest(const struct op_call *call, const struct attention_sh
   memcpy(rest->task.attributes, &attributes, sizeof attributes);
 }
 
-static bool rows_are_aligned(const struct op_call *call) {
+static bool rows_are_aligned(const struct op_call *call, uint32_t bytes) {
   static const uint32_t copied[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_NEW_K, ATTENTION_NEW_V};
   const struct op_operand *operands = call->task->operands;
   for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
-    if (operands[copied[i]].present && !op_rows_aligned(&operands[copied[i]], 8)) return false;
+    if (operands[copied[i]].present && !op_rows_aligned(&operands[copied[i]], bytes)) return false;
   return true;
 }
 
@@ -168,13 +168,32 @@ static struct attention_append_parameters parameters_of(const struct op_call *ca
       .rotates = shape.rotates,
       .by_halves = shape.by_halves,
       .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,
-      .aligned = rows_are_aligned(call),
+      .aligned = rows_are_aligned(call, 8),
       .per_item = operands[ATTENTION_POSITION].shape[0] > 1,
-      .early = shape.rotates && !shape.packed && op_is_settled(call, ATTENTION_POSITION) &&
+      .early = op_is_settled(call, ATTENTION_POSITION) &&
                (!has_frequencies || op_is_settled(call, ATTENTION_ROPE_FREQUENCIES)),
   };
   if (shape.rotates && !has_frequencies) attention_frequencies(call, parameters.base_frequencies);
   return parameters;
+}
+
+/* Do rows move in vectors? Their places follow from one position. */
+static bool are_vectors(const struct op_call *call, const struct attention_shape *shape) {
+  return shape->rotates && shape->batch == 1 && !shape->packed && !shape->paged &&
+         shape->head_dimension / 2 >= ATTENTION_APPEND_VECTOR_PAIRS && rows_are_aligned(call, 16);
+}
+
+/* False: a row has too many threads. */
+static bool vectors_add(const struct chip *chip, int64_t units, struct attention_append_parameters *parameters,
+                        struct op_launches *launches) {
+  const int64_t row_threads = round_up(units * ATTENTION_APPEND_PAIRS / ATTENTION_APPEND_VECTOR_PAIRS, 32);
+  if (row_threads > ATTENTION_APPEND_MOST_THREADS) return false;
+  const int64_t rows = larger(ATTENTION_APPEND_THREADS / row_threads, 1);
+  const int64_t blocks = divide_up(parameters->query_length, rows);
+  parameters->row_threads = (uint32_t)row_threads, parameters->vector_rows = (uint32_t)rows;
+  launch_add(launches, &rondo_attention_append_vectors, blocks, rows * row_threads, even_share_bytes(chip, blocks),
+             parameters, sizeof *parameters);
+  return true;
 }
 
 void attention_append_launch(const struct op_call *call, const struct chip *chip, struct op_step *rest,
@@ -185,8 +204,9 @@ void attention_append_launch(const struct op_call *call, const struct chip *chip
   const int64_t heads = (int64_t)parameters.rotated_heads + 2 * (int64_t)parameters.new_heads;
   const int64_t rows = shape.batch * shape.query_length, units = heads * parameters.row_pairs / ATTENTION_APPEND_PAIRS;
   if (!rows || !units) return;
+  if (are_vectors(call, &shape) && vectors_add(chip, units, &parameters, launches)) return;
   parameters.row_parts = (uint32_t)row_parts(rows, units);
-  const int64_t block_rows = rows >= ENOUGH_ROWS ? ATTENTION_APPEND_MOST_ROWS : 1;
+  const int64_t block_rows = rows >= ENOUGH_ROWS ? 2 : 1;
   parameters.row_threads = (uint32_t)(ATTENTION_APPEND_THREADS / block_rows);
   /* At least one thread for each item's length. Of a batch, rows have more than enough. */
   const int64_t item_threads = shape.appends ? shape.items + shape.packed : 0;

@@ -1,8 +1,9 @@
 /* attention_append.cu - writes new rows of K and V to the cache, and rotates these and the queries, before any
  * attention whose kernel cannot. Bound by the launch, with many rows by instructions.
  *
- * A block has a row, some heads of one, or two rows. It computes each sine and cosine once, and a thread moves four
- * pairs of columns by words of 8 bytes, or number by number where rows are not aligned. */
+ * A block has a few rows, or some heads of one. It computes each sine and cosine once. A thread moves eight pairs of
+ * columns of a head in vectors of 16 bytes; or, where those cannot be or memory says where rows go, four pairs of some
+ * heads in words of 8 bytes, or number by number. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/settled.cuh"
@@ -36,14 +37,13 @@ struct copied_row {
   const uint16_t *from_q, *from_k, *from_v;
   uint16_t *to_q, *to_k, *to_v; /* of K and V NULL: there is no such KV row */
 
-  DEVICE copied_row(const attention_append_parameters &p, uint32_t batch, uint32_t query, uint32_t item, int64_t row)
-      : p(p) {
+  /* k, v: the elements where rows of the caches begin, or -1. */
+  DEVICE copied_row(const attention_append_parameters &p, uint32_t batch, uint32_t query, int64_t k, int64_t v) : p(p) {
     from_q = (const uint16_t *)p.q + offset_of(p.q_stride, batch, 0, query);
     from_k = (const uint16_t *)p.new_k + offset_of(p.new_k_stride, batch, 0, query);
     from_v = (const uint16_t *)p.new_v + offset_of(p.new_v_stride, batch, 0, query);
     to_q =
         (uint16_t *)p.rotated + (batch * (int64_t)p.query_length + query) * p.rotated_heads * 2 * (int64_t)p.row_pairs;
-    const int64_t k = kv_offset(p, p.k_stride, item, row), v = kv_offset(p, p.v_stride, item, row);
     to_k = k < 0 ? NULL : (uint16_t *)p.k + k;
     to_v = v < 0 ? NULL : (uint16_t *)p.v + v;
   }
@@ -167,37 +167,30 @@ DEVICE void rotate_pairs(uint32_t (&words)[4], const rotation (&by)[ATTENTION_AP
   unrolled_for (int i = 0; i < 4; i++) words[i] = word_of(Dtype, numbers[2 * i], numbers[2 * i + 1]);
 }
 
+using rotations_of_rows = rotation[ATTENTION_APPEND_MOST_ROWS][ATTENTION_MOST_PAIRS];
+
 /* A thread has the same pairs of every head that it moves, and so the same sines and cosines. It loads two heads at
- * once: the compiler does not move a load before a store. Sines and cosines are there before the predecessors end; if
- * a predecessor writes the positions, the first loads run beside them. */
+ * once: the compiler does not move a load before a store. The first loads run beside sines and cosines. */
 DEVICE void append_rows(const attention_append_parameters &p) {
-  __shared__ __align__(16) rotation rotations[ATTENTION_APPEND_MOST_ROWS][ATTENTION_MOST_PAIRS];
+  __shared__ __align__(16) rotations_of_rows rotations;
   const uint32_t in_block = threadIdx.x / p.row_threads, thread = threadIdx.x & (p.row_threads - 1);
   const uint32_t begin = blockIdx.x / p.row_parts, part = blockIdx.x - begin * p.row_parts;
   const uint32_t own_row = begin * (ATTENTION_APPEND_THREADS / p.row_threads) + in_block;
   const bool is_row = own_row < p.batch * p.query_length;
   const uint32_t any_row = is_row ? own_row : 0;
   const uint32_t batch = any_row / p.query_length, query = any_row - batch * p.query_length;
-  int64_t row;
-  if (p.early) {
-    row = (int64_t)(int32_t)load_settled(p.positions + (p.per_item ? batch : 0)) + query;
-    for (uint32_t i = thread; i < p.row_pairs; i += p.row_threads) {
-      const float frequency = p.frequencies ? __uint_as_float(load_settled(p.frequencies + i)) : p.base_frequencies[i];
-      rotations[in_block][i] = rotation_of((float)row * frequency);
-    }
-  }
   only_wait_for_predecessors();
   write_item(p, blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x);
   const row_place at = p.row_offsets ? packed_place(p, (int)query) : row_place{batch, query};
   const bool is_item = at.item < p.items;
   if (!is_item && is_row) clear_row(p, query, part * p.row_threads + thread, p.row_parts * p.row_threads);
   const uint32_t item = is_item ? at.item : 0;
-  if (!p.early) row = (int64_t)p.positions[p.per_item ? item : 0] + at.query;
+  const int64_t row = (int64_t)p.positions[p.per_item ? item : 0] + at.query;
   const uint32_t fours = p.row_pairs / ATTENTION_APPEND_PAIRS, log = 31 - __clz(fours); /* a power of two */
   const uint32_t pair = (thread & (fours - 1)) * ATTENTION_APPEND_PAIRS;
   const uint32_t first_at = p.by_halves ? pair : 2 * pair, second_at = p.by_halves ? pair + p.row_pairs : first_at + 4;
   const uint32_t step = p.row_parts * p.row_threads >> log;
-  const copied_row copied(p, batch, query, item, row);
+  const copied_row copied(p, batch, query, kv_offset(p, p.k_stride, item, row), kv_offset(p, p.v_stride, item, row));
   const uint32_t heads = is_row && is_item ? copied.heads() : 0;
   uint32_t head = (part * p.row_threads + thread) >> log;
   four_pairs pairs[2];
@@ -208,7 +201,7 @@ DEVICE void append_rows(const attention_append_parameters &p) {
     }
   };
   load();
-  if (p.rotates && !p.early)
+  if (p.rotates)
     for (uint32_t i = thread; i < p.row_pairs; i += p.row_threads) rotations[in_block][i] = rotation_at(p, row, i);
   __syncthreads();
   rotation by[ATTENTION_APPEND_PAIRS];
@@ -226,6 +219,87 @@ DEVICE void append_rows(const attention_append_parameters &p) {
     if (head >= heads) break;
     load();
   }
+}
+
+/* ---- Rows of one item, in vectors -------------------------------------------------------------------------------- */
+
+DEVICE void load_vector(const uint16_t *from, uint32_t *words) {
+  const uint4 four = *(const uint4 *)from;
+  words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
+}
+
+template <rondo_dtype Dtype, bool ByHalves>
+DEVICE void rotate_vectors(uint32_t (&words)[8], const rotation (&by)[ATTENTION_APPEND_VECTOR_PAIRS]) {
+  unrolled_for (int i = 0; i < 4; i++) {
+    float2 first = numbers_of(Dtype, words[i]), second = numbers_of(Dtype, words[i + 4]);
+    rotate_pair(by[ByHalves ? 2 * i : i], first.x, ByHalves ? second.x : first.y);
+    rotate_pair(by[ByHalves ? 2 * i + 1 : i + 4], ByHalves ? first.y : second.x, second.y);
+    words[i] = word_of(Dtype, first.x, first.y), words[i + 4] = word_of(Dtype, second.x, second.y);
+  }
+}
+
+/* Of one item without pages. A thread has eight pairs of a head: sixteen numbers that are neighbours, or eight of each
+ * half. A block waits for each instruction that runs once, so only loads, rotations and stores follow the wait, if the
+ * position is settled. */
+struct vector_unit {
+  copied_head head;
+  uint32_t further; /* from the first vector to the second */
+  rotation by[ATTENTION_APPEND_VECTOR_PAIRS];
+
+  template <bool Early> static DEVICE uint32_t load(const void *word) {
+    return Early ? load_settled(word) : *(const uint32_t *)word;
+  }
+
+  template <bool Early> DEVICE void prepare(const attention_append_parameters &p, rotations_of_rows &rotations) {
+    constexpr uint32_t PAIRS = ATTENTION_APPEND_VECTOR_PAIRS;
+    const uint32_t in_block = threadIdx.x / p.row_threads, unit = threadIdx.x - in_block * p.row_threads;
+    const uint32_t query = blockIdx.x * p.vector_rows + in_block, log = 31 - __clz(p.row_pairs / PAIRS);
+    const uint32_t any_head = unit >> log, pair = (unit & ((1u << log) - 1)) * PAIRS;
+    const int64_t row = (int64_t)(int32_t)load<Early>(p.positions) + query;
+    const bool is_in_cache = row >= 0 && row < p.capacity;
+    const copied_row copied(p, 0, query, is_in_cache ? row * p.k_stride.position : -1,
+                            is_in_cache ? row * p.v_stride.position : -1);
+    head = copied.head(any_head);
+    if (query >= p.query_length || any_head >= copied.heads()) head.to = NULL;
+    const uint32_t column = p.by_halves ? pair : 2 * pair;
+    head.from += column, further = p.by_halves ? p.row_pairs : 8;
+    if (head.to) head.to += column;
+    for (uint32_t i = unit; i < p.row_pairs; i += p.row_threads) {
+      const float frequency = p.frequencies ? __uint_as_float(load<Early>(p.frequencies + i)) : p.base_frequencies[i];
+      rotations[in_block][i] = rotation_of((float)row * frequency);
+    }
+    __syncthreads();
+    unrolled_for (int i = 0; i < (int)PAIRS; i++) by[i] = rotations[in_block][pair + i];
+  }
+
+  template <rondo_dtype Dtype> DEVICE void rotate(uint32_t (&words)[8], bool by_halves) const {
+    if (__builtin_expect(by_halves, 1))
+      rotate_vectors<Dtype, true>(words, by);
+    else
+      rotate_vectors<Dtype, false>(words, by);
+  }
+
+  DEVICE void move(const attention_append_parameters &p) const {
+    if (p.lengths && blockIdx.x + threadIdx.x == 0) write_length(p, 0, p.query_length, p.most_length);
+    if (!head.to) return;
+    uint32_t words[8];
+    load_vector(head.from, words), load_vector(head.from + further, words + 4);
+    if (__builtin_expect(head.rotates && p.bf16, 1))
+      rotate<RONDO_BF16>(words, p.by_halves);
+    else if (head.rotates)
+      rotate<RONDO_F16>(words, p.by_halves);
+    *(uint4 *)head.to = make_uint4(words[0], words[1], words[2], words[3]);
+    *(uint4 *)(head.to + further) = make_uint4(words[4], words[5], words[6], words[7]);
+  }
+};
+
+DEVICE void append_vectors(const attention_append_parameters &p) {
+  __shared__ __align__(16) rotations_of_rows rotations;
+  vector_unit unit;
+  if (p.early) unit.prepare<true>(p, rotations);
+  only_wait_for_predecessors();
+  if (__builtin_expect(!p.early, 0)) unit.prepare<false>(p, rotations);
+  unit.move(p);
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \

@@ -8,9 +8,11 @@
 #include "attention.h"
 
 enum {
-  ATTENTION_APPEND_THREADS = 128,
-  ATTENTION_APPEND_PAIRS = 4,     /* of a thread: two words of 8 bytes */
-  ATTENTION_APPEND_MOST_ROWS = 2, /* of a block */
+  ATTENTION_APPEND_THREADS = 128, /* of a block; in vectors a row may have more */
+  ATTENTION_APPEND_MOST_THREADS = 512,
+  ATTENTION_APPEND_PAIRS = 4,        /* of a thread: two words of 8 bytes */
+  ATTENTION_APPEND_VECTOR_PAIRS = 8, /* the same in vectors: two of 16 bytes */
+  ATTENTION_APPEND_MOST_ROWS = 4,    /* of a block */
   /* Of its shared memory: sines and cosines. */
   ATTENTION_APPEND_ROW_BYTES = 8 * ATTENTION_APPEND_MOST_ROWS * ATTENTION_MOST_PAIRS
 };
@@ -34,19 +36,22 @@ struct attention_append_parameters {
   uint32_t rotated_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
   uint32_t row_pairs;                /* a power of two */
   uint32_t row_parts, row_threads;   /* blocks of a row, and threads in one of them */
+  uint32_t vector_rows;              /* of a block, in vectors; 0: rows move in words */
   uint32_t pool_pages, page_shift;
   int32_t capacity, most_length;
   int32_t rotates, by_halves, bf16;
   int32_t aligned;  /* all rows begin at multiples of 8 bytes */
   int32_t per_item; /* 1: a position for each item; 0: one for all */
-  int32_t early;    /* rotates, without packed rows, and positions and frequencies are settled */
+  int32_t early;    /* positions and frequencies are settled */
   float base_frequencies[ATTENTION_MOST_PAIRS];
   struct completion done;
 };
 
 /* KERNEL(chips, parameters, name, threads, what it calls) */
 #define ATTENTION_APPEND_KERNELS(KERNEL)                                                                               \
-  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append, ATTENTION_APPEND_THREADS, append_rows)
+  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append, ATTENTION_APPEND_THREADS, append_rows)       \
+  KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append_vectors, ATTENTION_APPEND_MOST_THREADS,       \
+         append_vectors)
 
 #ifndef __CUDACC__
 /* `rest` becomes the same attention without new rows and rotary embedding. */

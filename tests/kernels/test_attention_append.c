@@ -24,6 +24,7 @@ struct appended {
   bool appends;
   float base;       /* 0: nothing is turned, but where there are frequencies */
   bool frequencies; /* are an operand */
+  bool follows;     /* a task that writes q, and the position is settled: sines and cosines are there before it ends */
   rondo_rope_pairing pairing;
   int64_t position_count; /* 1 or the batch */
   int32_t positions[MOST_BATCH];
@@ -53,13 +54,23 @@ static void add(struct appended *t, struct trial *trial) {
     desc.new_k = rectangle_add(trial->graph, "new_k", t->a.dtype, 4, rows, &t->new_k);
     desc.new_v = rectangle_add(trial->graph, "new_v", t->a.dtype, 4, rows, &t->new_v);
   }
-  REQUIRE_OK(rondo_input(trial->graph, "position", RONDO_I32, 1, &t->position_count, &t->position));
+  REQUIRE_OK((t->follows ? rondo_state : rondo_input)(trial->graph, "position", RONDO_I32, 1, &t->position_count,
+                                                      &t->position));
   desc.position = t->position;
   desc.rope_base = t->base, desc.rope_pairing = t->pairing;
   if (t->frequencies) {
     REQUIRE_OK(
         rondo_state(trial->graph, "frequencies", RONDO_F32, 1, (int64_t[]){t->a.dimension / 2}, &t->rope_frequencies));
     desc.rope_frequencies = t->rope_frequencies;
+  }
+  if (t->follows) {
+    const struct attention *a = &t->a;
+    const bool by_head = a->layout == RONDO_BHSD;
+    const int64_t shape[] = {a->batch, by_head ? a->query_heads : a->query_length,
+                             by_head ? a->query_length : a->query_heads, a->dimension};
+    const rondo_tensor q = desc.q;
+    REQUIRE_OK(rondo_temporary(trial->graph, "q copied", a->dtype, 4, shape, &desc.q));
+    REQUIRE_OK(rondo_add_copy(trial->graph, &(rondo_copy_desc){.src = q, .dst = desc.q}));
   }
   REQUIRE_OK(rondo_add_attention(trial->graph, &desc));
 }
@@ -351,6 +362,52 @@ static void chunks(rondo_backend backend) {
   run(backend, tasks, COUNT(tasks));
 }
 BOTH_BACKENDS(attention_append, a_chunk_of_a_prompt_may_begin_at_any_position, chunks)
+
+/* Rows moved by vectors, or else by words of 8 bytes: rows that are not aligned, and more heads than a block has
+ * threads for. Some rows are before the cache or beyond it, and the last blocks are not full. */
+static void settled(rondo_backend backend) {
+  static const struct {
+    int64_t query_heads, kv_heads, query_length, capacity, dimension, position;
+    rondo_rope_pairing pairing;
+    enum place place;
+    bool frequencies;
+    bool rotates_alone;
+  } shapes[] = {{3, 1, 130, 200, 64, 70, RONDO_ROPE_HALVES, DENSE, false, false},
+                {9, 3, 133, 140, 64, 11, RONDO_ROPE_INTERLEAVED, DENSE, false, false},
+                {3, 1, 131, 200, 64, 75, RONDO_ROPE_HALVES, STRIDED, true, false},
+                {2, 2, 129, 300, 128, 0, RONDO_ROPE_INTERLEAVED, DENSE, true, false},
+                {2, 1, 130, 200, 64, -3, RONDO_ROPE_HALVES, DENSE, false, false},
+                {1, 1, 128, 128, 256, 0, RONDO_ROPE_HALVES, DENSE, false, false},
+                {40, 4, 65, 128, 64, 0, RONDO_ROPE_HALVES, DENSE, false, false},
+                {129, 3, 66, 128, 64, 0, RONDO_ROPE_HALVES, DENSE, false, false},
+                {2, 1, 128, 200, 64, 5, RONDO_ROPE_HALVES, MISALIGNED, false, false},
+                {2, 1, 130, 200, 32, 5, RONDO_ROPE_INTERLEAVED, DENSE, false, false},
+                {3, 1, 100, 140, 64, 40, RONDO_ROPE_HALVES, DENSE, false, true},
+                {1, 1, 1031, 1100, 64, 75, RONDO_ROPE_HALVES, DENSE, false, false}};
+  static struct appended tasks[COUNT(shapes)];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    struct appended *t = &tasks[i];
+    *t = (struct appended){.appends = !shapes[i].rotates_alone,
+                           .base = 500000.0f,
+                           .follows = true,
+                           .position_count = 1,
+                           .pairing = shapes[i].pairing,
+                           .frequencies = shapes[i].frequencies};
+    t->a = (struct attention){.dtype = dtypes[i % 2],
+                              .layout = i % 3 ? RONDO_BSHD : RONDO_BHSD,
+                              .batch = 1,
+                              .query_heads = shapes[i].query_heads,
+                              .kv_heads = shapes[i].kv_heads,
+                              .query_length = shapes[i].query_length,
+                              .capacity = shapes[i].capacity,
+                              .dimension = shapes[i].dimension,
+                              .place = shapes[i].place,
+                              .causal = 1};
+    t->positions[0] = (int32_t)shapes[i].position;
+  }
+  run(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_append, rows_at_a_settled_position_agree_with_double_precision, settled)
 
 /* New rows of which the capacity cuts some off, for each kernel: few query rows and many, aligned or not, in pages,
  * with windows and soft caps. */

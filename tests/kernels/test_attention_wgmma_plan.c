@@ -284,19 +284,23 @@ Test(attention_wgmma_plan, new_rows_are_planned_without_their_position) {
   }
 }
 
-/* The launch before it has a block for each row, several if heads are many and rows few, and one for two rows if these
- * are many. They start early, and must not gather on a part of the chip. */
+/* The launch before it has a block for as many rows as 128 threads have, in vectors of 16 numbers; with more heads than
+ * 512 threads have, several blocks for each row, or one for two rows. They start early, and must not gather on a part
+ * of the chip. */
 Test(attention_wgmma_plan, blocks_that_write_new_rows_are_spread_evenly) {
   static const struct {
-    int64_t query_heads, rows, blocks;
-  } cases[] = {{9, 128, 128},  {9, 132, 132},  {9, 133, 133},   {9, 512, 512},   {9, 1023, 1023},
-               {9, 1057, 529}, {33, 128, 384}, {33, 352, 1056}, {33, 2048, 1024}};
+    int64_t query_heads, rows, blocks, threads;
+  } cases[] = {{9, 128, 64, 128},     {9, 132, 66, 128},     {9, 133, 67, 128},     {9, 512, 256, 128},
+               {9, 1023, 512, 128},   {9, 1057, 529, 128},   {33, 128, 128, 160},   {33, 352, 352, 160},
+               {33, 2048, 2048, 160}, {129, 128, 1152, 128}, {129, 1057, 529, 128}, {129, 2048, 1024, 128}};
   const int64_t of_a_multiprocessor = h200.shared_bytes + 1024, of_a_block = 1024 + ATTENTION_APPEND_ROW_BYTES;
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct description d;
     struct op_launches launches;
     describe_new_rows(&d, cases[i].query_heads, cases[i].rows, 4111);
-    cr_expect_str_eq(kernel_of(&d, &h200, &launches), "rondo_attention_append");
+    cr_expect_str_eq(kernel_of(&d, &h200, &launches),
+                     cases[i].query_heads < 129 ? "rondo_attention_append_vectors" : "rondo_attention_append");
+    cr_expect_eq(launches.items[0].block[0], cases[i].threads);
     const int64_t blocks = launches.items[0].grid[0], each = divided_up(blocks, h200.multiprocessors);
     const int64_t bytes = launches.items[0].shared_bytes + of_a_block;
     cr_expect_eq(blocks, cases[i].blocks);
