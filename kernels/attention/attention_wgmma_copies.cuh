@@ -35,6 +35,7 @@ DEVICE void copy_query(const attention_wgmma_parameters &p, const shared_layout<
       continue;
     }
     barrier_expect(full, Size::query_bytes);
+    only_wait_for_predecessors(); /* here, when its instructions before the first copy are done */
     if constexpr (Size::panels == 1)
       tensor_copy(to, &p.q, 0, row, head, batch, full, policy);
     else
@@ -155,6 +156,7 @@ DEVICE void copy_kv(const attention_wgmma_parameters &p, const shared_layout<Siz
     if (elected()) {
       const uint32_t counted = clean_it ? landing_barrier : barrier;
       barrier_expect(counted, Size::kv_bytes);
+      only_wait_for_predecessors();
       copy_rows<Size>(map, slot, row, head, batch, rank, counted, policy);
     }
     if constexpr (Values)
@@ -217,4 +219,5 @@ DEVICE void copy_tiles(const attention_wgmma_parameters &p, const shared_layout<
     }
     if (pass == PASSES - 1 || !again(at, pass)) break;
   }
+  only_wait_for_predecessors(); /* without a copy */
 }

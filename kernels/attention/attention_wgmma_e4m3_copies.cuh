@@ -105,6 +105,7 @@ template <typename Size> struct value_transposer {
       const uint32_t landing = half * 2 + begun % 2, barrier = at.value_landed + 8 * landing;
       if (elected()) {
         barrier_expect(barrier, Size::landing_bytes);
+        only_wait_for_predecessors();
         tensor_copy(at.landing + landing * Size::landing_bytes, &p.v, 0, row, (int)(tile.head / p.group),
                     (int)tile.batch, barrier, policy);
       }

@@ -165,11 +165,11 @@ template <typename Policy> DEVICE void attend_wgmma(const attention_wgmma_parame
   if (warpgroup == 0) walk.begin();
   prepare(p, at);
   keep_early(p.always_zero, (uint32_t)position);
-  wait_for_predecessors();
   if (warpgroup == 0) {
     walk.position = position;
     Policy::copy(p, at, rank, walk);
   } else {
+    only_wait_for_predecessors();
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Size::computing_registers));
     attention_loop<Policy> rows(p, at, warpgroup - 1, rank);
     rows.attend_all();

@@ -7,7 +7,7 @@
  * with a longer tile in one round gets a shorter one in the next. There is no table and no counter to reset. */
 #pragma once
 
-#include "../common/device_code.cuh"
+#include "../common/launch.cuh"
 #include "attention_items.cuh"
 #include "attention_wgmma.h"
 
@@ -44,10 +44,12 @@ template <typename Size> struct tile_walk {
     tile.row_begin = (int)(Size::parts > 1 ? row_tile : row_tile * Size::cluster + rank) * Size::rows;
     tile.item = tile.batch;
     tile.length = p.capacity;
-    if (p.position)
+    if (p.position) {
       tile.length = (int)min(max((int64_t)position + p.query_length, (int64_t)0), (int64_t)p.most_length);
-    else if (p.kv_lengths)
+    } else if (p.kv_lengths) {
+      only_wait_for_predecessors();
       tile.length = min(max(p.kv_lengths[tile.batch], 0), p.most_length);
+    }
     tile.number = number++;
     return true;
   }
@@ -55,6 +57,7 @@ template <typename Size> struct tile_walk {
   DEVICE bool next_packed(query_tile &tile) {
     uint32_t none, place;
     packed_tile at;
+    only_wait_for_predecessors();
     do {
       if (!next_place(none, tile.head, place)) return false;
       at = packed_tile_at(p.starts, p.items, 1, Size::rows, place);
