@@ -230,7 +230,8 @@ ADD(gemm) {
   desc.silu_mul = one_of(random, 4);
   rondo_dtype vectors;
   const rondo_dtype weights = draw_types(random, true, &vectors);
-  const int64_t batch = one_of(random, 2) ? 1 : size(random, 64), count = size(random, 8192);
+  const int64_t batch = one_of(random, 2) ? 1 : size(random, 64),
+                count = one_of(random, 4) ? random_between(random, 17, 32) : size(random, 8192);
   const int64_t k = multiple_of(of_model(random, 1 << 14), weights == RONDO_NVFP4 ? 16 : 1);
   const int64_t m = multiple_of(of_model(random, 1 << 15), desc.silu_mul ? 2 : 1), columns = desc.silu_mul ? m / 2 : m;
   desc.weights = OF(weights, 3, batch, m, k, 0);

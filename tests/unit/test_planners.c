@@ -229,7 +229,9 @@ static void check_gemm(const struct subject *s, const struct op_launches *launch
   EXPECT(is_in_range(problem.rows, row->rows) && is_in_range(problem.k, row->k));
   EXPECT(!row->has_order_of_its_own || !problem.one_order);
   EXPECT(!row->needs_maps || (problem.has_maps && s->chip->version == 90));
-  if (row->needs_maps) EXPECT(launches->items[0].grid[0] % (uint32_t)gemm_tile_cluster(row->kernel->tile) == 0);
+  if (!row->needs_maps) return;
+  const int cluster = row->kernel->parts ? row->kernel->parts : gemm_tile_cluster(row->kernel->tile);
+  EXPECT(launches->items[0].grid[0] % (uint32_t)cluster == 0);
 }
 
 static void check_gemm_softmax(const struct subject *s, const struct op_launches *launches) {
