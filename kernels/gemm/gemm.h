@@ -7,7 +7,7 @@
 
 enum {
   GEMM_MOST_ROWS = 65536, /* of X */
-  GEMM_DEPTH = 64,        /* of k in a stage of the sm_90a kernels: 128 bytes of a row in 16 bits */
+  GEMM_DEPTH = 64,        /* of k in a step of the sm_90a kernels: 128 bytes of a row in 16 bits */
   GEMM_E4M3_DEPTH = 128,  /* and in e4m3 */
   GEMM_GROUP = 64,        /* columns of out that have a sum of squares for each row */
 };

@@ -249,7 +249,8 @@ template <typename D, bool IsWeights> struct gemm_copier {
     }
   }
   DEVICE uint32_t all() const { return at.tiles * at.k_fills; }
-  /* How many of them may be copied before the predecessors end. */
+  /* How many of them may be copied before the predecessors end. With a residual, a stage less than a tile has. */
+  static_assert(D::STAGE_BOXES == 1 || D::SLOTS, "a stage has one step");
   DEVICE uint32_t first_round() const { return min((uint32_t)D::STAGES, p.boxed ? at.steps - 1 : all()); }
 };
 

@@ -256,7 +256,7 @@ rondo_status gemm_wgmma_launch(const struct op_call *call, const struct chip *ch
   const struct gemm_tile *tile = &choice->kernel->tile;
   const struct gemm_moves moves = moves_of(call, tile);
   const struct gemm_wgmma_parameters parameters = wgmma_parameters_of(call, choice, plan, &moves);
-  /* Parts begin at slots, and two warpgroups take turns at the stages of a part. */
+  /* Parts begin at slots, and two warpgroups take turns at the steps of a part. */
   assert(tile->turns != 2 || parameters.steps >= (uint32_t)(GEMM_SLOT_STEPS * tile->parts));
   const int depth = depth_of(choice), out_columns = parameters.finish.silu_mul ? gemm_tile_gated_columns(*tile) : 64;
   struct op_launch *launch = launch_add(launches, &choice->kernel->kernel, plan->grid, choice->kernel->kernel.threads,

@@ -1,7 +1,6 @@
-/* gemm_rows.cuh - what the two warps that neither copy W or X nor multiply do for RMS norms, for gemm_wgmma.cuh: the
- * factors of a tile's rows, from the sums of squares of X, while the tile is multiplied; and the numbers of a norm come
- * near.
- */
+/* gemm_rows.cuh - what warps that neither copy W or X nor multiply do for RMS norms, for gemm_wgmma.cuh and
+ * gemm_slices.cu: they make the factors of a tile's rows, from the sums of squares of X, while the tile is multiplied,
+ * and the numbers of a norm come near. */
 #pragma once
 
 #include "../common/shared_words.cuh"

@@ -115,7 +115,7 @@ template <uint32_t Parts> DEVICE void copy_stages(const gemm_slices_parameters &
 }
 
 /* A lane's scales of a stage: of its row in each group. Past the last row of W its scales are taken, since those
- * results are not stored; past the end of k zeros. */
+ * results are not stored; past the end of k any, since codes and X are zeros there. */
 DEVICE void copy_scales_of_stage(const gemm_slices_parameters &p, const slices_tile &tile, uint32_t step, uint32_t to) {
   const uint32_t lane = threadIdx.x % 32, fours = min(p.k / 64 - step * CHUNKS, CHUNKS);
   rolled_for (uint32_t i = 0; i < p.groups; i++, to += ROWS * SCALE_BYTES) {
@@ -317,7 +317,8 @@ DEVICE void finish_tile(const gemm_slices_parameters &p, const slices_block<Part
   }
 }
 
-/* Loads the numbers that a tile's sums will meet, so that they are in L1 then: a row of the residual a lane. */
+/* Loads one of each line of numbers that a tile's sums will meet, so that the line is near then: a row of the residual
+ * a lane. */
 DEVICE void touch_tile(const gemm_slices_parameters &p, const slices_tile &tile) {
   constexpr uint32_t LINE_BYTES = 128;
   const gemm_finish &f = p.finish;

@@ -224,11 +224,11 @@ static void gemm_keeps_its_bound_for_long_sums(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemm, gemm_keeps_its_bound_for_long_sums, gemm_keeps_its_bound_for_long_sums)
 
-/* An odd number of columns, or in NVFP4 a k that does not fill a stage, leaves these to the portable kernels on every
+/* An odd number of columns, or in NVFP4 a k that is no multiple of 64, leaves these to the portable kernels on every
  * chip. Blocks have parts of k, and a second kernel adds them up. */
 static void gemm_adds_parts_of_k(rondo_backend backend) {
   static const rondo_dtype types[] = {RONDO_BF16, RONDO_F32, RONDO_F16};
-  static const int64_t sizes[][3] = {{17, 61, 1040}, {70, 203, 2064}, {33, 9, 4112}};
+  static const int64_t sizes[][3] = {{17, 61, 2064}, {70, 203, 2064}, {33, 9, 4112}};
   struct gemm_problem_case problems[12];
   for (size_t i = 0; i < COUNT(problems); i++) {
     const int64_t *size = sizes[i % 3];

@@ -81,7 +81,8 @@ BOTH_BACKENDS(gemm_norms, factors_agree_with_fp64_in_every_kernel, factors_agree
 static void norms_agree_with_fp64_tile_after_tile(rondo_backend backend) {
   static const int64_t sizes[][3] = {{2944, 512, 256}, {3840, 1088, 384},  {3200, 704, 256},  {3712, 1472, 256},
                                      {3456, 576, 256}, {1664, 4800, 1024}, {4096, 4096, 512}, {2560, 2496, 256},
-                                     {4096, 1024, 64}, {200, 16448, 128},  {128, 9000, 64},   {8192, 576, 576}};
+                                     {4096, 1024, 64}, {200, 16448, 128},  {128, 9000, 64},   {8192, 576, 576},
+                                     {31, 49160, 576}};
   struct gemm_problem_case problems[3 * COUNT(sizes)];
   for (size_t i = 0; i < COUNT(problems); i++) {
     const int64_t *size = sizes[i / 3], less = backend == RONDO_BACKEND_HOST ? 16 : 1;
@@ -89,7 +90,7 @@ static void norms_agree_with_fp64_tile_after_tile(rondo_backend backend) {
     problems[i] = (struct gemm_problem_case){.dtype = one,
                                              .out_dtype = i % 3 == 1 ? one : RONDO_F32,
                                              .packed = i % 3 == 2,
-                                             .rows = size[0] / less - (int64_t)i % 8,
+                                             .rows = (size[0] - (int64_t)i % 8) / less,
                                              .columns = size[1] / less / 8 * 8,
                                              .k = size[2],
                                              .scale = 0.125f,
@@ -179,7 +180,7 @@ BOTH_BACKENDS(gemm_norms, a_row_of_norms_does_not_touch_the_others, a_row_of_nor
 Test(gemm_norms, the_residual_stream_has_kernels) {
   size_t count;
   const struct gemm_choice *choices = gemm_choices(&count);
-  bool is_chosen[32] = {0};
+  bool is_chosen[64] = {0};
   cr_assert_leq(count, COUNT(is_chosen));
   for (size_t i = 0; i < gemm_size_count + gemm_packed_size_count; i++) {
     const bool packed = i >= gemm_size_count;

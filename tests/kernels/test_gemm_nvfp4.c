@@ -59,8 +59,9 @@ BOTH_BACKENDS(gemm, nvfp4_agrees_with_fp64_in_every_kernel, nvfp4_agrees_with_fp
 
 /* Several tiles a block, batches, views, and rows that begin at no multiple of 16, 8 or 4 bytes. */
 static void nvfp4_takes_batches_and_views(rondo_backend backend) {
-  static const int64_t sizes[][4] = {{2944, 1088, 384, 0}, {1100, 5000, 320, 0}, {70, 520, 128, 9}, {300, 264, 192, 5},
-                                     {20, 72, 64, 200},    {130, 392, 2112, 2},  {33, 64, 96, 2},   {200, 136, 176, 3}};
+  static const int64_t sizes[][4] = {{2944, 1088, 384, 0}, {1100, 5000, 320, 0}, {70, 520, 128, 9},
+                                     {300, 264, 192, 5},   {20, 72, 64, 200},    {130, 392, 2112, 2},
+                                     {33, 64, 96, 2},      {200, 136, 176, 3},   {30, 2056, 1088, 20}};
   struct gemm_problem_case problems[4 * COUNT(sizes)];
   for (size_t i = 0; i < COUNT(problems); i++) {
     const int64_t *size = sizes[i / 4];
@@ -103,6 +104,13 @@ static void nvfp4_keeps_its_bound_for_long_sums(rondo_backend backend) {
        .rows = 33,
        .columns = 65,
        .k = 9008,
+       .positive = 1},
+      {.dtype = RONDO_BF16,
+       .out_dtype = RONDO_F32,
+       .packed = true,
+       .rows = 30,
+       .columns = 136,
+       .k = 16384,
        .positive = 1},
   };
   gemm_problems_check(backend, problems, COUNT(problems));

@@ -100,8 +100,7 @@ Test(gemm, gemm_leaves_few_rows_to_gemv_unless_bits_must_not_change) {
   cr_expect_str_eq(gemm_choose(&problem, &plan)->name, "portable_128x256");
 }
 
-/* Three tiles of 64 x 64 on a multiprocessor take one turn where there is room for three blocks, on 8.6 one and a half.
- */
+/* Three tiles of 64 x 64 take one turn where three blocks fit on a multiprocessor, on 8.6 one and a half. */
 Test(gemm, gemm_counts_the_blocks_that_shared_memory_holds) {
   size_t count;
   const struct gemm_choice *choice = gemm_choices(&count);
