@@ -2,10 +2,11 @@
  * (attention_many_tokens.h). Exchanges bound it.
  *
  * A cluster has a KV head and eight blocks for each tile of 64 tokens. Before the wait a block moves its rows of all
- * weights to shared memory. Each block normalises eight tokens for those that multiply them: three blocks make a tile's
- * heads of q, one K and one V. The others make K or V once more, so that each sends it to at most two blocks of q.
- * These attend, with a tile of keys to each warpgroup at a time, and copy what they attended to the tile's blocks,
- * which share the rows of the output. A token's bits depend on its position and on nothing that comes after it.
+ * weights to shared memory. Each block sends eight tokens, times the norm, to those that multiply them. The factors of
+ * the rows follow, and multiply the sums. Three blocks make a tile's heads of q, one K and one V. The others make K or
+ * V once more, so that each sends it to at most two blocks of q. These attend, with a tile of keys to each warpgroup at
+ * a time, and copy what they attended to the tile's blocks, which share the rows of the output. A token's bits depend
+ * on its position and on nothing that comes after it.
  *
  * Clusters of sixteen start only after the feed forward before, whose blocks take most multiprocessors; but K and V of
  * the first tile need not be made for the second one from x, whose sum takes longest. */

@@ -2,9 +2,10 @@
  * sm_90a (feed_forward_many_tokens.h). Exchanges bound it: both products together take 1700 cycles.
  *
  * A cluster has 64 tokens and 256 gated columns. Before the wait a block moves its rows of all weights to shared
- * memory. Then each block normalises eight tokens and copies them to all blocks; multiplies the tokens by its rows of
- * gate and up; copies its gated columns to all blocks; and multiplies those of the cluster by its rows of the second
- * matrix. A token's bits depend neither on its position among the tokens nor on the others. */
+ * memory. Then each block copies eight tokens, times the norm, to all blocks, and the factors of their rows after them;
+ * multiplies the tokens by its rows of gate and up, and the sums by the factors; copies its gated columns to all
+ * blocks; and multiplies those of the cluster by its rows of the second matrix. A token's bits depend neither on its
+ * position among the tokens nor on the others. */
 #include "feed_forward_many_tokens.h"
 #include "many_tokens.cuh"
 

@@ -1,5 +1,5 @@
 /* many_tokens.cuh - for the layer halves of 17 to 128 tokens on sm_90a: operands of wgmma in shared memory, copies from
- * block to block, and the rows of x that a cluster normalises.
+ * block to block, and the rows of x and factors of a norm that a cluster exchanges.
  *
  * A block's tokens become eight rows of each panel, which lie together: so one copy of a panel brings them to other
  * blocks. */

@@ -64,7 +64,7 @@ struct gemm_design {
   static constexpr int STORED = gemm_tile_stored(TILE), BUFFERS = gemm_tile_buffers(TILE, Stages);
   static constexpr bool IS_WIDE = gemm_tile_is_wide(TILE);
   static constexpr bool MEETS_OFTEN = gemm_meeting_bytes(TILE) > 0;
-  static constexpr int STEP = SPLITS ? Warpgroups : 1; /* from a stage of a warpgroup to its next: with slots */
+  static constexpr int STEP = SPLITS ? Warpgroups : 1; /* from a step of k of a warpgroup to its next: with slots */
   static constexpr int COPYING_REGISTERS = IS_WIDE ? 24 : Slots ? 56 : 40;
   static constexpr int MULTIPLYING_REGISTERS = IS_WIDE || Warpgroups == 1 ? 240 : Slots ? 224 : 232;
 

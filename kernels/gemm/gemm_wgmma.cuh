@@ -1,17 +1,18 @@
 /* gemm_wgmma.cuh - products of many rows on sm_90a: out = X W^T. It runs where X and W have tensor maps. Large products
  * are bound by the tensor cores, small ones by what a multiprocessor takes in: 54 bytes a cycle.
  *
- * Blocks are persistent. Two threads copy: one W, one X, 64 of k at a time, into stages of shared memory. W's copies
- * begin before the predecessors end. One or two warpgroups multiply. Two warpgroups share a tile, or take turns at
- * tiles: the results of one leave while the other multiplies. A cluster shares tiles, of which each block copies a part
- * to all; or its blocks have parts of k, whose sums meet in shared memory.
+ * Blocks are persistent. Two threads copy: one W, one X, into stages of shared memory. A stage is 64 of k, in e4m3 128,
+ * with W in NVFP4 64 to 256. W's copies begin before the predecessors end. One or two warpgroups multiply. Two
+ * warpgroups share a tile, or take turns at tiles: the results of one leave while the other multiplies. A cluster
+ * shares tiles, of which each block copies a part to all; or its blocks have parts of k, whose sums meet in shared
+ * memory.
  *
  * W in NVFP4 comes to slots of its own, and is decoded to registers (gemm_wgmma_slots.cuh).
  *
  * A residual that has the boxes of out comes through the stages too, after the last k of its tile.
  *
- * A stage is freed only if it will be filled again. So nothing arrives at a barrier of a block that may have ended, and
- * the cluster does not meet at the end.
+ * Where blocks share stages, one is freed only if it will be filled again. So nothing arrives at a barrier of a block
+ * that may have ended, and the cluster does not meet at the end.
  *
  * A row's sum has the same order wherever it stands: k in steps of 16; with parts, one part after the other.
  */
