@@ -43,7 +43,7 @@ template <typename Size> struct tile_ring {
 
 /* The first KV row of a warp's first tile. */
 template <typename Size> DEVICE uint32_t first_row_of(const kv_head_place &b) {
-  return (b.warp * Size::sharing + b.rank % Size::sharing) * LAYER_HALF_TILE;
+  return (Size::place_of_warp(b.warp) * Size::sharing + b.rank % Size::sharing) * LAYER_HALF_TILE;
 }
 
 /* The new row, into a tile that has come and into the cache, of which the lane has the chunk that it copies. */
@@ -53,8 +53,8 @@ DEVICE void place_new_row(const attention_block_parameters &p, const kv_head_pla
   using tile = typename Size::tile;
   if (b.lane < 2 * tile::chunks) {
     const uint32_t is_v = b.lane / tile::chunks, chunk = b.lane % tile::chunks, in_tile = row % LAYER_HALF_TILE;
-    const uint4 numbers = load_shared_words_four(b.shared + ATTENTION_BLOCK_NUMBERS +
-                                                 (Size::group(p) + is_v) * Size::numbers_pitch + chunk * 16);
+    const uint4 numbers =
+        load_shared_words_four(Size::numbers(p, b) + (Size::group(p) + is_v) * Size::numbers_pitch + chunk * 16);
     store_four_words(to + is_v * tile::tile_bytes + in_tile * tile::row_bytes + ((chunk ^ in_tile % 8) << 4), numbers);
     const unsigned char *at = is_v ? tiles.v + (uint64_t)row * tiles.v_row : tiles.k + (uint64_t)row * tiles.k_row;
     if (b.keeps_row) *reinterpret_cast<uint4 *>(const_cast<unsigned char *>(at)) = numbers;
@@ -67,7 +67,7 @@ template <typename Size>
 DEVICE void load_query(const attention_block_parameters &p, const kv_head_place &b,
                        query_fragments<typename Size::tile> &q) {
   const uint32_t head = min(b.lane % 8, Size::group(p) - 1),
-                 from = b.shared + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + b.lane / 8 * 16;
+                 from = Size::numbers(p, b) + head * Size::numbers_pitch + b.lane / 8 * 16;
   unroll<Size::dimension / 32>([&](int two) {
     uint32_t r[4];
     ldmatrix_x4(r, from + two * 64);

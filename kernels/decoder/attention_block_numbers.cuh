@@ -71,9 +71,10 @@ DEVICE uint2 rotate_and_round(const attention_block_parameters &p, uint32_t head
 /* These words to a block. */
 template <typename Size>
 DEVICE void send_pairs(const attention_block_parameters &p, const kv_head_place &b, uint32_t head, uint32_t pair,
-                       uint2 words, uint32_t to_block) {
-  const uint32_t there = address_in_block(b.shared, to_block),
-                 to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.rope_is_halves ? 2 : 4);
+                       uint2 words, uint32_t to_block, uint32_t further = 0) {
+  const uint32_t there = address_in_block(b.shared, to_block), to = there + ATTENTION_BLOCK_NUMBERS + further +
+                                                                    head * Size::numbers_pitch +
+                                                                    pair * (p.rope_is_halves ? 2 : 4);
   send_word(to, words.x, there + ATTENTION_BLOCK_BARRIERS);
   send_word(to + (p.rope_is_halves ? Size::dimension : 4), words.y, there + ATTENTION_BLOCK_BARRIERS);
 }

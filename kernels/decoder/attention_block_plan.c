@@ -25,6 +25,7 @@ static const struct decoder_variant variants[] = {ATTENTION_BLOCK_KERNELS(VARIAN
 static const struct decoder_variant wide_variants[] = {ATTENTION_BLOCK_WIDE_KERNELS(WIDE_VARIANT)};
 static const struct decoder_variant ranks_variants[] = {ATTENTION_BLOCK_WIDE_RANKS_KERNELS(WIDE_VARIANT)};
 static const struct decoder_variant several_variants[] = {ATTENTION_SEVERAL_TOKENS_KERNELS(WIDE_VARIANT)};
+static const struct decoder_variant pairs_variants[] = {ATTENTION_SEVERAL_TOKENS_PAIRS(WIDE_VARIANT, RONDO_BF16)};
 
 /* ---- Layout ------------------------------------------------------------------------------------------------------ */
 
@@ -123,23 +124,27 @@ static bool has_registers(const struct attention_block_share *share, int64_t mos
 
 bool attention_several_tokens_plan(const struct decoder_shape *shape, const struct chip *chip,
                                    struct decoder_plan *plan) {
-  enum { TOKENS = ATTENTION_SEVERAL_TOKENS_TOKENS, NUMBER_AND_REST = 4, TOKEN_PADDING = 16 };
-  const int64_t d = HEADS_OF_64, hidden = shape->hidden, splits = divide_up(shape->rows, TOKENS);
+  enum { BLOCKS = LAYER_HALF_CLUSTER, TWO_NUMBERS = 4, TOKEN_PADDING = 16 };
   struct attention_block_parameters *p = &plan->told.attention;
-  plan->kernel = DECODER_KERNEL(several_variants, shape, chip, d);
+  const bool pairs =
+      shape->weights == RONDO_BF16 && !shape->one_sequence && shape->rows >= ATTENTION_SEVERAL_TOKENS_PAIRED_ROWS;
+  const int64_t tokens = pairs ? 2 * BLOCKS : BLOCKS;
+  const int64_t d = HEADS_OF_64, hidden = shape->hidden, splits = divide_up(shape->rows, tokens);
+  plan->kernel =
+      pairs ? DECODER_KERNEL(pairs_variants, shape, chip, d) : DECODER_KERNEL(several_variants, shape, chip, d);
   if (!plan->kernel || shape->out_parts < shape->kv_heads || !shape->capacity) return false;
   plan->clusters = shape->kv_heads * splits;
   p->splits = (uint32_t)splits;
   int64_t at = share(shape, p);
-  /* Two tokens' numbers lie so that they do not meet in a bank. */
-  p->pitch = (uint32_t)(round_up(larger(hidden, shape->group * d) * NUMBER_AND_REST, SHARED_ALIGNMENT) + TOKEN_PADDING);
-  p->positions = decoder_take(&at, TOKENS * (int64_t)sizeof(int32_t), SHARED_ALIGNMENT);
-  p->table = decoder_take(&at, INT64_C(2) * TOKENS * ATTENTION_SEVERAL_TOKENS_PAIRS * (int64_t)sizeof(float),
-                          SHARED_ALIGNMENT);
+  if (pairs) at += (shape->group + 2) * ATTENTION_BLOCK_NUMBERS_PITCH(d);
+  /* Numbers of two blocks lie so that they do not meet in a bank. */
+  p->pitch = (uint32_t)(round_up(larger(hidden, shape->group * d) * TWO_NUMBERS, SHARED_ALIGNMENT) + TOKEN_PADDING);
+  p->positions = decoder_take(&at, tokens * (int64_t)sizeof(int32_t), SHARED_ALIGNMENT);
+  p->table = decoder_take(&at, 2 * tokens * ATTENTION_SEVERAL_TOKENS_PAIRS * (int64_t)sizeof(float), SHARED_ALIGNMENT);
   p->squares =
-      decoder_take(&at, TOKENS * ATTENTION_SEVERAL_TOKENS_SQUARES(hidden) * (int64_t)sizeof(float), SHARED_ALIGNMENT);
-  p->cuts = decoder_take(&at, most_units(p) * TOKENS * ATTENTION_SEVERAL_TOKENS_CUT_BYTES, SHARED_ALIGNMENT);
-  p->activations = decoder_take(&at, (int64_t)TOKENS * p->pitch, SHARED_ALIGNMENT);
+      decoder_take(&at, tokens * ATTENTION_SEVERAL_TOKENS_SQUARES(hidden) * (int64_t)sizeof(float), SHARED_ALIGNMENT);
+  p->cuts = decoder_take(&at, most_units(p) * tokens * ATTENTION_SEVERAL_TOKENS_CUT_BYTES, SHARED_ALIGNMENT);
+  p->activations = decoder_take(&at, BLOCKS * (int64_t)p->pitch, SHARED_ALIGNMENT);
   p->norm_copy = decoder_take(&at, 2 * hidden, SHARED_ALIGNMENT);
   /* Tiles of K and V lie where the weights have been. */
   p->ring = p->weights = (uint32_t)at;

@@ -38,6 +38,10 @@ template <rondo_dtype Weights, int Dimension> struct block_sizes {
   static DEVICE uint32_t pitch(told p) { return p.pitch; }
   static DEVICE uint32_t powers(told) { return 0; } /* only where vectors are scaled */
   static DEVICE uint32_t ring(told p) { return p.ring; }
+  static DEVICE uint32_t place_of_warp(uint32_t warp) { return warp; } /* among those that attend for its token */
+  template <typename Place> static DEVICE uint32_t numbers(told, const Place &b) {
+    return b.shared + ATTENTION_BLOCK_NUMBERS;
+  }
 };
 
 /* `splits` clusters share the query heads of a KV head, whose new row the first of them writes. */

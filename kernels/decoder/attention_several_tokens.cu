@@ -1,141 +1,16 @@
-/* attention_several_tokens.cu - the attention half of a layer for 2 to 16 tokens, in one launch
+/* attention_several_tokens.cu - the attention half of a layer for 2 to 128 tokens, in one launch
  * (attention_several_tokens.h). It runs if a warp's weights fit in its registers. The chain of exchanges bounds it.
  *
  * It works like attention_block.cu, with eight tokens in the columns of operand B and their rounding's remainders in a
- * second operand B. A block makes the numbers of its token for all blocks, receives the token's q, k and v from all,
- * and attends the token's whole context, so that it sends a vector and no partial result. A token's bits depend neither
- * on its position among the tokens nor on the others. Of one sequence it has the bits of attention_block.cu
- * (attention_rows_as_tokens.cuh).
+ * second operand B. In bf16 and from 25 tokens on, eight more tokens take the place of the remainders: a block has a
+ * pair of tokens, and half of its warps attend for each. A block makes the numbers of its token for all blocks,
+ * receives the token's q, k and v from all, and attends the token's whole context, so that it sends a vector and no
+ * partial result. A token's bits depend neither on its position among the tokens nor on the others. Of one sequence it
+ * has the bits of attention_block.cu (attention_rows_as_tokens.cuh).
  *
  * Before the wait a block moves its weights to registers, and requests the first 576 rows of K and V in their place. */
-#include "attention_block_attend.cuh"
-#include "attention_block_numbers.cuh"
 #include "attention_rows_as_tokens.cuh"
-
-template <rondo_dtype Weights, bool AsTokens> struct row_sizes : block_sizes<Weights, 64> {
-  using base = block_sizes<Weights, 64>;
-  static constexpr bool as_tokens = AsTokens, alike = AsTokens; /* as_tokens: of one sequence */
-  static constexpr uint32_t tokens = ATTENTION_SEVERAL_TOKENS_TOKENS, sharing = 1, attending = base::warps;
-  static constexpr uint32_t row_step = attending * LAYER_HALF_TILE;
-  static constexpr uint32_t stages =
-                                AsTokens ? ATTENTION_SEVERAL_TOKENS_STAGES_OF_ONE : ATTENTION_SEVERAL_TOKENS_STAGES,
-                            ring_bytes = stages * base::stage_bytes;
-  static DEVICE uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
-    return (stage + base::stage_bytes) % ring_bytes;
-  }
-  /* Tiles of a warp that are complete in the cache when it requests them. */
-  static constexpr uint32_t fetched = 2;
-};
-
-/* A block's token, and those of its cluster. */
-struct row_place : kv_head_place {
-  uint32_t first_token, tokens, token; /* tokens: of the cluster; token: of all */
-  bool has_token;
-
-  DEVICE row_place(const attention_block_parameters &p, uint32_t memory) : kv_head_place(memory, p.splits) {
-    first_token = (part - kv_head * p.splits) * ATTENTION_SEVERAL_TOKENS_TOKENS;
-    tokens = min(p.half.rows - first_token, (uint32_t)ATTENTION_SEVERAL_TOKENS_TOKENS);
-    token = first_token + rank, has_token = rank < tokens, keeps_row = true;
-  }
-};
-
-/* ---- x ----------------------------------------------------------------------------------------------------------- */
-
-/* Four columns of the block's token, made by two lanes. Each adds half of the parts and sends to half of the blocks.
- * All addresses are computed before the wait. The last warps begin, each with 64 columns: hidden is a multiple of 64.
- */
-template <typename Size> struct row_gatherer {
-  static constexpr uint32_t of_warp = 16, of_block = of_warp * Size::warps, at_once = 4;
-  const unsigned char *x, *parts;
-  uint32_t first, half, norm, to, square;
-  uint32_t there[Size::cluster / 2], part_step;
-
-  DEVICE row_gatherer(const attention_block_parameters &p, const row_place &b) {
-    const uint32_t of_warps = Size::warps - 1 - b.warp, part_bytes = p.half.rows * p.hidden * 4;
-    first = of_warps * of_warp + b.lane / 2, half = b.lane % 2;
-    const uint32_t i = b.token * (p.hidden / 4) + first;
-    x = reinterpret_cast<const unsigned char *>(p.half.x) + (uint64_t)i * 16;
-    parts = reinterpret_cast<const unsigned char *>(p.half.x_parts) + (uint64_t)i * 16 + (uint64_t)half * part_bytes;
-    part_step = 2 * part_bytes, norm = b.shared + p.norm_copy + first * 8;
-    to = p.activations + b.rank * p.pitch + first * 16;
-    square = p.squares + (b.rank * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + of_warps) * 4;
-    unrolled_for (uint32_t j = 0; j < Size::cluster / 2; j++)
-      there[j] = address_in_block(b.shared, 2 * j + half), keep(there[j]);
-    keep(x), keep(parts), keep(part_step), keep(norm), keep(to), keep(square);
-  }
-
-  DEVICE void ask_norm(const attention_block_parameters &p) const {
-    if (!p.half.norm || half) return;
-    for (uint32_t four = first; four < p.hidden / 4; four += of_block)
-      copy_early<8>(norm + (four - first) * 8, static_cast<const uint2 *>(p.half.norm) + four);
-  }
-
-  /* x and its parts: a lane has the even parts, or the odd ones. */
-  DEVICE float4 sum_parts(const attention_block_parameters &p, uint32_t skipped) const {
-    const float4 four = *reinterpret_cast<const float4 *>(x + skipped * 16);
-    const unsigned char *from = parts + skipped * 16;
-    float4 sum = {};
-    rolled_for (uint32_t base = half; base == half || base < p.half.part_count; base += 2 * at_once) {
-      float4 part[at_once];
-      unrolled_for (uint32_t j = 0; j < at_once; j++, from += part_step)
-        part[j] = base + 2 * j < p.half.part_count ? *reinterpret_cast<const float4 *>(from)
-                                                   : float4{-0.0f, -0.0f, -0.0f, -0.0f};
-      if (base == half) sum = half ? float4{-0.0f, -0.0f, -0.0f, -0.0f} : four;
-      unrolled_for (uint32_t j = 0; j < at_once; j++)
-        sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
-    }
-    const auto both = [](float of_lane) { return of_lane + __shfl_xor_sync(0xffffffffu, of_lane, 1); };
-    return {both(sum.x), both(sum.y), both(sum.z), both(sum.w)};
-  }
-
-  /* The token's numbers to all blocks, and the sums of its squares. */
-  DEVICE void gather(const attention_block_parameters &p, const row_place &b) const {
-    rolled_for (uint32_t four = first; four < p.hidden / 4; four += of_block) {
-      const uint32_t skipped = four - first;
-      const float4 row = sum_parts(p, skipped);
-      float2 low = {row.x, row.y}, high = {row.z, row.w};
-      float squares = half ? 0.0f : sum_of_squares<Size::alike>(low) + sum_of_squares<Size::alike>(high);
-      if (p.half.norm) {
-        const uint2 by = load_two_words(norm + skipped * 8);
-        low = products<Size::alike>(low, two_numbers(by.x)), high = products<Size::alike>(high, two_numbers(by.y));
-      }
-      const uint4 words = numbers_and_rest(low, high);
-      unroll<Size::cluster / 2>([&](uint32_t j) {
-        send_four_words(there[j] + to + skipped * 16, words, there[j] + ATTENTION_SEVERAL_TOKENS_BARRIER);
-      });
-      if (b.kv_head == 0 && !half) reinterpret_cast<float4 *>(p.half.out)[b.token * (p.hidden / 4) + four] = row;
-      squares = warp_sum(squares);
-      if (b.lane < Size::cluster)
-        send_word(address_in_block(b.shared + square + skipped / of_warp * 4, b.lane), __float_as_uint(squares),
-                  address_in_block(b.row_barrier(), b.lane));
-    }
-  }
-};
-
-/* The sum of a token's squares. Of tokens of one sequence in the order of attention_block.cu, whose warps have twice as
- * many numbers. */
-template <typename Size> DEVICE float sum_squares(const attention_block_parameters &p, uint32_t from) {
-  const uint32_t count = ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden);
-  float sum = 0, before = 0;
-#pragma unroll 4
-  for (uint32_t i = 0; i < count; i += 4) {
-    const float4 four = load_shared_four(from + i * 4);
-    const float next = (four.x + four.y) + (four.z + four.w);
-    if (!Size::as_tokens)
-      sum += next;
-    else if (i % 8 == 0)
-      before = next;
-    if (Size::as_tokens && (i % 8 || i + 4 == count)) sum += i % 8 ? before + next : next;
-  }
-  return sum;
-}
-
-template <typename Size>
-DEVICE float row_factor(const attention_block_parameters &p, const row_place &b, uint32_t token) {
-  if (p.half.epsilon == 0.0f) return p.half.scale;
-  const float sum = sum_squares<Size>(p, b.shared + p.squares + token * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) * 4);
-  return rsqrtf(fmaf(sum, p.inverse_hidden, p.half.epsilon)) * p.half.scale;
-}
+#include "attention_several_tokens_rows.cuh"
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
@@ -203,6 +78,14 @@ template <typename Size, int Most> struct row_weights {
       });
     });
     if (!count) return;
+    if constexpr (Size::own == 2) {
+      constexpr uint32_t second = LAYER_HALF_CLUSTER * ATTENTION_SEVERAL_TOKENS_CUT_BYTES;
+      unroll<2, 2>([&](int i, int k) {
+        store_two_numbers(to + i * ATTENTION_SEVERAL_TOKENS_CUT_BYTES + k * second,
+                          {c[2 * k][i] + c[2 * k + 1][i], c[2 * k][i + 2] + c[2 * k + 1][i + 2]});
+      });
+      return;
+    }
     unroll<2>([&](int i) {
       store_two_numbers(
           to + i * ATTENTION_SEVERAL_TOKENS_CUT_BYTES,
@@ -239,13 +122,13 @@ DEVICE void make_row_tables(const attention_block_parameters &p, const row_place
   }
 }
 
-/* Sums of the first product, normalised, rotated and rounded, to the block of their token: a warp has a tile, four of
- * its lanes a token. */
+/* Sums of the first product, normalised, rotated and rounded, to the block of their token: a warp has a tile of eight
+ * tokens, four of its lanes a token. */
 template <typename Size>
 DEVICE void send_row_numbers(const attention_block_parameters &p, const row_place &b, float factor) {
   constexpr uint32_t of_head = Size::dimension / 16;
-  const uint32_t couple = b.t, token = b.g;
-  rolled_for (uint32_t mine = b.warp; mine < p.first.tiles; mine += Size::warps) {
+  const uint32_t couple = b.t, second = b.warp % Size::own, token = b.g + second * LAYER_HALF_CLUSTER;
+  rolled_for (uint32_t mine = b.warp / Size::own; mine < p.first.tiles; mine += Size::warps / Size::own) {
     const uint32_t tile = mine * Size::cluster + b.rank;
     if (tile >= p.first.all_tiles) continue;
     const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
@@ -255,42 +138,55 @@ DEVICE void send_row_numbers(const attention_block_parameters &p, const row_plac
     if constexpr (Size::as_tokens)
       send_to_later_tokens<Size>(p, b, b.tokens, token, head, tile % of_head * 8, words);
     else if (token < b.tokens)
-      send_pairs<Size>(p, b, head, pair, words, token);
+      send_pairs<Size>(p, b, head, pair, words, b.g, second * Size::numbers_bytes(p));
   }
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
-/* The warps' results, joined, to all blocks as the second product's vector; each of eight lanes sends to one block. It
- * takes the place of the token's x. If the token's position is below 0, nothing was waited for, and a block that still
- * multiplies may read it: then only that token's sums are wrong, and they are not used. */
+/* Four numbers of the results of a token's warps, of which `active` have a tile, joined. */
+template <typename Size> DEVICE float4 join_row(uint32_t stats, uint32_t from, uint32_t active) {
+  float2 s[Size::attending];
+  float4 of_warp[Size::attending];
+  float most = lowest, sum = 0;
+  float4 o = {};
+  unroll<Size::attending>([&](uint32_t w) {
+    s[w] = {lowest, 0.0f}, of_warp[w] = {};
+    if (w < active)
+      s[w] = load_shared_two(stats + w * ATTENTION_BLOCK_MOST_GROUP * 8),
+      of_warp[w] = load_shared_four(from + w * Size::ring_bytes);
+  });
+  unroll<Size::attending>([&](uint32_t w) { most = fmaxf(most, s[w].x); });
+  unroll<Size::attending>([&](uint32_t w) {
+    const float f = exp2_approximate(s[w].x - most);
+    sum = fmaf(f, s[w].y, sum);
+    o.x = fmaf(f, of_warp[w].x, o.x), o.y = fmaf(f, of_warp[w].y, o.y);
+    o.z = fmaf(f, of_warp[w].z, o.z), o.w = fmaf(f, of_warp[w].w, o.w);
+  });
+  const float inverse = sum == 0.0f ? 0.0f : reciprocal(sum);
+  return {o.x * inverse, o.y * inverse, o.z * inverse, o.w * inverse};
+}
+
+/* The warps' results, joined, to all blocks as the second product's vectors; each of eight lanes sends to one block.
+ * They take the place of the tokens' x. If the positions are below 0, nothing was waited for, and a block that still
+ * multiplies may read them: then only these tokens' sums are wrong, and they are not used. */
 template <typename Size>
-DEVICE void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
+DEVICE void send_result(const attention_block_parameters &p, const row_place &b, const uint32_t (&lengths)[2]) {
   constexpr uint32_t fours = Size::dimension / 4;
-  const uint32_t active = active_warps<Size>(length, b.rank);
   rolled_for (uint32_t i = threadIdx.x / Size::cluster; i < p.group * fours; i += Size::threads / Size::cluster) {
     const uint32_t head = i / fours, four = i % fours, block = b.lane % Size::cluster;
     const uint32_t from = b.shared + p.ring + (head * Size::tile::pitch + four * 4) * 4,
                    stats = b.shared + ATTENTION_BLOCK_STATS + head * 8;
-    float2 s[Size::attending];
-    float4 of_warp[Size::attending];
-    float most = lowest, sum = 0;
-    float4 o = {};
-    unroll<Size::attending>([&](uint32_t w) {
-      s[w] = {lowest, 0.0f}, of_warp[w] = {};
-      if (w < active)
-        s[w] = load_shared_two(stats + w * ATTENTION_BLOCK_MOST_GROUP * 8),
-        of_warp[w] = load_shared_four(from + w * Size::ring_bytes);
-    });
-    unroll<Size::attending>([&](uint32_t w) { most = fmaxf(most, s[w].x); });
-    unroll<Size::attending>([&](uint32_t w) {
-      const float f = exp2_approximate(s[w].x - most);
-      sum = fmaf(f, s[w].y, sum);
-      o.x = fmaf(f, of_warp[w].x, o.x), o.y = fmaf(f, of_warp[w].y, o.y);
-      o.z = fmaf(f, of_warp[w].z, o.z), o.w = fmaf(f, of_warp[w].w, o.w);
-    });
-    const float inverse = sum == 0.0f ? 0.0f : reciprocal(sum);
-    const uint4 words = numbers_and_rest({o.x * inverse, o.y * inverse}, {o.z * inverse, o.w * inverse});
+    const float4 o = join_row<Size>(stats, from, active_warps<Size>(lengths[0], b.rank));
+    uint4 words;
+    if constexpr (Size::own == 1) {
+      words = numbers_and_rest({o.x, o.y}, {o.z, o.w});
+    } else {
+      const float4 next =
+          join_row<Size>(stats + Size::attending * ATTENTION_BLOCK_MOST_GROUP * 8,
+                         from + Size::attending * Size::ring_bytes, active_warps<Size>(lengths[1], b.rank));
+      words = {pack(o.x, o.y), pack(o.z, o.w), pack(next.x, next.y), pack(next.z, next.w)};
+    }
     send_four_words(
         address_in_block(b.shared + p.activations + b.rank * p.pitch + (head * Size::dimension + four * 4) * 4, block),
         words, address_in_block(b.partials_barrier(), block));
@@ -298,8 +194,8 @@ DEVICE void send_result(const attention_block_parameters &p, const row_place &b,
 }
 
 template <typename Size> DEVICE void store_rows(const attention_block_parameters &p, const row_place &b) {
-  const uint32_t couple = b.t, token = b.g;
-  rolled_for (uint32_t mine = b.warp; mine < p.second.tiles; mine += Size::warps) {
+  const uint32_t couple = b.t, token = b.g + b.warp % Size::own * LAYER_HALF_CLUSTER;
+  rolled_for (uint32_t mine = b.warp / Size::own; mine < p.second.tiles; mine += Size::warps / Size::own) {
     const uint32_t tile = mine * Size::cluster + b.rank;
     if (tile >= p.second.all_tiles || token >= b.tokens) continue;
     const float4 sum = sum_row_cuts<Size>(p, b, p.second, mine, couple, token, p.half.scale);
@@ -325,9 +221,9 @@ template <typename Size> DEVICE void set_up_rows(const attention_block_parameter
     barrier_init(b.row_barrier(), 1);
     barriers_are_initialised();
     const uint32_t heads = p.group + (Size::as_tokens ? 2 * (b.rank + 1) : 2);
-    barrier_expect(b.numbers_barrier(), b.has_token ? heads * Size::dimension * 2 : 0);
-    barrier_expect(b.partials_barrier(), b.tokens * p.group * Size::dimension * 4);
-    barrier_expect(b.row_barrier(), b.tokens * (p.hidden * 4 + squares * (uint32_t)sizeof(float)));
+    barrier_expect(b.numbers_barrier(), (b.has_token + b.has_second) * heads * Size::dimension * 2);
+    barrier_expect(b.partials_barrier(), b.busy() * p.group * Size::dimension * 4);
+    barrier_expect(b.row_barrier(), b.busy() * p.hidden * 4 + b.tokens * squares * (uint32_t)sizeof(float));
   }
   if (threadIdx.x < Size::tokens)
     for (uint32_t i = squares; i < ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden); i++)
@@ -352,7 +248,8 @@ DEVICE void fetch_tile(const tile_ring<Size> &tiles, const row_place &b, uint32_
                                                             : v + (uint64_t)row * tiles.v_row));
 }
 
-/* The warp's first tiles to the ring, and the next ones into the cache. */
+/* The warp's first tiles to the ring, and the next ones into the cache, unless tokens come in pairs, whose blocks would
+ * take the memory from each other. */
 template <typename Size>
 DEVICE void ask_first_rows(const tile_ring<Size> &tiles, const row_place &b, uint32_t capacity, uint32_t first,
                            uint32_t length) {
@@ -361,10 +258,11 @@ DEVICE void ask_first_rows(const tile_ring<Size> &tiles, const row_place &b, uin
     if (row < length) tiles.template ask<true>(capacity, row, stage * Size::stage_bytes);
     cp_async_commit();
   });
-  unrolled_for (uint32_t stage = 0; stage < Size::fetched; stage++) {
-    const uint32_t row = first + (Size::stages + stage) * Size::row_step;
-    if (row < length) fetch_tile<Size>(tiles, b, capacity, row);
-  }
+  if constexpr (Size::own == 1)
+    unrolled_for (uint32_t stage = 0; stage < Size::fetched; stage++) {
+      const uint32_t row = first + (Size::stages + stage) * Size::row_step;
+      if (row < length) fetch_tile<Size>(tiles, b, capacity, row);
+    }
 }
 
 template <typename Size>
@@ -378,10 +276,11 @@ DEVICE void ask_first_tiles(const attention_block_parameters &p, const row_place
     ask_first_rows<Size>(tiles, b, p.capacity, first_row, length);
 }
 
-/* The block's token's attention, and its vector to all blocks. */
+/* The attention of the warp's token, and the block's vectors to all blocks. */
 template <typename Size>
 DEVICE void attend_and_send(const attention_block_parameters &p, const row_place &b, const tile_ring<Size> &tiles,
-                            const tile_of_share &asked, uint32_t first_row, uint32_t length, int32_t position) {
+                            const tile_of_share &asked, uint32_t first_row, uint32_t length, int32_t position,
+                            const uint32_t (&lengths)[2]) {
   if constexpr (Size::as_tokens) {
     barrier_wait_cluster(b.numbers_barrier(), 0);
     attend_shares<Size>(p, b, tiles, asked, length, position - (int32_t)b.rank);
@@ -394,13 +293,18 @@ DEVICE void attend_and_send(const attention_block_parameters &p, const row_place
       attend<Size>(p, b, tiles, length, position);
     }
     __syncthreads();
-    if (b.has_token) send_result<Size>(p, b, length);
+    if (b.has_token) send_result<Size>(p, b, lengths);
   }
+}
+
+/* KV rows that a token sees. */
+DEVICE uint32_t length_of(const attention_block_parameters &p, int32_t position) {
+  return position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
 }
 
 template <typename Size> DEVICE void attend_rows(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_rows_memory[];
-  const row_place b(p, shared_address(attention_rows_memory));
+  const row_place b(p, shared_address(attention_rows_memory), Size::tokens);
   set_up_rows<Size>(p, b);
   if (!p.half.early) only_wait_for_predecessors();
   if (p.early_context) ask_positions(p, b);
@@ -417,7 +321,9 @@ template <typename Size> DEVICE void attend_rows(const attention_block_parameter
   float frequency = (float)exp2((double)b.lane * p.frequency_step);
   lane_angles<Size>::keep_number(frequency);
   tile_ring<Size> tiles(p, b);
-  if (!Size::as_tokens) tiles.k += (uint64_t)b.token * p.k_batch * 2, tiles.v += (uint64_t)b.token * p.v_batch * 2;
+  const uint32_t own = Size::own_of_warp(b.warp);
+  const uint32_t token = b.first_token + b.rank + own * LAYER_HALF_CLUSTER;
+  if (!Size::as_tokens) tiles.k += (uint64_t)token * p.k_batch * 2, tiles.v += (uint64_t)token * p.v_batch * 2;
   const uint32_t first_row = first_row_of<Size>(b);
   row_weights<Size, ATTENTION_SEVERAL_TOKENS_FIRST(Size::weights)> first;
   row_weights<Size, ATTENTION_SEVERAL_TOKENS_SECOND(Size::weights)> second;
@@ -430,8 +336,11 @@ template <typename Size> DEVICE void attend_rows(const attention_block_parameter
     cp_async_wait<0>();
   }
   __syncthreads(); /* tiles of K and V replace the weights */
-  const int32_t position = b.has_token ? position_of<Size>(p, b, b.rank) : -1;
-  const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
+  const int32_t positions[2] = {b.has_token ? position_of<Size>(p, b, b.rank) : -1,
+                                b.has_second ? position_of<Size>(p, b, b.rank + LAYER_HALF_CLUSTER) : -1};
+  const uint32_t lengths[2] = {length_of(p, positions[0]), length_of(p, positions[1])};
+  const int32_t position = own ? positions[1] : positions[0];
+  const uint32_t length = own ? lengths[1] : lengths[0];
   tile_of_share asked(b.warp);
   ask_first_tiles<Size>(p, b, tiles, asked, first_row, length);
   wait_for_cluster();
@@ -440,10 +349,10 @@ template <typename Size> DEVICE void attend_rows(const attention_block_parameter
   if (p.has_rope) make_row_tables<Size>(p, b, frequency, Size::warps);
   barrier_wait_cluster(b.row_barrier(), 0);
   first.multiply();
-  const float factor = row_factor<Size>(p, b, b.g);
+  const float factor = row_factor<Size>(p, b, b.g + b.warp % Size::own * LAYER_HALF_CLUSTER);
   __syncthreads();
   send_row_numbers<Size>(p, b, factor);
-  attend_and_send<Size>(p, b, tiles, asked, first_row, length, position);
+  attend_and_send<Size>(p, b, tiles, asked, first_row, length, position, lengths);
   barrier_wait_cluster(b.partials_barrier(), 0);
   second.multiply();
   __syncthreads();
@@ -452,15 +361,19 @@ template <typename Size> DEVICE void attend_rows(const attention_block_parameter
   if (threadIdx.x == 0) barrier_wait_cluster(b.numbers_barrier(), 0);
 }
 
-/* Tokens of one sequence have code of their own. */
+/* Tokens of one sequence, and pairs of tokens, have code of their own. Both are in bf16; a third path through the
+ * kernel of bf16 would take 3 to 5% longer, so pairs have the other's. */
 template <rondo_dtype Weights> DEVICE void attention_several_tokens(const attention_block_parameters &p) {
   if constexpr (Weights == RONDO_BF16) {
     if (p.shares) {
-      attend_rows<row_sizes<Weights, true>>(p);
+      attend_rows<row_sizes<Weights, true, 1>>(p);
       return;
     }
+  } else if (p.half.rows > p.splits * ATTENTION_SEVERAL_TOKENS_TOKENS) {
+    attend_rows<row_sizes<RONDO_BF16, false, 2>>(p);
+    return;
   }
-  attend_rows<row_sizes<Weights, false>>(p);
+  attend_rows<row_sizes<Weights, false, 1>>(p);
 }
 
 #define DEFINE(chips, parameters, name, threads, weights)                                                              \

@@ -23,7 +23,7 @@ static const struct decoder_choice choices[] = {
      .group = {1, ATTENTION_BLOCK_MOST_GROUP}, .hidden_step = ATTENTION_BLOCK_STEP,
      .lies_well = attention_several_tokens_lie_well, .plan = attention_several_tokens_plan,
      .fill = attention_block_fill,
-     .why = "eight tokens share a cluster's weights, which lie in registers; each block attends for one token"},
+     .why = "the tokens of a cluster share its weights, which lie in registers; each block attends for one or two"},
     {ATTENTION(many_tokens), .weights = RONDO_BF16, .one_sequence = true, .rows = {1, ATTENTION_MANY_TOKENS_MOST},
      .head_dimension = {ATTENTION_MANY_TOKENS_DIMENSION, ATTENTION_MANY_TOKENS_DIMENSION},
      .lies_well = attention_several_tokens_lie_well, .plan = attention_many_tokens_plan,

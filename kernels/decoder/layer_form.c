@@ -17,8 +17,10 @@
 enum {
   SMALL_HIDDEN = 1024, /* to here the weights of a half fit in the shared memory of its clusters */
   CHAINED_ROWS = 48,   /* in chains of at most DECODER_MOST_ROWS, which run side by side */
-  PROMPT_ROWS = 256,   /* of a prompt in halves */
-  LARGE_PARTS = 15     /* clusters of eight blocks that an H200 runs at once */
+  ONE_CHAIN_ROWS = 80, /* so many sequences of known sizes are one chain; more are chains of up to */
+  LARGE_CHAIN_ROWS = 64,
+  PROMPT_ROWS = 256, /* of a prompt in halves */
+  LARGE_PARTS = 15   /* clusters of eight blocks that an H200 runs at once */
 };
 
 /* A case of layers in halves. */
@@ -129,11 +131,9 @@ static struct layer_form tokens_form_of(const struct layer_sizes *layer) {
                              .as_tokens = true};
 }
 
-/* Tokens of many sequences in one chain. With 33 to 48 of them three chains of the kernels for sixteen are as fast, and
- * beyond 64 attention's blocks no longer run at once. */
-static bool is_one_chain(const struct layer_sizes *layer) {
-  static const struct size_range rows[] = {{DECODER_MOST_ROWS + 1, 32}, {CHAINED_ROWS + 1, 64}};
-  return has_many_tokens(layer) && (is_in_range(layer->rows, rows[0]) || is_in_range(layer->rows, rows[1]));
+/* Tokens of many sequences: all clusters of attention of up to 80 run at once. */
+static bool are_many_sequences(const struct layer_sizes *layer) {
+  return has_many_tokens(layer) && layer->rows > DECODER_MOST_ROWS && layer->rows <= DECODER_MOST_TOKENS;
 }
 
 struct layer_form layer_form_of(const struct layer_sizes *layer) {
@@ -141,7 +141,8 @@ struct layer_form layer_form_of(const struct layer_sizes *layer) {
   /* More than 128 tokens of a prompt are chains that wait for each other's K and V alone: while one is in a layer, the
    * one before is ahead of it. */
   if (layer->one_sequence && takes_prompt(layer)) return many_form_of(layer, prompt_chain_rows(layer));
-  if (!layer->one_sequence && is_one_chain(layer)) return many_form_of(layer, DECODER_MOST_TOKENS);
+  if (!layer->one_sequence && are_many_sequences(layer))
+    return many_form_of(layer, layer->rows <= ONE_CHAIN_ROWS ? ONE_CHAIN_ROWS : LARGE_CHAIN_ROWS);
   const struct measured *measured = case_of(layer);
   if (!measured) return (struct layer_form){0};
   return (struct layer_form){.in_halves = true,

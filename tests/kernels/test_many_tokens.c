@@ -44,6 +44,30 @@ static void sequences(rondo_backend backend) {
 }
 BOTH_BACKENDS(many_tokens, attention_of_many_sequences_matches_fp64, sequences)
 
+/* From 25 sequences on a block has two tokens: whole pairs and others, contexts that fill a warp's ring several times,
+ * and tokens below 0 and beyond the capacity beside those that are in it. */
+static void pairs(rondo_backend backend) {
+  static const struct half shapes[] = {{.hidden = 256, .query_heads = 3, .kv_heads = 1},
+                                       {.hidden = 64, .query_heads = 1, .kv_heads = 1},
+                                       {.hidden = 640, .query_heads = 6, .kv_heads = 2},
+                                       {.hidden = 256, .query_heads = 16, .kv_heads = 2}};
+  static const int64_t some_rows[] = {25, 40, 33, 32}, capacities[] = {700, 40, 1100, 290};
+  for (size_t i = 0; i < 2 * COUNT(shapes); i++) {
+    struct half h = shapes[i % COUNT(shapes)];
+    h.dimension = 64, h.capacity = capacities[(i + i / 4) % COUNT(capacities)];
+    h = with_types(h, IN_BF16, some_rows[(i + i / 2) % COUNT(some_rows)], true);
+    h.x_parts = (int64_t[]){6, 0, 7, 1}[i % 4], h.out_parts = h.kv_heads + (int64_t)(i % 2);
+    h.base = i == 6 ? 0 : 10000.0f, h.pairing = i % 2 ? RONDO_ROPE_INTERLEAVED : RONDO_ROPE_HALVES;
+    h = with_norm_weights(h, i != 5), h.state_position = i % 3 != 0;
+    if (i == 3) h = without_norm(h);
+    h = at_positions(h, 7 * i);
+    if (i % 2)
+      h.positions[1] = -1, h.positions[10] = -1, h.positions[3] = INT32_MAX, h.positions[4] = h.positions[12] = -1;
+    half_run(backend, &h);
+  }
+}
+BOTH_BACKENDS(many_tokens, attention_of_pairs_of_tokens_matches_fp64, pairs)
+
 static struct half prompt(size_t model, int64_t count, int64_t position, size_t number) {
   struct half h = with_types(models[model], IN_BF16, count, true);
   h.one_sequence = true, h.positions[0] = (int32_t)position, h.capacity = 256;

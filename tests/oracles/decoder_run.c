@@ -77,7 +77,8 @@ static void half_attention_kernel(const struct half *h, bool has_wgmma, char nam
       (d != 64 && d != 128) || group > 8 || h->out_parts < h->kv_heads || !h->capacity)
     return;
   if (h->rows > 1 && d == 64 && h->hidden <= half_widest_rows(h))
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_several_tokens_%s", weights);
+    snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_several_tokens_%s",
+             h->rows >= 25 || h->weights == RONDO_NVFP4 ? "nvfp4_or_pairs" : weights);
   if (h->rows == 1 && wide) snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_block_wide_%s", weights);
   if (h->rows == 1 && !wide && half_bytes_of_block(h) <= 1 << 17)
     snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_block_%s_%d", weights, (int)d);

@@ -15,7 +15,7 @@ enum {
   VOCABULARY = 160,
   CONTEXT = 20, /* unless the description has another, up to MOST_CONTEXT */
   MOST_CONTEXT = 160,
-  MOST_SEQUENCES = 40,
+  MOST_SEQUENCES = 81,
 };
 
 struct matrix {
