@@ -67,6 +67,7 @@ static const struct gemm_choice choices[] = {
     {SLICES(nvfp4_slices), .why = "for up to 32 vectors: sixteen warps with slices of k hide what one would wait for"},
     {SLICES(nvfp4_slices_two), .k = {LEAST_K_OF_PARTS, 0},
      .why = "the same for few rows of W: two blocks have half of k each"},
+    {SLICES(nvfp4_slices_three), .k = {LEAST_K_OF_PARTS, 0}, .why = "the same with three parts of k"},
     {WGMMA(nvfp4_64x128), .why = "for few vectors, or few tiles: W is read once, and X for 128 rows of W"},
     {WGMMA(nvfp4_128x128), .rows = {PAIR_ROWS + 1, 0},
      .why = "W is decoded once for 128 vectors, while tensor cores multiply"},

@@ -94,4 +94,5 @@ struct gemm_slices_parameters {
 /* KERNEL(chips, parameters, name, threads, parts of k: blocks of a cluster) */
 #define GEMM_SLICES_KERNELS(KERNEL)                                                                                    \
   KERNEL(CHIP_SM_90A, gemm_slices_parameters, rondo_gemm_nvfp4_slices, GEMM_SLICES_THREADS, 1)                         \
-  KERNEL(CHIP_SM_90A, gemm_slices_parameters, rondo_gemm_nvfp4_slices_two, GEMM_SLICES_THREADS, 2)
+  KERNEL(CHIP_SM_90A, gemm_slices_parameters, rondo_gemm_nvfp4_slices_two, GEMM_SLICES_THREADS, 2)                     \
+  KERNEL(CHIP_SM_90A, gemm_slices_parameters, rondo_gemm_nvfp4_slices_three, GEMM_SLICES_THREADS, 3)

@@ -31,7 +31,7 @@ const size_t gemm_size_count = sizeof gemm_sizes / sizeof *gemm_sizes;
 
 const struct gemm_size gemm_packed_sizes[] = {
     {40, 16384, 576, "nvfp4_64x128"},      {32, 16384, 1152, "nvfp4_slices"},
-    {32, 2048, 4160, "nvfp4_slices_two"},  {24, 1024, 4160, "nvfp4_slices_two"},
+    {32, 2048, 4160, "nvfp4_slices_two"},  {24, 1024, 4160, "nvfp4_slices_three"},
     {32, 4096, 4160, "nvfp4_slices"},      {128, 16384, 640, "nvfp4_128x128"},
     {2048, 4096, 640, "nvfp4_256x128"},    {64, 3072, 2048, "nvfp4_64x64_parts"},
     {64, 2048, 2048, "nvfp4_64x64_three"}, {128, 3072, 2048, "nvfp4_128x64_parts"},
