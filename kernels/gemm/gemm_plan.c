@@ -105,7 +105,8 @@ bool gemm_slices_plan(const struct gemm_problem *problem, const struct gemm_choi
   const int64_t clusters = problem->multiprocessors * (parts == 3 ? 9 : 10) / 10 / parts;
   if (!problem->has_codes || clusters < 1) return false;
   plan->cycles = INFINITY;
-  for (int groups = problem->streamed ? 2 : 1; groups <= GEMM_SLICES_MOST_GROUPS; groups += problem->streamed ? 2 : 1) {
+  const int apart = problem->streamed ? 2 : 1;
+  for (int groups = apart; groups <= GEMM_SLICES_MOST_GROUPS; groups += apart) {
     const int rows = (int)problem->rows;
     const int64_t tiles = divide_up(problem->columns, (int64_t)groups * GEMM_SLICES_ROWS);
     const int64_t units = tiles * problem->batch;

@@ -406,7 +406,7 @@ template <uint32_t Parts> DEVICE void gemm_slices(const gemm_slices_parameters &
 } // namespace
 
 #define DEFINE(chips, parameters, name, threads, parts)                                                                \
-  DEFINE_CLUSTER_KERNEL(, parts, parameters, name, threads, 1, gemm_slices<parts>)
+  DEFINE_CLUSTER_KERNEL((void)0, parts, parameters, name, threads, 1, gemm_slices<parts>)
 GEMM_SLICES_KERNELS(DEFINE)
 
 #endif

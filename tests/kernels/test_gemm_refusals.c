@@ -20,12 +20,15 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
                                  .vectors = tensor_of(g, RONDO_BF16, 3, 2, 40, 16),
                                  .out = tensor_of(g, RONDO_F32, 3, 2, 40, 8)};
   rondo_gemm_desc desc;
-#define REFUSES(field, value, sentence)                                                                                \
+#define REFUSES_OF(base, field, value, sentence)                                                                       \
   do {                                                                                                                 \
-    desc = right;                                                                                                      \
+    desc = base;                                                                                                       \
     desc.field = value;                                                                                                \
     REQUIRE_ERROR(rondo_add_gemm(g, &desc), invalid, sentence);                                                        \
   } while (0)
+#define REFUSES(field, value, sentence)        REFUSES_OF(right, field, value, sentence)
+#define REFUSES_E4M3(field, value, sentence)   REFUSES_OF(in_e4m3, field, value, sentence)
+#define REFUSES_PACKED(field, value, sentence) REFUSES_OF(packed, field, value, sentence)
   REQUIRE_ERROR(rondo_add_gemm(g, NULL), invalid, "rondo_add_gemm: the description is NULL");
   REFUSES(weights, (rondo_tensor){0}, "weights is absent, expected a tensor");
   REFUSES(vectors, (rondo_tensor){0}, "vectors is absent, expected a tensor");
@@ -52,12 +55,6 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
                                    .vectors = tensor_of(g, RONDO_E4M3, 3, 2, 40, 16),
                                    .vector_scales = tensor_of(g, RONDO_F32, 2, 2, 40, 0),
                                    .out = right.out};
-#define REFUSES_E4M3(field, value, sentence)                                                                           \
-  do {                                                                                                                 \
-    desc = in_e4m3;                                                                                                    \
-    desc.field = value;                                                                                                \
-    REQUIRE_ERROR(rondo_add_gemm(g, &desc), invalid, sentence);                                                        \
-  } while (0)
   REQUIRE_OK(rondo_add_gemm(g, &in_e4m3));
   REFUSES(vector_scales, in_e4m3.vector_scales, "vector_scales is present, expected none with vectors in bf16");
   REFUSES_E4M3(vectors, right.vectors, "vectors are bf16, expected e4m3 as weights are");
@@ -65,17 +62,10 @@ Test(gemm, gemm_refuses_what_does_not_fit_together) {
   REFUSES_E4M3(weight_scales, tensor_of(g, RONDO_F32, 1, 8, 0, 0), "weight_scales is [8] f32, expected [2, 8] f32");
   REFUSES_E4M3(vector_squares, tensor_of(g, RONDO_F32, 3, 2, 1, 40),
                "vector_squares is present, expected none with vectors in e4m3");
-#undef REFUSES_E4M3
   const rondo_gemm_desc packed = {.weights = tensor_of(g, RONDO_NVFP4, 3, 2, 8, 32),
                                   .weight_scales = tensor_of(g, RONDO_E4M3, 3, 2, 8, 2),
                                   .vectors = tensor_of(g, RONDO_BF16, 3, 2, 40, 32),
                                   .out = right.out};
-#define REFUSES_PACKED(field, value, sentence)                                                                         \
-  do {                                                                                                                 \
-    desc = packed;                                                                                                     \
-    desc.field = value;                                                                                                \
-    REQUIRE_ERROR(rondo_add_gemm(g, &desc), invalid, sentence);                                                        \
-  } while (0)
   REQUIRE_OK(rondo_add_gemm(g, &packed));
   REFUSES(weight_scales, packed.weight_scales, "weight_scales is present, expected none with weights in bf16");
   REFUSES_PACKED(vectors, tensor_of(g, RONDO_NVFP4, 3, 2, 40, 32),
